@@ -1,4 +1,4 @@
-"""silu and gelu in f64, whose exponential the chip has in f32 only: of the kernel that turns partial products into C.
+"""exp, silu and gelu in f64, whose exponential the chip has in f32 only: for the end of products and for softmax.
 
 exp(x) = 2^n · exp(r), n = rint(x · log2 e), r = x - n · ln 2 by two constants, |r| <= 0.347; its Taylor polynomial of degree 13
 is off by at most 0.347^14/14! < 5e-18. 1/d is v_rcp_f64 (2^-23) and two Newton steps. Phi(-|x|) = erfc(z)/2 with
@@ -49,33 +49,33 @@ class ActivationF64:
         else:
             self._gelu(x, *free)
 
-    def _value(self, value: float) -> Reg:
+    def value(self, value: float) -> Reg:
         """The constant in SGPRs, until the next one."""
         low, high = struct.unpack("<II", struct.pack("<d", value))
         self.k.s_mov_b32(self.constant[0], low)
         self.k.s_mov_b32(self.constant[1], high, note=f"{value:.17g}")
         return self.constant
 
-    def _exp(self, x: Reg, n: Reg, p: Reg) -> None:
+    def exp(self, x: Reg, n: Reg, p: Reg) -> None:
         """x = exp(x), of NaN 0."""
         k = self.k
-        k.v_max_f64(x, self._value(LOWEST), x)
-        k.v_min_f64(x, self._value(HIGHEST), x)
-        k.v_mul_f64(n, self._value(1 / math.log(2)), x)
+        k.v_max_f64(x, self.value(LOWEST), x)
+        k.v_min_f64(x, self.value(HIGHEST), x)
+        k.v_mul_f64(n, self.value(1 / math.log(2)), x)
         k.v_rndne_f64(n, n)
         for part in LN2:
-            k.v_fma_f64(x, n, self._value(-part), x, note="r")
+            k.v_fma_f64(x, n, self.value(-part), x, note="r")
         self._horner(p, x, [1 / math.factorial(term) for term in range(TERMS + 1)])
         k.v_cvt_i32_f64(n[0], n)
         k.v_ldexp_f64(x, p, n[0], note="exp")
 
     def _horner(self, p: Reg, x: Reg, coefficients: Sequence[float]) -> None:
         """p = the polynomial's value at x."""
-        k, value = self.k, self._value(coefficients[-1])
+        k, value = self.k, self.value(coefficients[-1])
         for word in range(2):
             k.v_mov_b32(p[word], value[word])
         for coefficient in reversed(coefficients[:-1]):
-            k.v_fma_f64(p, p, x, self._value(coefficient))
+            k.v_fma_f64(p, p, x, self.value(coefficient))
 
     def _reciprocal(self, y: Reg, d: Reg, error: Reg) -> None:
         """y = 1/d for finite d; d changes its sign."""
@@ -91,7 +91,7 @@ class ActivationF64:
         k = self.k
         k.v_mov_b32(d[0], x[0])
         k.v_xor_b32(d[1], SIGN, x[1])
-        self._exp(d, n, p)
+        self.exp(d, n, p)
         k.v_add_f64(d, 1.0, d)
         self._reciprocal(y, d, n)
         k.v_div_fixup_f64(y, y, d, -1.0, note="infinite d: 0")
@@ -100,22 +100,22 @@ class ActivationF64:
     def _gelu(self, x: Reg, z: Reg, a: Reg, b: Reg, y: Reg, n: Reg, p: Reg) -> None:
         """x·Phi(x)."""
         k = self.k
-        k.v_mul_f64(z, self._value(math.sqrt(0.5)), x)
+        k.v_mul_f64(z, self.value(math.sqrt(0.5)), x)
         k.v_and_b32(z[1], SIGN - 1, z[1])
-        k.v_min_f64(z, self._value(FARTHEST), z, note="z = |x|/sqrt(2)")
-        k.v_add_f64(a, self._value(MIDDLE), z)
+        k.v_min_f64(z, self.value(FARTHEST), z, note="z = |x|/sqrt(2)")
+        k.v_add_f64(a, self.value(MIDDLE), z)
         k.v_fma_f64(b, 2.0, z, 1.0)
         k.v_mul_f64(p, a, b)
         self._reciprocal(y, p, n)
         k.v_mul_f64(a, a, y, note="1/(1 + 2z)")
         k.v_mul_f64(b, b, y)
-        k.v_add_f64(y, self._value(-MIDDLE), z)
+        k.v_add_f64(y, self.value(-MIDDLE), z)
         k.v_mul_f64(b, b, y, note="t")
         self._horner(p, b, P)
         k.v_mul_f64(a, a, p)
         k.v_mul_f64(z, z, z)
         k.v_xor_b32(z[1], SIGN, z[1])
-        self._exp(z, n, p)
+        self.exp(z, n, p)
         k.v_mul_f64(a, a, z)
         k.v_mul_f64(a, 0.5, a, note="Phi(-|x|)")
         k.v_fma_f64(b, -1.0, a, 1.0)

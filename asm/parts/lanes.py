@@ -42,6 +42,21 @@ def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note:
     k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
 
 
+def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, result: Reg, note: str) -> None:
+    """result (an SGPR pair) = all 64 lanes of the pair `value` joined by `operation` (v_max_f64, v_add_f64); `value` is used up.
+
+    moved: a pair of VGPRs. Lanes that a step's mask leaves out get some value: no later step reads them for the last lane's.
+    """
+    for step in _STEPS:
+        masks = {"row_mask": "0xf", "bank_mask": "0xf"}
+        for word in range(2):
+            mask = {m: step.get(m, v) for m, v in masks.items()}
+            k.emit("v_mov_b32_dpp", moved[word], value[word], **{**step, **mask}, note=note)
+        k.emit(operation, value, moved, value)
+    for word in range(2):
+        k.v_readlane_b32(result[word], value[word], _TOTAL_LANE, note=f"{note} of all lanes")
+
+
 def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> None:
     """low, high = f32 of the two 16-bit elements in `packed`, which may be `high`, or `low` if that is not read again."""
     if dtype == "bf16":

@@ -2,6 +2,7 @@
 
     row.py       a wave's part of a row in registers
     merge.py     states of lanes, waves and parts merged
+    wide.py      both in f64
     emitter.py   the kernels as a whole
 """
 

@@ -4,9 +4,10 @@
     streamed   the same loop twice: statistics with the running rescale, then values
     split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
 
-Exponents are to base 2: scores are scale·log2(e)·x. What a mask, a band or the row's end leaves out becomes -infinity, m starts at
-the finite floor and ends at the largest finite f32, so that neither side of m subtracts two infinities (E30); a row with delta = 0
-gives 0. Y may be X. Kernels of one plan's sizes serve every number of rows, n that needs as many registers, stride and scale.
+Exponents are to base 2: scores are scale·log2(e)·x; in f64 (`wide.py`) to base e. What a mask, a band or the row's end leaves out
+becomes -infinity, m starts at the finite floor and ends at the largest finite number, so that neither side of m subtracts two
+infinities (E30); a row with delta = 0 gives 0. Y may be X. Kernels of one plan's sizes serve every number of rows, n that needs as
+many registers, stride and scale.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_number
 from simgpu.asm.softmax.merge import STATE_BYTES, STATES, RowState
 from simgpu.asm.softmax.row import RowPart, Window
+from simgpu.asm.softmax.wide import WideRowPart, WideState
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import SoftmaxPlan
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import Visitor
 
-TYPES = ("f32", "f16", "bf16")
-LARGEST = float(np.finfo(np.float32).max)
+TYPES = ("f32", "f16", "bf16", "f64")
 FAR = 1 << 29  # a band's ends are clipped to this: past every row
 
 
@@ -53,6 +55,8 @@ def _check(plan: SoftmaxPlan) -> None:
     for name, kind in (("ldx", p.element), ("ldy", p.element_y)):
         if kind.name not in TYPES:
             raise UnsupportedInstruction(f"softmax kernels are emitted for {', '.join(TYPES)}, not for {kind.name}")
+        if (kind.name == "f64") != (p.dtype == "f64"):
+            raise UnsupportedInstruction(f"softmax from {p.dtype} to {kind.name}: f64 is both types, or neither")
         limit = (1 << 31) // kind.bytes
         if getattr(p, name) >= limit:
             raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
@@ -94,7 +98,7 @@ class SoftmaxEmitter(Visitor):
     def _scalars(self) -> tuple[int | float, ...]:
         p = self.plan.problem
         assert p.ldx and p.ldy
-        factor = float(np.float32(p.scale * logarithm(euler)))
+        factor = p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
         band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
         return (p.rows, p.n, p.ldx, p.ldy, factor, *band)
 
@@ -107,7 +111,8 @@ class SoftmaxEmitter(Visitor):
             k.argument(name, 8, "global_buffer")
         for name in ("rows", "n", "ldx", "ldy"):
             k.argument(name, 4, value_type="i32")
-        k.argument("factor", 4, value_type="f32")
+        factor = "f64" if p.dtype == "f64" else "f32"
+        k.argument("factor", dtype(factor).bytes, value_type=factor)
         for name in ("period", "first", "end") if p.band else ():
             k.argument(name, 4, value_type="i32")
         self.arguments = k.load_arguments()
@@ -117,10 +122,10 @@ class SoftmaxEmitter(Visitor):
         k, plan, p = self.k, self.plan, self.plan.problem
         k.work_item_x()
         offset = k.v.alloc("offset of a load")
-        self.state = RowState(k, plan)
+        self.state = WideState(k, plan) if p.dtype == "f64" else RowState(k, plan)
         self.scratch = self.state.scratch
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
-        self.registers = k.v.alloc("row", plan.lane_elements)
+        self.registers = k.v.alloc("row", plan.lane_elements * p.element.registers)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
         wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
@@ -138,7 +143,10 @@ class SoftmaxEmitter(Visitor):
             self._part_column()
         aligned = self._alignment() if 2 in self.bytes.values() else None
         kinds = p.element.name, p.element_y.name
-        self.part = RowPart(k, kinds, self.registers, k.work_item, offset, self.scratch, aligned)
+        if isinstance(self.state, WideState):
+            self.part: RowPart = WideRowPart(k, self.registers, k.work_item, offset, self.state)
+        else:
+            self.part = RowPart(k, kinds, self.registers, k.work_item, offset, self.scratch, aligned)
         self._band()
         self.x, self.y = k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4)
         self.mask = k.s.alloc("mask buffer", 4) if p.mask else None
@@ -242,7 +250,7 @@ class SoftmaxEmitter(Visitor):
     # -- values ------------------------------------------------------------------------------
 
     def visit_block(self, block: BlockSoftmaxNode) -> None:
-        k, plan = self.k, self.plan
+        k, plan, p = self.k, self.plan, self.plan.problem
         warp = block.first()
         assert isinstance(warp, WarpSoftmaxNode)
         if plan.resident:
@@ -253,7 +261,7 @@ class SoftmaxEmitter(Visitor):
             self.state.merge_lanes()
             if plan.waves_row > 1:
                 self.state.merge_waves(self.wave)
-            self._normaliser()
+            self.state.normalise(p.gain)
             if plan.waves_row > 1:
                 k.v_mul_f32(self.state.delta, self.scratch[1], self.state.delta, note="2^(m of the wave - m) / delta")
             self.part.scale(self.state.delta)
@@ -273,7 +281,7 @@ class SoftmaxEmitter(Visitor):
         if self.phase == "values":
             k.comment(f"the states of the row's {plan.split_n} parts merge")
             self.state.merge_parts(self._states(), self.registers)
-        self._normaliser()
+        self.state.normalise(p.gain)
         k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {plan.tile_n} columns")
         self._part_column()
         self._start("X", "Y")
@@ -297,18 +305,16 @@ class SoftmaxEmitter(Visitor):
 
     def visit_warp(self, warp: WarpSoftmaxNode) -> None:
         """One part: its elements become 2^(x - m); the lane's m and delta take them in."""
-        k, m, delta, kept = self.k, self.state.lane_m, self.state.delta, self.scratch[1]
+        k, m, delta = self.k, self.state.lane_m, self.state.delta
         atom = warp.first()
         assert isinstance(atom, LaneSoftmaxNode)
         k.comment(f"WarpSoftmaxNode: {self.part.columns} columns of the row")
         self._scores()
         if not self.plan.resident:
-            k.v_mov_b32(kept, m)
+            self.state.keep()
         self.visit(atom)
         if not self.plan.resident:
-            k.v_sub_f32(kept, kept, m)
-            k.v_exp_f32(kept, kept, note="2^(old m - m)")
-            k.v_mul_f32(delta, kept, delta)
+            self.state.rescale()
         self.part.exponentials(m)
         self.part.add(delta)
 
@@ -317,7 +323,7 @@ class SoftmaxEmitter(Visitor):
         k, m = self.k, self.state.lane_m
         k.comment("LaneSoftmaxNode: 64 elements an instruction")
         self.part.maximum(m)
-        k.v_min_f32(m, LARGEST, m, note="infinity - m is infinity")
+        self.state.limit()
         if self.plan.resident:
             self.state.reduce_maximum("m of the wave")
 
@@ -341,12 +347,3 @@ class SoftmaxEmitter(Visitor):
             k.label(inside)
         if self.mask and self.flags:
             part.mask(self.mask, self.flags)
-
-    def _normaliser(self) -> None:
-        """delta becomes gain / delta, 0 for a row in which nothing counts."""
-        k, delta, gain = self.k, self.state.delta, self.plan.problem.gain
-        k.v_rcp_f32(self.scratch[0], delta)
-        if gain != 1:
-            k.v_mul_f32(self.scratch[0], gain, self.scratch[0], note="the gain")
-        k.v_cmp_eq_f32("vcc", 0, delta)
-        k.v_cndmask_b32(delta, self.scratch[0], 0, "vcc")

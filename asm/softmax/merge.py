@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
@@ -10,6 +12,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import SoftmaxPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
+LARGEST = float(np.finfo(np.float32).max)
 STATE_BYTES = 8  # m and delta of a part, f32 each
 STATES = "states"  # the scratch memory that parts of a split row leave theirs in
 
@@ -29,6 +32,30 @@ class RowState:
         k = self.k
         k.v_mov_b32(self.state[0], FINITE_FLOOR, note="m: the finite floor")
         k.v_mov_b32(self.state[1], 0, note="delta")
+
+    def limit(self) -> None:
+        """m is at most the largest finite number: infinity - m is infinity."""
+        self.k.v_min_f32(self.lane_m, LARGEST, self.lane_m)
+
+    def keep(self) -> None:
+        """The lane's m before a step."""
+        self.k.v_mov_b32(self.scratch[1], self.lane_m)
+
+    def rescale(self) -> None:
+        """delta from what `keep` kept to the lane's m."""
+        k, kept = self.k, self.scratch[1]
+        k.v_sub_f32(kept, kept, self.lane_m)
+        k.v_exp_f32(kept, kept, note="2^(old m - m)")
+        k.v_mul_f32(self.delta, kept, self.delta)
+
+    def normalise(self, gain: float) -> None:
+        """delta becomes gain / delta, 0 for a row in which nothing counts."""
+        k, delta = self.k, self.delta
+        k.v_rcp_f32(self.scratch[0], delta)
+        if gain != 1:
+            k.v_mul_f32(self.scratch[0], gain, self.scratch[0], note="the gain")
+        k.v_cmp_eq_f32("vcc", 0, delta)
+        k.v_cndmask_b32(delta, self.scratch[0], 0, "vcc")
 
     def reduce_maximum(self, name: str) -> None:
         """m = the largest of the lanes' m, which takes their place; name: of its register."""

@@ -174,7 +174,7 @@ class RowPart:
     def clip(self, window: Window) -> None:
         """Elements outside the window become -infinity, so that they count 0 after exp (E30)."""
         k, width = self.k, 0
-        k.v_mov_b32(self.scratch[2], -inf)
+        self.leave_out_value()
         limit, within = k.s.alloc("limit"), k.s.alloc("columns from the first that counts")
         if window.first is not None:
             k.s_sub_i32(within, window.end, window.first)
@@ -193,19 +193,27 @@ class RowPart:
                     k.v_add_u32(self.scratch[0], limit, self.offset)
                     k.v_cmp_gt_u32("vcc", within, self.scratch[0])
                 note = f"columns {column} + {width}·lane"
-                k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc", note=note)
+                self.leave_out(r, note)
         k.s.free(limit, within)
+
+    def leave_out_value(self) -> None:
+        """What `leave_out` needs: -infinity."""
+        self.k.v_mov_b32(self.scratch[2], -inf)
+
+    def leave_out(self, r: int, note: str = "") -> None:
+        """Element r becomes -infinity in the lanes that VCC has not."""
+        self.k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc", note=note)
 
     def mask(self, resource: Reg, flags: Reg) -> None:
         """Elements whose byte of the mask is 0 become -infinity; flags: VGPRs for the widest group's bytes."""
         k = self.k
-        k.v_mov_b32(self.scratch[2], -inf)
+        self.leave_out_value()
         for group, address, immediate in self._addresses(1):
             for i in range(group.width):
                 k.buffer_load_ubyte(flags[i], address, resource, 0, offen=True, offset=immediate + i, note="mask")
             for i, r in enumerate(self.lanes(group)):
                 k.v_cmp_ne_u32("vcc", 0, flags[i])
-                k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc")
+                self.leave_out(r)
 
     def maximum(self, m: Reg) -> None:
         """m = the largest of m and the lane's elements; NaNs do not count (v_max3_f32)."""

@@ -12,6 +12,8 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
                   CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it; s of them read it twice
                   in 2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows
 
+In f64 an element takes two registers; rows are of one wave, in registers or streaming, and are not split.
+
 Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
 """
 
@@ -89,8 +91,8 @@ class SoftmaxPlan(Derivation):
 
     @property
     def lane_elements(self) -> int:
-        """Elements of a row that a lane holds at a time, one an ArchVGPR."""
-        return next(r.count for r in self.resources.registers if r.name == "row")
+        """Elements of a row that a lane holds at a time, one an ArchVGPR, in f64 one two."""
+        return next(r.count for r in self.resources.registers if r.name == "row") // self.problem.element.registers
 
     @property
     def reads(self) -> int:
@@ -123,10 +125,12 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     fixed = _fixed_vgprs(p)
     room = max(0, d.vgpr_budget(2)[0] - fixed)
     step = step_elements(p, d)
-    waves_row = next((w for w in ROW_WAVES if p.n <= room * lanes * w), 0) if policy == "corrected" else 0
-    if waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
+    most = ROW_WAVES[:1] if p.dtype == "f64" else ROW_WAVES
+    fits = (w for w in most if p.n <= room // p.element.registers * lanes * w)
+    waves_row = next(fits, 0) if policy == "corrected" else 0
+    if p.dtype != "f64" and waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
         waves_row = ROW_WAVES[1]
-    split = _split(p, d) if policy == "corrected" else 1
+    split = _split(p, d) if policy == "corrected" and p.dtype != "f64" else 1
     kept, shared = kept_and_shared(p, d, split)
     if waves_row > 1 and shared < kept:
         waves_row = 0
@@ -166,18 +170,20 @@ def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
 
 
 def _fixed_vgprs(p: SoftmaxProblem) -> int:
-    return _ADDRESS_VGPRS + _TEMPORARY_VGPRS + 2 + (_MASK_VGPRS if p.mask else 0)
+    words = p.element.registers
+    return _ADDRESS_VGPRS + words * (_TEMPORARY_VGPRS + 2) + (_MASK_VGPRS if p.mask else 0)
 
 
 def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> ResourcePlan:
     """What a wave and a block take; waves_row: 0 for a row that streams."""
+    words = p.element.registers
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
     registers = (
-        RegisterRange("row", "arch", -(-held // (d.wavefront_size * max(1, waves_row)))),
-        RegisterRange("m, delta", "arch", 2),
+        RegisterRange("row", "arch", words * -(-held // (d.wavefront_size * max(1, waves_row)))),
+        RegisterRange("m, delta", "arch", 2 * words),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
-        RegisterRange("temporaries", "arch", fixed - 2 - _ADDRESS_VGPRS),
+        RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
     )
     lds = (LdsArray("statistics", 8 * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
@@ -196,12 +202,13 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, .
         alignment=1 if narrow else 0,
         rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
         temporaries=3,
+        pairs=4 if p.dtype == "f64" else 0,
     )
 
 
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
-    split = plan.split_n if plan.split_n > 1 else _split(p, d)
+    split = 1 if p.dtype == "f64" else plan.split_n if plan.split_n > 1 else _split(p, d)
     kept, shared = kept_and_shared(p, d, split)
     shares = plan.split_n > 1
     rows = (

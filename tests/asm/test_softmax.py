@@ -25,7 +25,8 @@ from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_
 simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
-TYPES = ("f32", "f16", "bf16")
+NARROWER = ("f32", "f16", "bf16")
+TYPES = (*NARROWER, "f64")
 GUARD = 5  # elements before and after; odd, so that views are aligned to one element only
 
 
@@ -141,7 +142,7 @@ def test_masks_and_bands(n, dt, target, policy, band):
     assert_right(softmax(6, n, dt, target, policy, band=band))
 
 
-@pytest.mark.parametrize("dt", TYPES)
+@pytest.mark.parametrize("dt", NARROWER)
 @pytest.mark.parametrize(
     ("rows", "n", "cus", "waves", "launches"),
     [(420, 2100, 104, 1, 1), (1, 2100, 104, 4, 1), (1, 100001, 1, 8, 1), (1, 100001, 104, 1, 2), (1, 150001, 104, 1, 2)],
@@ -156,25 +157,37 @@ def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
     assert_right(result)
 
 
+@pytest.mark.parametrize("dt", ["f32", "f64"])
 @pytest.mark.parametrize("policy", ["corrected", "published"])
-def test_nan_and_infinities_as_the_reference(policy):
+def test_nan_and_infinities_as_the_reference(policy, dt):
     x = np.random.default_rng(5).standard_normal((8, 300)).astype("f4")
     x[0, 3], x[1, 299], x[2, 0], x[3] = np.nan, np.inf, -np.inf, -np.inf
     x[4, 5:7], x[5], x[6, ::2] = np.inf, np.nan, -np.inf
-    result = softmax(8, 300, x=x, policy=policy)
+    result = softmax(8, 300, dt, x=x, policy=policy)
     assert_right(result)
     assert np.isnan(result.got[0]).all() and np.isnan(result.got[1, 299]) and (result.got[1, :299] == 0).all()
     assert (result.got[3] == 0).all() and (result.got[6, ::2] == 0).all()
-    masked = softmax(8, 300, x=x, policy=policy, mask=np.isfinite(x))
+    masked = softmax(8, 300, dt, x=x, policy=policy, mask=np.isfinite(x))
     assert_right(masked)
     assert not np.isnan(masked.got).any()
 
 
-def test_checked_mode_finds_nothing():
+@pytest.mark.parametrize("dt", ["f32", "f64"])
+def test_checked_mode_finds_nothing(dt):
     mask = np.random.default_rng(1).random((3, 301)) < 0.5
-    result = softmax(3, 301, check=True, mask=mask, band=Band(3, -1, 200))
+    result = softmax(3, 301, dt, check=True, mask=mask, band=Band(3, -1, 200))
     assert_right(result)
     assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def test_f64_is_as_exact_as_its_reference():
+    """Rows in registers and rows that stream, near and far exponents: some units of f64, which no exponential of f32 reaches."""
+    for n in (300, 9000):
+        x = np.random.default_rng(n).standard_normal((3, n)) * [[1], [30], [300]]
+        result = softmax(3, n, "f64", x=x)
+        assert result.kernel.plan.resident == (n == 300)
+        assert_right(result)
+        assert (np.abs(result.got - result.want) <= 64 * 2.0**-53 * result.want + 1e-320).all()
 
 
 def test_padding_counts_nothing():
@@ -207,7 +220,8 @@ def test_bytes_of_a_run():
 def test_the_code_objects_take_what_the_plan_says(dt, target):
     problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 20000, 200000)] + [
         SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
-        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)), SoftmaxProblem(500, 20000, "f32", dtype_y=dt),
+        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
+        SoftmaxProblem(500, 20000, "f64" if dt == "f64" else "f32", dtype_y=dt),
     ]  # fmt: skip
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))
@@ -247,8 +261,10 @@ def test_one_object_serves_rows_strides_and_scales():
 
 
 def test_what_cannot_be():
-    with pytest.raises(UnsupportedInstruction, match="f32, f16, bf16, not for f64"):
-        asm.emit(Softmax(SoftmaxProblem(3, 4, "f64"), "gfx90a"))
+    with pytest.raises(UnsupportedInstruction, match="f32, f16, bf16, f64, not for fp8"):
+        asm.emit(Softmax(SoftmaxProblem(3, 4, "fp8"), "gfx942"))
+    with pytest.raises(UnsupportedInstruction, match="from f64 to f32: f64 is both types, or neither"):
+        asm.emit(Softmax(SoftmaxProblem(3, 4, "f64", dtype_y="f32"), "gfx90a"))
     with pytest.raises(LaunchError, match="ldx = 3 is shorter than a row of 4"):
         SoftmaxProblem(3, 4, ldx=3)
     with pytest.raises(LaunchError, match=r"ldy = 536870912: .* ldy < 536870912"):

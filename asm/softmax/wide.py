@@ -1,0 +1,160 @@
+"""The parts of a softmax in f64: elements, m and delta are pairs of registers, and the exponential is a polynomial."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.parts.activation_f64 import ActivationF64
+from simgpu.asm.parts.buffers import DWORDS
+from simgpu.asm.parts.lanes import wave_reduce_wide
+from simgpu.asm.softmax.merge import RowState
+from simgpu.asm.softmax.row import LOAD_BYTES, RowPart, groups
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.softmax.plan import SoftmaxPlan
+
+WORDS = 2
+LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.uint64))
+MINUS_INFINITY, QUIET_NAN = 0xFFF00000, 0x7FF80000  # upper words
+SIGN = 0x80000000
+
+
+class WideState(RowState):
+    """m and delta of a row in f64; rows are of one wave, and are not split."""
+
+    m: Reg  # SGPR pair
+
+    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
+        self.k, self.plan = k, plan
+        self.lane_m, self.delta = k.v.alloc("m", WORDS), k.v.alloc("delta", WORDS)
+        self.scratch = k.v.alloc("temporaries", 8)
+        self.kept, self.nan = self.scratch[4:6], self.scratch[6]
+        self.exponential = ActivationF64(k, "exp")
+
+    def _set(self, target: Reg, bits: int) -> None:
+        self.k.v_mov_b32(target[0], bits & 0xFFFFFFFF)
+        self.k.v_mov_b32(target[1], bits >> 32)
+
+    def empty(self) -> None:
+        """Nothing seen."""
+        self.k.v_mov_b32(self.nan, QUIET_NAN)
+        self._set(self.lane_m, LARGEST | SIGN << 32)
+        self._set(self.delta, 0)
+
+    def limit(self) -> None:
+        """m is at most the largest finite number: infinity - m is infinity."""
+        largest = self.kept if self.plan.resident else self.scratch[2:4]
+        self._set(largest, LARGEST)
+        self.k.v_min_f64(self.lane_m, largest, self.lane_m)
+
+    def keep(self) -> None:
+        """The lane's m before a step."""
+        for word in range(WORDS):
+            self.k.v_mov_b32(self.kept[word], self.lane_m[word])
+
+    def exp(self, x: Reg, m: Reg) -> None:
+        """x = exp(x - m); NaN stays NaN."""
+        k = self.k
+        k.v_fma_f64(x, m, -1.0, x)
+        k.v_cmp_o_f64("vcc", x, x)
+        self.exponential.exp(x, self.scratch[0:2], self.scratch[2:4])
+        k.v_cndmask_b32(x[1], self.nan, x[1], "vcc")
+
+    def rescale(self) -> None:
+        """delta from what `keep` kept to the lane's m."""
+        self.exp(self.kept, self.lane_m)
+        self.k.v_mul_f64(self.delta, self.kept, self.delta)
+
+    def reduce_maximum(self, name: str) -> None:
+        """m = the largest of the lanes' m, which takes their place; name: of its registers."""
+        self.m = self.k.s.alloc(name, WORDS)
+        wave_reduce_wide(self.k, "v_max_f64", self.lane_m, self.scratch[0:2], self.m, "m")
+        for word in range(WORDS):
+            self.k.v_mov_b32(self.lane_m[word], self.m[word])
+
+    def merge_lanes(self) -> None:
+        """m (an SGPR pair) and delta (all lanes) of the wave."""
+        self.k.comment("the states of 64 lanes merge")
+        if not self.plan.resident:
+            self.keep()
+            self.reduce_maximum("m of the wave")
+            self.rescale()
+        total = self.k.s.alloc("delta", WORDS)
+        wave_reduce_wide(self.k, "v_add_f64", self.delta, self.scratch[0:2], total, "delta")
+        for word in range(WORDS):
+            self.k.v_mov_b32(self.delta[word], total[word])
+        self.k.s.free(total)
+
+    def normalise(self, gain: float) -> None:
+        """delta becomes gain / delta, 0 for a row in which nothing counts: v_rcp_f64 and two Newton steps, NaN kept."""
+        k, y, error, delta = self.k, self.scratch[0:2], self.scratch[2:4], self.delta
+        k.v_rcp_f64(y, delta)
+        for _ in range(2):
+            k.v_fma_f64(error, delta, y, -1.0)
+            k.v_xor_b32(error[1], SIGN, error[1])
+            k.v_fma_f64(y, y, error, y, note="1/delta")
+        k.v_div_fixup_f64(y, y, delta, 1.0, note="infinite delta: 0")
+        if gain != 1:
+            k.v_mul_f64(y, self.exponential.value(gain), y)
+        k.v_cmp_eq_f64("vcc", 0, delta)
+        for word in range(WORDS):
+            k.v_cndmask_b32(delta[word], y[word], 0, "vcc")
+
+
+class WideRowPart(RowPart):
+    """Emits what happens to one part of a row in f64; register pair r takes the place of register r."""
+
+    def __init__(self, k: KernelBuilder, registers: Reg, lane: Reg, offset: Reg, state: WideState) -> None:
+        self.k, self.kind, self.lane, self.offset, self.state = k, "f64", lane, offset, state
+        self.bytes = self.stored_bytes = 4 * WORDS
+        self.scratch, self.aligned, self.narrowing = state.scratch, None, None
+        self.words = registers
+        self.registers = registers[0 : registers.count // WORDS]  # of which only the count is used
+        self.groups = groups(self.registers.count, LOAD_BYTES // self.bytes)
+
+    def _pair(self, r: int) -> Reg:
+        return self.words[WORDS * r : WORDS * (r + 1)]
+
+    def _move(self, direction: str, resource: Reg, name: str) -> None:
+        for group, address, immediate in self._addresses(self.bytes):
+            data = self.words[WORDS * group.start : WORDS * (group.start + group.width)]
+            self.k.emit(f"buffer_{direction}_{DWORDS[data.count]}", data, address, resource, 0, offen=True, offset=immediate,
+                        note=f"{name} columns {64 * group.start} + {group.width}·lane")  # fmt: skip
+
+    def load(self, resource: Reg, name: str) -> None:
+        """The part into registers; past the buffer's end 0."""
+        self._move("load", resource, name)
+
+    def store(self, resource: Reg, name: str) -> None:
+        """The registers."""
+        self._move("store", resource, name)
+
+    def scale(self, factor: Reg) -> None:
+        """Every element times a pair."""
+        for r in range(self.registers.count):
+            self.k.v_mul_f64(self._pair(r), factor, self._pair(r))
+
+    def leave_out_value(self) -> None:
+        """What `leave_out` needs: the upper word of -infinity."""
+        self.k.v_mov_b32(self.scratch[2], MINUS_INFINITY)
+
+    def leave_out(self, r: int, note: str = "") -> None:
+        """Element r becomes -infinity in the lanes that VCC has not."""
+        low, high = self._pair(r)[0], self._pair(r)[1]
+        self.k.v_cndmask_b32(low, 0, low, "vcc", note=note)
+        self.k.v_cndmask_b32(high, self.scratch[2], high, "vcc")
+
+    def maximum(self, m: Reg) -> None:
+        """m = the largest of m and the lane's elements; NaNs do not count."""
+        for r in range(self.registers.count):
+            self.k.v_max_f64(m, m, self._pair(r))
+
+    def exponentials(self, m: Reg) -> None:
+        """Every element becomes exp(element - m)."""
+        for r in range(self.registers.count):
+            self.state.exp(self._pair(r), m)
+
+    def add(self, delta: Reg) -> None:
+        """delta += the lane's elements."""
+        for r in range(self.registers.count):
+            self.k.v_add_f64(delta, self._pair(r), delta)

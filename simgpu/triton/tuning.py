@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime import _async_compile
+from triton.runtime.errors import OutOfResources
 
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.triton.driver import active_driver
@@ -60,7 +62,7 @@ def _resettable(value: Any) -> Any:
 
 
 def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
-    """The candidates to try: the first SIMGPU_AUTOTUNE, where that is set; they are compiled when they are chosen."""
+    """The candidates to try: the first SIMGPU_AUTOTUNE that fit, where that is set; they are compiled when they are chosen."""
 
     def wrapped(tuner: Any, kwargs: Mapping[str, Any], *rest: Any) -> Any:
         limit = os.environ.get(LIMIT)
@@ -68,24 +70,46 @@ def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
         if limit is not None:
             if not limit.isdecimal() or int(limit) < 1:
                 raise LaunchError(f"{LIMIT}={limit!r}: give the number of candidates to try, 1 or more")
-            found = found[: int(limit)]
-        if len(found) > 1:
-            _compile(tuner, kwargs, found)
+            if len(found) > int(limit):
+                found = _that_fit(tuner, kwargs, found, int(limit))
+        if len(found) > 1 and not _many_are_compiled():
+            with ThreadPoolExecutor(os.cpu_count()) as pool, _async_compile.AsyncCompileMode(pool, ignore_errors=True):
+                for candidate in found:  # side by side; one that cannot be compiled says so when its turn comes
+                    _compiled(tuner, kwargs, candidate)
         return found
 
     return wrapped
 
 
-def _compile(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any]) -> None:
-    """Compiles candidates side by side; one that cannot be compiled says so when its turn comes."""
-    if _async_compile.active_mode.get() is not None:
-        return  # the caller compiles many kernels so
+def _many_are_compiled() -> bool:
+    """Whether the caller compiles many kernels side by side, so that none is there when it is asked for."""
+    return _async_compile.active_mode.get() is not None
+
+
+def _compiled(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
+    """A candidate's kernel; None where it cannot be had ahead of its launch."""
     given = {**tuner.nargs, **kwargs}
-    with ThreadPoolExecutor(os.cpu_count()) as pool, _async_compile.AsyncCompileMode(pool, ignore_errors=True):
-        for candidate in candidates:
-            # Hooks change the arguments of a launch.
-            if candidate.pre_hook is None and not given.keys() & candidate.kwargs.keys():
-                tuner.fn.run(**given | candidate.all_kwargs() | {"warmup": True})
+    if candidate.pre_hook is not None or given.keys() & candidate.kwargs.keys():
+        return None  # hooks change the arguments of a launch
+    return tuner.fn.run(**given | candidate.all_kwargs() | {"warmup": True})
+
+
+def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], count: int) -> Sequence[Any]:
+    """The first candidates that the device can run, as the tuner itself passes over the others; the very first where none can."""
+    if _many_are_compiled():
+        return candidates[:count]
+    lds_bytes = active_driver().session.gpu.descriptor.lds_bytes
+    found: list[Any] = []
+    for candidate in candidates:
+        try:
+            kernel = _compiled(tuner, kwargs, candidate)
+        except (OutOfResources, CompileTimeAssertionFailure):
+            continue
+        if kernel is None or kernel.metadata.shared <= lds_bytes:
+            found.append(candidate)
+        if len(found) == count:
+            break
+    return found or candidates[:count]
 
 
 def shown(bench: Callable[..., Any]) -> Callable[..., Any]:

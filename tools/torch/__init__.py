@@ -6,7 +6,7 @@
     on_host.py       "cuda" and "hip" devices are the CPU
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig
-    cuda             what is asked of `torch.cuda`
+    cuda/            what is asked of `torch.cuda`
     pretend.py       what is replaced in PyTorch for all of that
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`

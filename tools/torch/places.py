@@ -55,7 +55,7 @@ def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedSt
 def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
     """The tensor, its storage marked."""
     storage = _storage(tensor)
-    if storage is not None and not (marked_storage(storage) == place):
+    if storage is not None and marked_storage(storage) != place:
         mark_storage(storage, place)
     return tensor
 

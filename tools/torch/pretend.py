@@ -21,7 +21,7 @@ from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.on_host import is_gpu, on_host, pretended, within
 from simgpu.tools.torch.places import GPU, HERE, HOST, mark, mark_storage, marked_storage, place_of, tensors_in
 from simgpu.tools.torch.registered import REGISTERED
-from simgpu.tools.torch.rocm import on_path
+from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 
 _CPU = torch.device("cpu")
@@ -124,7 +124,7 @@ def pretended_gpu() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        for name, answer in ANSWERS.items():
+        for name, answer in (ANSWERS | {"version.hip": HIP_VERSION}).items():
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),

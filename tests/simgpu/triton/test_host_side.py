@@ -18,9 +18,11 @@ from tests.support.places import ROOT
 pytest.importorskip("triton", reason="Triton is an optional extra")
 
 import triton
+from triton.runtime.errors import OutOfResources
 
 import simgpu.triton
 from simgpu.triton.tensors import Span, element_at, merged, pointees
+from simgpu.triton.tuning import limited
 from tests.support import triton_kernels as kernels
 
 
@@ -331,6 +333,27 @@ def test_autotuning_tries_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("SIMGPU_AUTOTUNE", "few")
         with pytest.raises(simgpu.LaunchError, match="SIMGPU_AUTOTUNE='few'"):
             kernels.tuned_double[lambda meta: (triton.cdiv(701, meta["BLOCK"]),)](x, out, 699)
+
+
+def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Compiler:  # of candidates by their bytes of LDS; None: refused
+        def run(self, **given: Any) -> Any:
+            if given["lds"] is None:
+                raise OutOfResources(1, 0, "threads")
+            return SimpleNamespace(metadata=SimpleNamespace(shared=given["lds"]))
+
+    def first(count: str, *sizes: int | None) -> list[int | None]:
+        monkeypatch.setenv("SIMGPU_AUTOTUNE", count)
+        tuner = SimpleNamespace(nargs={}, fn=Compiler())
+        configs = [triton.Config({"lds": size}) for size in sizes]
+        return [config.kwargs["lds"] for config in limited(lambda _tuner, _kwargs: configs)(tuner, {})]
+
+    with simgpu.triton.device("mi300x"):
+        assert first("1", 98304, None, 65536, 1024) == [65536]
+        assert first("2", 98304, 65537, 4096, 65536, 0) == [4096, 65536]
+        assert first("1", 98304, None) == [98304]  # which is told when it is launched
+    with simgpu.triton.device("mi355x"):
+        assert first("1", 98304, 65536) == [98304]
 
 
 def test_candidates_run_as_far_as_their_time_needs_it() -> None:

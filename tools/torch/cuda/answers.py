@@ -10,7 +10,6 @@ import torch
 
 from simgpu.tools.torch.cuda import autocast, graphs, memory, streams
 from simgpu.tools.torch.cuda.generators import PhiloxGenerator
-from simgpu.tools.torch.rocm import HIP_VERSION
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 
@@ -92,6 +91,5 @@ ANSWERS: dict[str, Any] = {
     "accelerator.current_stream": streams.current,
     "accelerator.set_device_index": _always(None),
     "accelerator.synchronize": _always(None),
-    "version.hip": HIP_VERSION,
     "version.cuda": None,
 }  # fmt: skip

@@ -56,7 +56,7 @@ def _reserved() -> int:
 
 
 def _stats(_device: object = None) -> dict[str, int]:
-    found = {}
+    found: dict[str, int] = {}
     for pool in ("all", "small_pool", "large_pool"):
         counted = pool == "all"
         for name, now, peak in (

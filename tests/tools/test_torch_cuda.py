@@ -1,0 +1,142 @@
+"""`torch.cuda` of the pretended GPU: streams, graphs, memory, autocast, files; skipped where Triton or PyTorch is missing."""
+
+from __future__ import annotations
+
+import gc
+import io
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an optional extra")
+torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+
+import simgpu.triton  # noqa: E402
+from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
+from tests.support import triton_kernels as kernels  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def session() -> Iterator[Any]:
+    with simgpu.triton.device("mi300x") as session, pretended_gpu():
+        yield session
+
+
+def double(x: Any) -> Any:
+    out = torch.empty_like(x)
+    kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_a_stream_is_current_for_its_block_and_its_thread() -> None:
+    first, second = torch.cuda.Stream(), torch.cuda.Stream(priority=-1)
+    seen: list[Any] = []
+    with torch.cuda.stream(first):
+        assert torch.cuda.current_stream() == first != torch.cuda.default_stream()
+        with second:
+            assert torch.cuda.current_stream() is second
+        thread = threading.Thread(target=lambda: seen.append(torch.cuda.current_stream()))
+        thread.start()
+        thread.join()
+        x = torch.ones(3, device="cuda")
+        x.record_stream(first)
+    assert torch.cuda.current_stream() is seen[0] is torch.cuda.default_stream()
+    assert first.cuda_stream != second.cuda_stream and torch.cuda.current_stream().cuda_stream == 0
+
+
+def test_a_graph_computes_again_what_was_captured(session: Any) -> None:
+    x, total, graph = torch.ones(10, device="cuda"), torch.zeros(10, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        y = double(x) + 1
+        rows = y.view(2, 5)[1]
+        total += y
+    assert not torch.cuda.is_current_stream_capturing() and not total.cpu().any()  # nothing ran yet
+    launches = session.launches
+    for step in (1.0, 2.0):
+        x.fill_(step)
+        graph.replay()
+        assert torch.equal(y.cpu(), torch.full((10,), 2 * step + 1)) and torch.equal(rows.cpu(), y.cpu()[5:])
+    assert torch.equal(total.cpu(), torch.full((10,), 8.0)) and session.launches == launches + 2
+    with pytest.raises(RuntimeError, match="not been captured"):
+        torch.cuda.CUDAGraph().replay()
+
+
+def test_a_captured_step_of_training_is_that_of_eager_mode() -> None:
+    torch.manual_seed(3)
+    data = torch.randn(3, 16, 8, device="cuda")
+    nets = [torch.nn.Linear(8, 1).to("cuda") for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+    x, graph = torch.zeros(16, 8, device="cuda"), torch.cuda.CUDAGraph()
+
+    def step(which: int, given: Any) -> None:
+        optimizers[which].zero_grad(set_to_none=False)
+        nets[which](given).square().mean().backward()
+        optimizers[which].step()
+
+    for parameter in nets[1].parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with torch.cuda.graph(graph):
+        step(1, x)
+    for batch in data:
+        step(0, batch)
+        x.copy_(batch)
+        graph.replay()
+    assert torch.equal(nets[0].weight.detach().cpu(), nets[1].weight.detach().cpu())
+
+
+def test_memory_is_counted_as_the_allocator_does() -> None:
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    big, small = torch.empty(1 << 18, device="cuda"), torch.empty(3, device="cuda")
+    view, host = big[5:], torch.empty(1 << 18)
+    assert torch.cuda.memory_allocated() - before == (1 << 20) + 512
+    del big
+    assert torch.cuda.memory_allocated() - before == (1 << 20) + 512  # the view keeps it
+    del view, small
+    assert torch.cuda.memory_allocated() == before and torch.cuda.max_memory_allocated() - before == (1 << 20) + 512
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == torch.cuda.max_memory_allocated() and host.is_cpu
+    free, size = torch.cuda.mem_get_info()
+    assert free == size - torch.cuda.memory_reserved() and torch.cuda.memory_reserved() >= torch.cuda.max_memory_allocated()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_narrows_products_and_widens_sums(dtype: Any) -> None:
+    linear, x = torch.nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda")
+    with torch.autocast("cuda", dtype=dtype):
+        y = linear(x)
+        assert (y.dtype, (y @ y.T).dtype, y.relu().dtype) == (dtype,) * 3
+        for wide in (y.softmax(-1), torch.nn.functional.layer_norm(y, (4,)), y.exp(), y.sum(), torch.pow(y, 2)):
+            assert wide.dtype == torch.float32
+        assert y.sum(dtype=torch.float64).dtype == torch.float64
+        with torch.autocast("cuda", enabled=False):
+            assert linear(x).dtype == torch.float32
+        y.sum().backward()
+    assert linear(x).dtype == torch.float32 and linear.weight.grad.dtype == torch.float32
+    assert not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda")
+
+
+@pytest.mark.parametrize(("to", "places"), [(None, ("cuda", "cpu")), ("cpu", ("cpu", "cpu")), ("cuda", ("cuda", "cuda"))])
+def test_files_keep_the_places_of_tensors(to: Any, places: tuple[str, str]) -> None:
+    held = io.BytesIO()
+    torch.save([torch.ones(3, device="cuda"), torch.ones(3)], held)
+    held.seek(0)
+    assert tuple(tensor.device.type for tensor in torch.load(held, map_location=to)) == places
+
+
+def test_there_is_one_gpu() -> None:
+    with pytest.raises(RuntimeError, match="invalid device ordinal: cuda:1"):
+        torch.ones(3, device="cuda:1")
+
+
+def test_operators_of_libraries_are_traced_without_their_kernels() -> None:
+    @torch.library.custom_op("simgpu_test::double", mutates_args=(), device_types="cuda")
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return double(x)
+
+    doubled.register_fake(torch.empty_like)
+    torch.library.opcheck(doubled, (torch.ones(5, device="cuda"),))

@@ -113,5 +113,5 @@ def moved(runs):
 
 
 def test_other_types_are_refused():
-    with pytest.raises(UnsupportedInstruction, match="softmax kernels are emitted for f32, f16, bf16, not for fp8"):
+    with pytest.raises(UnsupportedInstruction, match="softmax kernels are emitted for f32, f16, bf16, f64, not for fp8"):
         asm.emit(UnfusedAttention(AttentionProblem(32, 32, 32, dtype="fp8"), "gfx942"))

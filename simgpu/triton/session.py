@@ -70,8 +70,11 @@ class Session:
 
     gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; suppressions: findings that are not
     told; checked: whether in checked mode; launches: how many began; used: what they came to, by the kernel's name; clock:
-    modelled time (docs/timing.md); before: called ahead of each launch, when the memory is in place.
+    modelled time (docs/timing.md); before: called ahead of each launch, when the memory is in place; set on the class, of all
+    sessions.
     """
+
+    before: Before | None = None
 
     def __init__(
         self,
@@ -96,7 +99,6 @@ class Session:
         self.launches = 0
         self.used: dict[str, KernelUse] = {}
         self.clock = Clock()
-        self.before: Before | None = None
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[bytes, Module] = {}
 
@@ -133,7 +135,7 @@ class Session:
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
         known = [*tensors, *self._registered]
-        with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard):
+        with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard) as shared:
             args, milliseconds = [_plain(value) for value in values], None
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
@@ -143,14 +145,18 @@ class Session:
                     if self.clock.samples and milliseconds is not None:
                         return
                 run = launch(kernel, geometry, args)
+                told = [replace(finding, message=shared.with_index(finding.message)) for finding in self._told(kernel, run.findings)]
             except SimError as error:
-                found, error.findings = error.findings, tuple(self._told(kernel, error.findings))
+                found = error.findings
+                error.args = (shared.with_index(str(error)),)
+                told = self._told(kernel, found)
+                error.findings = tuple(replace(finding, message=shared.with_index(finding.message)) for finding in told)
                 use.findings += len(error.findings)
                 self._report(error.findings, error)
                 if self.collect and isinstance(error, MemoryFault) and found:
                     return  # the fault is among what was collected, or suppressed
                 raise
-        run = replace(run, findings=self._told(kernel, run.findings))
+        run = replace(run, findings=told)
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
         binary.last = Launched(kernel, grid, warps, lds_bytes, run, time.monotonic_ns())
         use.findings += len(run.findings)

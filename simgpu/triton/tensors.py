@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import gc
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -179,6 +180,10 @@ def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
     return sorted(number for number in numbers if not any(span.start <= number < span.stop for span in spans))
 
 
+# As engine/allocations.py tells an address by the allocation next to it.
+_OUTSIDE = re.compile(r"access to (?P<address>0x[0-9a-f]+), \d+ bytes (?:past the end of|before) (?P<name>argument [\w.\[\]]+)")
+
+
 class Shared:
     """The tensors of one launch in device memory, at the host's addresses, from `__enter__` to `__exit__`."""
 
@@ -200,6 +205,16 @@ class Shared:
         for allocation in self._allocations:
             self._memory.free(allocation)
 
+    def with_index(self, message: str) -> str:
+        """A message on an access outside of an argument, with the index that its address would have there."""
+        found = _OUTSIDE.search(message)
+        if found is None:
+            return message
+        name, address = found["name"], int(found["address"], 16)
+        tensor = next((tensor for known, tensor in self._tensors if known == name), None)
+        index = "" if tensor is None else outside_of(name, tensor, address)
+        return f"{message[: found.end('address')]}, which would be {index}{message[found.end('address') :]}" if index else message
+
     def _element(self, address: int) -> str:
         """`out[3, 5]`: the element of the first tensor that has one at an address."""
         return next(filter(None, (element_at(name, tensor, address) for name, tensor in self._tensors)), "")
@@ -207,6 +222,16 @@ class Shared:
 
 def element_at(name: str, tensor: Any, address: int) -> str:
     """`out[3, 5]`, with `, byte 2` inside of it, for the tensor's element that an address lies in; "" where it has none there."""
+    return _index(name, tensor, address, within=True)
+
+
+def outside_of(name: str, tensor: Any, address: int) -> str:
+    """`out[20, 0]`, the index that an address past the tensor's end, or `out[-1, 3]`, before its start, would have; "" for one of no axes."""
+    return _index(name, tensor, address, within=False)
+
+
+def _index(name: str, tensor: Any, address: int, within: bool) -> str:
+    """The index of an address; within: none but the tensor's own, and no other than those goes on along the longest stride."""
     tensor = unwrapped(tensor)
     if isinstance(tensor, np.ndarray):
         size, strides = tensor.itemsize, [stride // max(tensor.itemsize, 1) for stride in tensor.strides]
@@ -216,15 +241,17 @@ def element_at(name: str, tensor: Any, address: int) -> str:
     if not all(shape) or any(stride < 0 for stride in strides):
         return ""
     left, byte = divmod(address - pointer_of(tensor), size)
-    if left < 0:
+    if left < 0 and within:
         return ""
-    index = [0] * len(shape)
+    index, first = [0] * len(shape), True
     for axis in sorted(range(len(shape)), key=lambda axis: -strides[axis]):
         if strides[axis]:
-            index[axis] = min(left // strides[axis], shape[axis] - 1)
+            steps = left // strides[axis]
+            index[axis] = steps if first and not within else min(steps, shape[axis] - 1)
             left -= index[axis] * strides[axis]
+            first = False
     named = f"{name.removeprefix('argument ')}[{', '.join(map(str, index))}]"
-    return "" if left else f"{named}, byte {byte}" if byte else named
+    return "" if left or not index else f"{named}, byte {byte}" if byte else named
 
 
 def pointer_of(tensor: Any) -> int:

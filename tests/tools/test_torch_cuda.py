@@ -140,3 +140,14 @@ def test_operators_of_libraries_are_traced_without_their_kernels() -> None:
 
     doubled.register_fake(torch.empty_like)
     torch.library.opcheck(doubled, (torch.ones(5, device="cuda"),))
+
+
+def test_operators_that_consist_of_operators_run_on_the_gpu() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.randn(1, 2, 16, 16, device="cuda", dtype=torch.float16, requires_grad=True)
+    out = flex_attention(q, q, q)
+    out.sum().backward()
+    assert out.is_cuda and q.grad.is_cuda
+    expected = torch.nn.functional.scaled_dot_product_attention(*(q.detach().float(),) * 3)
+    assert torch.allclose(out.float(), expected, atol=2e-3)

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 
@@ -47,6 +48,7 @@ def at_launch(script: str, words: Sequence[str], wanted: str, board: str, act: C
     if importlib.util.find_spec("triton") is None:
         raise UsageError("Triton is not installed: pip install 'simgpu[triton]'")
     import simgpu.triton
+    from simgpu.triton import Session
 
     seen: list[str] = []
     answers: list[int] = []
@@ -58,12 +60,12 @@ def at_launch(script: str, words: Sequence[str], wanted: str, board: str, act: C
             answers.append(act(Subject(kernel, call, names=_names(values))))
             raise _Done
 
-    with simgpu.triton.device(board, threads=1) as session, ExitStack() as stack:
+    with simgpu.triton.device(board, threads=1), ExitStack() as stack:
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu
 
             stack.enter_context(pretended_gpu())
-        session.before = before
+        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before)))  # a script may have a device of its own
         try:
             status_of([script, *words])
         except _Done:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -68,6 +69,8 @@ REGISTERED = Registrations()
 class KernelsOfTheGpu(TorchDispatchMode):
     """Calls registered kernels for operators on the GPU's tensors; place: where the result is asked for, None: where they lie."""
 
+    supports_higher_order_operators = True  # as flex_attention's: they consist of operators, which come here
+
     def __init__(self, place: Place | None, pretended: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
         self._place = place
@@ -77,6 +80,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **given)
         name = func.name()
         kernel = REGISTERED.get(name)
         if kernel is None and name not in IN_F32:

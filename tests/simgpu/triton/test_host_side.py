@@ -21,7 +21,7 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 import simgpu.triton
-from simgpu.triton.tensors import Span, element_at, merged, pointees
+from simgpu.triton.tensors import Span, element_at, merged, outside_of, pointees
 from simgpu.triton.tuning import limited
 from tests.support import triton_kernels as kernels
 
@@ -298,6 +298,23 @@ def test_elements_are_named_by_their_index(shape: tuple[int, ...], axes: tuple[i
         assert element_at("argument x", array, address) == f"x[{', '.join(map(str, index))}]"
         assert element_at("argument x", array, address + 3) == f"x[{', '.join(map(str, index))}], byte 3"
     assert element_at("x", array, array.ctypes.data - 4) == "" and element_at("x", np.zeros((0, 3)), address) == ""
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_an_access_outside_is_told_with_the_index_that_it_would_have(check: bool) -> None:
+    x, y, out = (np.ones((20, 50), np.float32) for _ in range(3))
+    with simgpu.triton.device("mi300x", check=check), pytest.raises(simgpu.SimError) as caught:
+        kernels.vector_add[(8,)](x[:10], y, out, 1007, BLOCK=128)
+    assert re.search(r"access to 0x[0-9a-f]+, which would be \w+\[20, 0\], 0 bytes past the end of argument", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("cut", "offset", "told"),
+    [((), 96, "x[4, 0]"), ((), 103, "x[4, 1], byte 3"), ((), -4, "x[-1, 5]"), ((slice(None), 2), 8 + 96, "x[4]"), ((), 4, "x[0, 1]")],
+)
+def test_indices_outside_of_a_tensor(cut: tuple[Any, ...], offset: int, told: str) -> None:
+    array = np.zeros((4, 6), np.float32)
+    assert outside_of("argument x", array[cut], array.ctypes.data + offset) == told
 
 
 def test_a_nan_is_told_with_its_lines_and_where_it_went() -> None:

@@ -127,6 +127,10 @@ def test_a_launch_of_a_triton_script(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "ends in elements: 1 of x" in capsys.readouterr().out
     assert main(["why", "--launch", "doubl", "out[3]", str(script), "1000"]) == 2
     assert "did you mean double?); it launched double (2)" in capsys.readouterr().err
+    own = "\nimport simgpu.triton\nsimgpu.triton.device('mi210').__enter__()\ndouble["
+    script.write_text(SCRIPT.replace("\ndouble[", own, 1))
+    assert main(["why", "out[3]", str(script), "1000"]) == 0  # on a device of the script's own
+    assert "ends in elements: 1 of x" in capsys.readouterr().out
     assert main(["debug", "--launch", "x:0", str(script)]) == 2 and main(["debug", str(tmp_path / "no.py")]) == 2
 
 

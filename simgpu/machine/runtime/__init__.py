@@ -1,7 +1,9 @@
 """Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and what checks do.
 
     functions.py  `runtime` and `part`, the decorators; a function's object file
-    translate.py  a function's syntax tree to LLVM IR
+    source.py     a function's syntax tree, and what its names stand for
+    translate.py  the tree to LLVM IR, statement by statement
+    expressions.py  the values of expressions
     places.py     integers, structures and arrays in memory, as translated functions see them
     memory.py     operations that such functions are made of: load, store, fill, copy
 

@@ -13,7 +13,8 @@ from llvmlite import ir
 
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import CALLED, compiler, host, uncollected
-from simgpu.machine.runtime.translate import Part, Translation
+from simgpu.machine.runtime.source import Part
+from simgpu.machine.runtime.translate import Translation
 from simgpu.machine.values import I64
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,66 +7,19 @@ Integers are i64 and wrap; // and % round down, as Python's do, and give 0 where
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
-import inspect
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.runtime import places
-from simgpu.machine.runtime.places import PTR, Array, Builtin, NotTranslated, Record, number, pieces, shape, truth
-from simgpu.machine.values import I1, I64, Builder, Value, smax, smin, where
-
-SAME: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}  # fmt: skip
-COMPARED: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
-    ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne), ast.Lt: ("<", operator.lt), ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt), ast.GtE: (">=", operator.ge),
-}  # fmt: skip
-BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
-
-
-@functools.cache
-def _definitions(path: str) -> dict[int, ast.FunctionDef]:
-    """The functions of a file by their first lines, decorators included."""
-    found = (node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.FunctionDef))
-    return {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in found}
-
-
-class Part:
-    """A function that is translated where another calls it; Python runs it as it is."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.signature = inspect.signature(function)
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.function(*args, **options)
-
-    @property
-    def tree(self) -> ast.FunctionDef:
-        code = self.function.__code__
-        return _definitions(code.co_filename)[code.co_firstlineno]
-
-    def outside(self, name: str) -> Any:
-        """What a name of no variable stands for."""
-        function = self.function
-        enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        if name in enclosing:
-            return enclosing[name].cell_contents
-        if name not in function.__globals__ and not hasattr(builtins, name):
-            raise NotTranslated(f"{name} has no value")
-        return function.__globals__[name] if name in function.__globals__ else getattr(builtins, name)
+from simgpu.machine.runtime.expressions import Expressions
+from simgpu.machine.runtime.places import PTR, Array, NotTranslated, Record, number, pieces, shape
+from simgpu.machine.runtime.source import Part
+from simgpu.machine.values import I1, I64, Builder, Value
 
 
 class Translation:
@@ -109,7 +62,7 @@ class Translation:
         return made
 
 
-class _Body:
+class _Body(Expressions):
     """One function under translation, for arguments of some shapes."""
 
     def __init__(self, translation: Translation, part: Part, forms: Sequence[Any]) -> None:
@@ -190,12 +143,6 @@ class _Body:
                 return
             self.node = statement
             self.method("do", statement)(statement)
-
-    def method(self, prefix: str, node: ast.AST) -> Callable[[Any], Any]:
-        found: Callable[[Any], Any] | None = getattr(self, f"{prefix}_{type(node).__name__}", None)
-        if found is None:
-            raise NotTranslated(f"`{ast.unparse(node)}` has no translation")
-        return found
 
     def do_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):  # a docstring
@@ -346,149 +293,3 @@ class _Body:
         build.store(at + step, counter)
         build.branch(head)
         build.position_at_end(after)
-
-    # -- values ------------------------------------------------------------------------------------
-
-    def value(self, node: ast.expr) -> Any:
-        return self.method("of", node)(node)
-
-    def truth(self, node: ast.expr) -> Any:
-        return truth(self.build, self.value(node))
-
-    def of_Constant(self, node: ast.Constant) -> Any:
-        return node.value
-
-    def of_Name(self, node: ast.Name) -> Any:
-        return self.read(node.id)
-
-    def of_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
-        return tuple(self.spread(node.elts))
-
-    def spread(self, nodes: Sequence[ast.expr]) -> Iterator[Any]:
-        for node in nodes:
-            if isinstance(node, ast.Starred):
-                yield from self.value(node.value)
-            else:
-                yield self.value(node)
-
-    def of_Attribute(self, node: ast.Attribute) -> Any:
-        owner = self.value(node.value)
-        if isinstance(owner, Record):
-            return places.load(*owner.field(node.attr))
-        return getattr(owner, node.attr)
-
-    def of_Subscript(self, node: ast.Subscript) -> Any:
-        owner = self.value(node.value)
-        if isinstance(node.slice, ast.Slice):
-            first = 0 if node.slice.lower is None else self.value(node.slice.lower)
-            return owner.part(first, owner.size if node.slice.upper is None else self.value(node.slice.upper))
-        index = self.value(node.slice)
-        if isinstance(owner, Array):
-            return places.load(*owner.at(index))
-        if isinstance(index, int):
-            return owner[index]
-        return self.table(owner).at(index)[1].load(I64, 8)
-
-    def table(self, values: Any) -> Array:
-        """A tuple of integers as an array."""
-        kind = ir.ArrayType(I64, len(values))
-        held = ir.GlobalVariable(self.translation.module, kind, self.translation.module.get_unique_name("table"))
-        held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
-        return Array(np.dtype(np.int64), Value(self.build, held).address().pointer(), len(values))
-
-    def of_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        value = self.value(node.operand)
-        if isinstance(node.op, ast.Not):
-            tested = truth(self.build, value)
-            return not tested if isinstance(tested, bool) else ~tested
-        if isinstance(node.op, ast.USub):
-            return -value if isinstance(value, int) else -number(self.build, value)
-        if isinstance(node.op, ast.Invert):
-            return ~int(value) if isinstance(value, int) else ~number(self.build, value)
-        raise NotTranslated(f"`{ast.unparse(node)}` has no translation")
-
-    def of_BinOp(self, node: ast.BinOp) -> Any:
-        return self.binary(node.op, self.value(node.left), self.value(node.right))
-
-    def binary(self, op: ast.operator, a: Any, b: Any) -> Any:
-        if type(op) not in SAME:
-            raise NotTranslated(f"no operator {type(op).__name__}")
-        if isinstance(a, int) and isinstance(b, int):
-            return SAME[type(op)](a, b)
-        if isinstance(op, BITWISE) and all(isinstance(one, Value) and one.type == I1 for one in (a, b)):
-            return SAME[type(op)](a, b)
-        a, b = number(self.build, a), number(self.build, b)
-        if isinstance(op, (ast.FloorDiv, ast.Mod)):
-            return self.divided(a, b, isinstance(op, ast.Mod))
-        return a.ashr(b) if isinstance(op, ast.RShift) else SAME[type(op)](a, b)
-
-    def divided(self, a: Value, b: Value, rest: bool) -> Value:
-        """Rounded down, or what is left over; 0 by 0."""
-        build = self.build
-        divisor = where((b + 1).unsigned <= 1, 1, b)  # not by 0, nor the lowest number by -1: a host traps
-        left = build.srem(a, divisor)
-        below = (left != 0) & ((left ^ divisor).signed < 0)
-        if rest:
-            return where(below, left + divisor, left)
-        return where(b == 0, 0, where(b == -1, -a, build.sdiv(a, divisor) - below.zext(I64)))
-
-    def of_BoolOp(self, node: ast.BoolOp) -> Any:
-        found: Any = self.truth(node.values[0])
-        for following in node.values[1:]:
-            found = self.joined(found, isinstance(node.op, ast.And), following)
-        return found
-
-    def joined(self, first: Any, both: bool, second: ast.expr) -> Any:
-        """`first` and `second`, or one of them; the second is not asked where the first decides."""
-        if isinstance(first, bool):
-            return self.truth(second) if first == both else first
-        if both:
-            return truth(self.build, self.chosen(first, lambda: self.truth(second), lambda: False))
-        return truth(self.build, self.chosen(first, lambda: True, lambda: self.truth(second)))
-
-    def of_IfExp(self, node: ast.IfExp) -> Any:
-        return self.chosen(self.truth(node.test), lambda: self.value(node.body), lambda: self.value(node.orelse))
-
-    def chosen(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """The value of one of two."""
-        if isinstance(test, bool):
-            return then() if test else otherwise()
-        name = f"choice {next(self.choices)}"  # no variable's
-        self.choose(test, lambda: self.assign(name, then()), lambda: self.assign(name, otherwise()))
-        return self.read(name)
-
-    def of_Compare(self, node: ast.Compare) -> Any:
-        found: Any = True
-        left = self.value(node.left)
-        for op, following in zip(node.ops, node.comparators, strict=True):
-            right = self.value(following)
-            tested = self.compared(op, left, right)
-            found = tested if found is True else found & tested
-            left = right
-        return found
-
-    def compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
-        if type(op) not in COMPARED:
-            raise NotTranslated(f"no comparison {type(op).__name__}")
-        how, known = COMPARED[type(op)]
-        if isinstance(a, int) and isinstance(b, int):
-            return known(a, b)
-        return number(self.build, a).signed.test(how, number(self.build, b))
-
-    def of_Call(self, node: ast.Call) -> Any:
-        if node.keywords:
-            raise NotTranslated("calls take no keywords")
-        called, given = self.value(node.func), list(self.spread(node.args))
-        if isinstance(called, Part):
-            return self.translation.call(self.build, self.entry, called, given)
-        if isinstance(called, Builtin):
-            return called.emit(self.build, *(number(self.build, one) if shape(one) is int else one for one in given))
-        if called in (min, max):
-            pick = smin if called is min else smax
-            known = all(isinstance(one, int) for one in given)
-            return called(given) if known else functools.reduce(pick, [number(self.build, one) for one in given])
-        if called is int:
-            return number(self.build, given[0])
-        if inspect.ismethod(called) and isinstance(called.__self__, Array):
-            return called(*given)
-        raise NotTranslated(f"`{ast.unparse(node.func)}` cannot be called")

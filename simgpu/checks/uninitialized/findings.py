@@ -71,11 +71,18 @@ def _store(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
 
 
+# Where structs lie that compilers copy whole; a C++ kernel's lie anywhere, in assembly LDS and device memory hold elements.
+STRUCTS = ("scratch", "flat", "buffer")
+MANGLED = "_Z"  # how a C++ kernel's name begins
+
+
 def _padding(launch: Launch, event: Report) -> bool:
-    """Whether it looks like a struct copied whole from a lane's stack, with the bytes between its fields."""
+    """Whether it looks like a struct copied whole, with the bytes between its fields: some of it is defined, and it was loaded."""
     inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
     memory = inst.spec.memory if inst is not None else None
-    return bool(event.extra & PARTIAL and memory is not None and memory.space in ("scratch", "flat", "buffer"))
+    if not event.extra & PARTIAL or memory is None:
+        return False
+    return memory.space in STRUCTS or (memory.op == "load" and launch.info.name.startswith(MANGLED))
 
 
 @finding_of(Undefined.MEMORY)

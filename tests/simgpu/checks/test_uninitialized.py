@@ -19,6 +19,7 @@ from tests.support.engine_kernel import source
 
 ALL = tuple(range(64))
 SCRATCH = {"private_segment_fixed_size": 64, "enable_private_segment": 1}
+LDS = {"group_segment_fixed_size": 1024}
 
 
 @dataclass(frozen=True)
@@ -324,6 +325,26 @@ global_store_dwordx2 v6, v[4:5], s[6:7]
     (finding,) = findings(lines, "gfx942", SCRATCH)
     assert (finding.severity, finding.place) == ("note", "v4")
     assert "0xffffff00" in finding.message
+
+
+def test_padding_of_a_struct_in_lds_is_a_note_in_a_c_plus_plus_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`struct { bool some; long value; }` of a reduction: a byte and eight are written, sixteen are copied."""
+    lines = """
+v_mov_b32 v2, 1
+v_mov_b32 v3, 0
+v_lshlrev_b32 v6, 4, v0
+ds_write_b8 v6, v2
+ds_write_b64 v6, v[2:3] offset:8
+s_waitcnt lgkmcnt(0)
+ds_read_b128 v[8:11], v6
+s_waitcnt lgkmcnt(0)
+global_store_dwordx4 v6, v[8:11], s[6:7]
+"""
+    nothing = lines.replace("ds_write", "; ds_write")
+    assert [(one.severity, one.place) for one in findings(lines, "gfx942", LDS)] == [("error", "v8")]
+    monkeypatch.setattr("simgpu.checks.uninitialized.findings.MANGLED", "k")  # the kernel's name
+    assert [(one.severity, one.place) for one in findings(lines, "gfx942", LDS)] == [("note", "v8")]
+    assert [one.severity for one in findings(nothing, "gfx942", LDS)] == ["error"]
 
 
 LANES_OF_TWO_BUFFERS = """

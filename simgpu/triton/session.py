@@ -145,12 +145,10 @@ class Session:
                     if self.clock.samples and milliseconds is not None:
                         return
                 run = launch(kernel, geometry, args)
-                told = [replace(finding, message=shared.with_index(finding.message)) for finding in self._told(kernel, run.findings)]
+                told = self._told(kernel, run.findings, shared)
             except SimError as error:
-                found = error.findings
+                found, error.findings = error.findings, tuple(self._told(kernel, error.findings, shared))
                 error.args = (shared.with_index(str(error)),)
-                told = self._told(kernel, found)
-                error.findings = tuple(replace(finding, message=shared.with_index(finding.message)) for finding in told)
                 use.findings += len(error.findings)
                 self._report(error.findings, error)
                 if self.collect and isinstance(error, MemoryFault) and found:
@@ -172,9 +170,10 @@ class Session:
         self.clock.note(milliseconds)
         return milliseconds
 
-    def _told(self, kernel: Kernel, findings: Iterable[Finding]) -> list[Finding]:
-        """Findings at lines of the user's source, without those that are suppressed."""
-        return self.suppressions.left_of(told_by_source(kernel.module.code, finding) for finding in findings)
+    def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: Shared) -> list[Finding]:
+        """Findings at lines of the user's source and with indices, without those that are suppressed."""
+        told = self.suppressions.left_of(told_by_source(kernel.module.code, finding) for finding in findings)
+        return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:
         errors = [finding for finding in findings if finding.severity == "error"]

@@ -181,7 +181,9 @@ def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
 
 
 # As engine/allocations.py tells an address by the allocation next to it.
-_OUTSIDE = re.compile(r"access to (?P<address>0x[0-9a-f]+), \d+ bytes (?:past the end of|before) (?P<name>argument [\w.\[\]]+)")
+_OUTSIDE = re.compile(
+    r"access to (?P<address>0x[0-9a-f]+), \d+ bytes (?:past the end of|before) (?P<name>argument [\w.\[\]]+)"
+)
 
 
 class Shared:
@@ -226,7 +228,7 @@ def element_at(name: str, tensor: Any, address: int) -> str:
 
 
 def outside_of(name: str, tensor: Any, address: int) -> str:
-    """`out[20, 0]`, the index that an address past the tensor's end, or `out[-1, 3]`, before its start, would have; "" for one of no axes."""
+    """`out[20, 0]` or `out[-1, 3]`: the index that an address outside of a tensor would have; "" for one of no axes."""
     return _index(name, tensor, address, within=False)
 
 
@@ -251,7 +253,7 @@ def _index(name: str, tensor: Any, address: int, within: bool) -> str:
             left -= index[axis] * strides[axis]
             first = False
     named = f"{name.removeprefix('argument ')}[{', '.join(map(str, index))}]"
-    return "" if left or not index else f"{named}, byte {byte}" if byte else named
+    return "" if left or not (index or within) else f"{named}, byte {byte}" if byte else named
 
 
 def pointer_of(tensor: Any) -> int:

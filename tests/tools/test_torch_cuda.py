@@ -142,6 +142,7 @@ def test_operators_of_libraries_are_traced_without_their_kernels() -> None:
     torch.library.opcheck(doubled, (torch.ones(5, device="cuda"),))
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_operators_that_consist_of_operators_run_on_the_gpu() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 

@@ -310,8 +310,11 @@ def test_an_access_outside_is_told_with_the_index_that_it_would_have(check: bool
 
 @pytest.mark.parametrize(
     ("cut", "offset", "told"),
-    [((), 96, "x[4, 0]"), ((), 103, "x[4, 1], byte 3"), ((), -4, "x[-1, 5]"), ((slice(None), 2), 8 + 96, "x[4]"), ((), 4, "x[0, 1]")],
-)
+    [
+        ((), 96, "x[4, 0]"), ((), 103, "x[4, 1], byte 3"), ((), -4, "x[-1, 5]"), ((slice(None), 2), 8 + 96, "x[4]"),
+        ((), 4, "x[0, 1]"),
+    ],
+)  # fmt: skip
 def test_indices_outside_of_a_tensor(cut: tuple[Any, ...], offset: int, told: str) -> None:
     array = np.zeros((4, 6), np.float32)
     assert outside_of("argument x", array[cut], array.ctypes.data + offset) == told

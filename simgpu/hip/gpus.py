@@ -14,7 +14,7 @@ from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
 from simgpu.engine.result import Run
 from simgpu.hip.memory import Arena, ArenaMemory
-from simgpu.hip.options import Options
+from simgpu.hip.options import Observe, Options
 from simgpu.hip.protocol import CALLS, Change, Kind
 
 MANAGED = ".managed"  # what clang adds to a managed variable's name
@@ -43,6 +43,21 @@ class Owned:
     def label(self) -> str:
         """How messages name it."""
         return f"{CALLS[self.kind]} {self.number}"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a launch: work-items in x, y and z, those of a workgroup, bytes of dynamic LDS, whether it is cooperative."""
+
+    size: tuple[int, int, int]
+    block: tuple[int, int, int]
+    lds: int
+    cooperative: bool
+
+    def call(self, kernel: Kernel, arguments: bytes) -> dict[str, Any]:
+        """The arguments of `Kernel.launch`; arguments: the segment's bytes."""
+        args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
+        return {"block": self.block, "args": args, "dynamic_lds": self.lds, "global_size": self.size}
 
 
 @dataclass(frozen=True)
@@ -181,17 +196,22 @@ class GPUs:
     # -- launches ------------------------------------------------------------------------------
 
     def launch(
-        self, function: Function, size: tuple[int, int, int], block: tuple[int, int, int], lds: int, arguments: bytes,
-        checked: bool, cooperative: bool, printed: io.StringIO,
-    ) -> Run:  # fmt: skip
-        """What ran; what the kernel prints is added to `printed`, if it fails too. Raises what `Kernel.launch` does."""
+        self, function: Function, shape: Shape, arguments: bytes, checked: bool, printed: io.StringIO,
+        observe: Observe | None = None,
+    ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
+        """What ran, and what `observe` gave of it; what the kernel prints is added to `printed`, if it fails too. Raises what
+        `Kernel.launch` does."""
         kernel = function.kernel if checked else function.plain
-        args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
+        call = shape.call(kernel, arguments)
         kernel.module.device.stdout = printed
-        run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size, cooperative=cooperative)
+        run, observed = observe(kernel, **call) if observe else (kernel.launch(**call, cooperative=shape.cooperative), {})
         if self.track_definedness and not checked:
             self._all_defined()
-        return run
+        return run, observed
+
+    def seconds(self, function: Function, shape: Shape, arguments: bytes) -> float:
+        """How long the launch would take on a real GPU, by the model of time. Raises what `Kernel.time` does."""
+        return float(function.plain.time(**shape.call(function.plain, arguments)).seconds)
 
     def _all_defined(self) -> None:
         """After a launch that did not note what it wrote: nothing is known to be undefined any more."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from simgpu.engine.result import Run
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,16 @@ class Source:
 Compile = Callable[[Source], tuple[bytes | None, str]]
 
 
+# Launches a kernel with the arguments of `Kernel.launch`; the run, and what a page shows of it, for JSON.
+Observe = Callable[..., tuple[Run, dict[str, Any]]]
+
+
 @dataclass(frozen=True)
 class Options:
     """boards: names of the devices, one each; check: as for `simgpu.Device`; pad: to a multiple of so many bytes a kernel may
     access past an allocation; kernels: only those whose name it finds are checked; skip, only: launches of them that are not, and
-    how many behind those are (None: all)."""
+    how many behind those are (None: all); time: whether the model of time says how long launches would take; observe: what
+    launches the first of each kernel, where somebody wants to look at it."""
 
     boards: tuple[str, ...]
     check: bool | str = False
@@ -43,3 +51,5 @@ class Options:
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None
+    time: bool = False
+    observe: Observe | None = None

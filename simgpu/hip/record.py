@@ -28,6 +28,8 @@ class KernelRecord:
     write_bytes: int = 0
     seconds: float = 0.0
     findings: int = 0
+    modelled: float = 0.0  # seconds that its launches would take on a real GPU, by the model of time
+    untimed: int = 0  # launches of which the model says nothing
     fidelity: Counter[str] = field(default_factory=Counter)
 
     def note(self, run: Run, checked: bool) -> None:
@@ -39,6 +41,11 @@ class KernelRecord:
         self.write_bytes += run.counters["global_write_bytes"]
         self.seconds += run.seconds
         self.fidelity.update(run.fidelity)
+
+    def time(self, seconds: float | None) -> None:
+        """Count what the model says of a launch, None where it says nothing."""
+        self.modelled += seconds or 0.0
+        self.untimed += seconds is None
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -54,6 +61,7 @@ class Record:
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.times: Counter[tuple[Any, ...]] = Counter()
         self.errors: list[str] = []
+        self.observed: list[dict[str, Any]] = []  # of the first launch of each kernel, see `Options`
         self._tell = tell
 
     def kernel(self, name: str, board: str) -> KernelRecord:
@@ -85,5 +93,6 @@ class Record:
         return {
             "program": self.path, "process": self.process, "wrong": self.wrong, "errors": self.errors,
             "kernels": [kernel.document() for kernel in self.kernels.values()],
+            "observed": self.observed,
             "findings": [{**finding.document(), "launches": self.times[key]} for key, finding in self.findings.items()],
         }  # fmt: skip

@@ -32,7 +32,7 @@ from simgpu.hardware.errors import (
     TimeLimit,
 )
 from simgpu.hip import properties
-from simgpu.hip.gpus import GPUs, Owned
+from simgpu.hip.gpus import GPUs, Owned, Shape
 from simgpu.hip.memory import Arena
 from simgpu.hip.names import lowered_names, readable
 from simgpu.hip.options import Compile, Options, Source
@@ -96,6 +96,7 @@ class Server:
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
+        self._times: dict[tuple[int, Shape], float | None] = {}  # seconds by the model, of kernels by their number
         self._failed_batch = 0  # the last batch of launches of which one failed
         self.record = Record(self._hello.path, self._hello.process, tell)
 
@@ -277,10 +278,14 @@ class Server:
         self._seen[name] += 1
         checked = bool(self._options.check) and self._is_selected(name)
         printed = io.StringIO()
+        shape = Shape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
+        observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
         with self._gpus.busy:
             self._read_log(position)
+            if self._options.time:
+                record.time(self._modelled(number, shape, arguments))
             try:
-                run = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked, bool(cooperative), printed)
+                run, observed = self._gpus.launch(function, shape, arguments, checked, printed, observe)
             except SimError as error:
                 record.failed += 1
                 return self._failed(function.kernel, name, error), _text(printed)
@@ -288,10 +293,23 @@ class Server:
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
                 return Status.LAUNCH_FAILURE, _text(printed)
         record.note(run, checked)
+        if observed:
+            self.record.observed.append(observed)
         for finding in run.findings:
             record.findings += 1
             self._note_kernel(finding, name)
         return Status.SUCCESS, _text(printed)
+
+    def _modelled(self, number: int, shape: Shape, arguments: bytes) -> float | None:
+        """Seconds of a launch by the model, which looks at the first of each shape; None where it says nothing."""
+        if (number, shape) not in self._times:
+            try:
+                self._times[number, shape] = self._gpus.seconds(self._gpus.functions[number], shape, arguments)
+            except SimError as error:
+                self._times[number, shape] = None
+                name = readable(self._gpus.functions[number].kernel.name)
+                tell(f"{self._name}: no time of kernel {name}: {error}")
+        return self._times[number, shape]
 
     def _is_selected(self, name: str) -> bool:
         options, number = self._options, self._seen[name]

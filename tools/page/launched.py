@@ -19,10 +19,11 @@ from simgpu.tools.page.code import code_document
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.lds import accesses, lds_document
 from simgpu.tools.page.traffic import Outside, traffic_document
-from simgpu.tools.page.watching import Watched
+from simgpu.tools.page.watching import Watched, Watching
 from simgpu.tools.page.waves import waves_document
 
 if TYPE_CHECKING:
+    from simgpu import Kernel, Run
     from simgpu.debugger.snapshot import Snapshot
 
 MODIFIERS = ("cbsz", "abid", "blgp")
@@ -35,6 +36,19 @@ def launches_document(launches: Sequence[Watched], folders: Sequence[Path] = ())
     """`kernels`, a document a launch, and `fragments`, one a matrix instruction that they have. folders: where sources may lie."""
     fragments: dict[str, dict[str, Any]] = {}
     return {"kernels": [_kernel(one, folders, fragments) for one in launches], "fragments": list(fragments.values())}
+
+
+def observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
+    """Launches a kernel as `Kernel.launch` does, which says what is raised; the run, and the document of a page of it."""
+    watching = Watching()
+    run = watching.launch(kernel, **call)
+    return run, launches_document(watching.launches, [Path.cwd()])
+
+
+def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The documents of several pages as one."""
+    fragments = {one["name"]: one for document in documents for one in document["fragments"]}
+    return {"kernels": [one for document in documents for one in document["kernels"]], "fragments": list(fragments.values())}
 
 
 def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:

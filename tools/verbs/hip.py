@@ -10,7 +10,8 @@ import shutil
 import socket
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from simgpu import hardware
 from simgpu.engine.finding import Finding
@@ -24,6 +25,9 @@ from simgpu.tools.shared.launching import add_limit_options
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
 
+if TYPE_CHECKING:
+    from simgpu import Kernel, Run
+
 USAGE = """examples:
   simgpu hip ./a.out 1000                          on an MI300X
   simgpu hip --check --report ./a.out 10           what valgrind is for the host, and a table by kernel
@@ -35,6 +39,9 @@ docs/hip.md: from a program to the race that it has.
 """
 
 WIDTH = 132  # of a report that is no terminal's
+COLUMNS: tuple[str, ...] = (
+    "kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact",
+)  # fmt: skip
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -53,6 +60,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     add_limit_options(parser, parser)
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
+    text = "also how long launches would take on a real GPU, by the model of time (docs/timing.md); shapes are sampled once each"
+    parser.add_argument("--times", action="store_true", help=text)
+    text = "write a page of the first launch of each kernel: source, registers, LDS, traffic, findings (docs/look.md)"
+    parser.add_argument("--html", metavar="FILE", help=text)
     parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_force_option(parser)
@@ -71,7 +82,7 @@ def run(options: Namespace) -> int:
         return 0
     if not options.command:
         raise UsageError("name the program to run: simgpu hip ./a.out; see `simgpu hip --help`")
-    claim([options.json, options.sarif], options.force)
+    claim([options.html, options.json, options.sarif], options.force)
     path = shutil.which(options.command[0])
     if path is None:
         there = os.path.exists(options.command[0])
@@ -80,8 +91,12 @@ def run(options: Namespace) -> int:
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
     if not outcome.processes and not outcome.status:
         print(f"simgpu hip: {why_no_hip(path, program)}", file=sys.stderr)
-    if options.report:
-        _show(outcome)
+    if options.report or options.times:
+        _show(outcome, options.times)
+    if options.html:
+        _page(outcome, options)
+    for process in outcome.processes:
+        del process["observed"]
     document = {"command": options.command, "status": outcome.status, "processes": outcome.processes}
     if options.json:
         write(options.json, (json.dumps(document, indent=1) + "\n").encode(), options.force)
@@ -113,8 +128,26 @@ def _options(options: Namespace) -> Options:
         raise UsageError("--kernels, --skip and --only choose what is checked: add --check or --numerics")
     return Options(
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
-        threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
+        threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
+        observe=_observed if options.html else None,
     )  # fmt: skip
+
+
+def _observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
+    from simgpu.tools.page.launched import observed
+
+    return observed(kernel, **call)
+
+
+def _page(outcome: launcher.Outcome, options: Namespace) -> None:
+    """Writes the page of what the program's processes launched."""
+    from simgpu.tools.page.launched import joined
+    from simgpu.tools.page.page import Page
+
+    documents = [document for process in outcome.processes for document in process["observed"]]
+    tables = [list(_table(process, options.times)) for process in outcome.processes]
+    title = shlex.join(options.command)
+    Page(title, {**joined(documents), "tables": tables}, shlex.join(["simgpu", *options.words])).save(options.html, options.force)
 
 
 def _serve(descriptor: int, options: Options) -> int:
@@ -128,7 +161,7 @@ def _environment(options: Namespace) -> str:
     for name in ("kernels", "only", "threads", "max_instructions", "timeout"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]
-    flags = [f"--{name}" for name in ("check", "numerics") if getattr(options, name)]
+    flags = [f"--{name}" for name in ("check", "numerics", "times") if getattr(options, name)]
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
     return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'
@@ -143,19 +176,23 @@ def _findings(outcome: launcher.Outcome) -> list[Finding]:
     ]
 
 
-def _show(outcome: launcher.Outcome) -> None:
+def _show(outcome: launcher.Outcome, timed: bool) -> None:
     """Prints a table by kernel on stderr: stdout is the program's."""
     from rich.console import Console
 
     console = Console(stderr=True, width=max(Console(stderr=True).width, WIDTH))
-    columns = ("kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact")
     for process in outcome.processes:
-        title = f"{os.path.basename(process['program'])} on {_boards(process)}"
-        console.print(table(title, columns, map(_row, process["kernels"])))
+        console.print(table(*_table(process, timed)))
 
 
-def _boards(process: dict[str, Any]) -> str:
-    return ", ".join(dict.fromkeys(kernel["board"] for kernel in process["kernels"])) or "no board: it launched nothing"
+def _table(process: dict[str, Any], timed: bool) -> tuple[str, Sequence[str], list[tuple[object, ...]]]:
+    """Title, columns and rows; timed: whether the model of time was asked."""
+    boards = ", ".join(dict.fromkeys(kernel["board"] for kernel in process["kernels"])) or "no board: it launched nothing"
+    rows, columns = [_row(kernel) for kernel in process["kernels"]], COLUMNS
+    if timed:
+        columns += ("modelled us",)
+        rows = [(*row, _modelled(kernel)) for row, kernel in zip(rows, process["kernels"], strict=True)]
+    return f"{os.path.basename(process['program'])} on {boards}", columns, rows
 
 
 def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
@@ -165,3 +202,9 @@ def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
         kernel["name"], kernel["launches"], kernel["instructions"], kernel["read_bytes"], kernel["write_bytes"],
         round(kernel["seconds"], 3), found, inexact,
     )  # fmt: skip
+
+
+def _modelled(kernel: dict[str, Any]) -> str:
+    """Of all launches together; how many of them the model says nothing of."""
+    said = f"{1e6 * kernel['modelled']:,.1f}"
+    return f"{said}, and {kernel['untimed']} untold" if kernel["untimed"] else said

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.tools.page.page import read_document
 from tests.simgpu.hip.test_programs import TARGETS, hip
 from tests.support.hip_compiler import program
 
@@ -18,6 +19,19 @@ def test_a_race_is_found_with_its_lines(target: str) -> None:
     assert done.returncode == 1
     for said in ("error: race: ", "race.hip:10", "sum(float const*, float*)"):
         assert said in done.stderr, done.stderr
+
+
+def test_a_page_shows_the_first_launch_of_each_kernel_and_the_model_its_time(tmp_path: Path) -> None:
+    page = tmp_path / "race.html"
+    done = hip("--check", "--times", "--html", page, program("race", *TARGETS))
+    assert done.returncode == 1 and "modelled us" in done.stderr, done.stderr
+    document = read_document(page)
+    (kernel,) = document["kernels"]
+    assert kernel["instructions"] > 1000 and any(finding for finding in kernel["code"]["findings"])
+    ((_, columns, ((name, *_, modelled),)),) = document["tables"]
+    assert name == "sum(float const*, float*)" and columns[-1] == "modelled us" and 1 < float(modelled) < 100
+    again = hip("--html", page, program("race", *TARGETS))
+    assert again.returncode == 2 and "--force" in again.stderr
 
 
 def test_a_race_is_none_of_plain_mode() -> None:

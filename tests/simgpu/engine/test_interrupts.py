@@ -73,7 +73,11 @@ def interrupted_when(ready):
 
 
 def threads_at_work():
-    return [thread for thread in threading.enumerate() if isinstance(thread, Shielded) and thread.is_alive()]
+    """Those that go on; one that has told its end needs a moment more, which a busy host may give late."""
+    threads = [thread for thread in threading.enumerate() if isinstance(thread, Shielded)]
+    for thread in threads:
+        thread.join(1)
+    return [thread for thread in threads if thread.is_alive()]
 
 
 def assert_ended(gpu, buffer):

@@ -73,11 +73,14 @@ def interrupted_when(ready):
 
 
 def threads_at_work():
-    """Those that go on; one that has told its end needs a moment more, which a busy host may give late."""
-    threads = [thread for thread in threading.enumerate() if isinstance(thread, Shielded)]
-    for thread in threads:
-        thread.join(1)
-    return [thread for thread in threads if thread.is_alive()]
+    """Those that go on. One that has told its end, or that begins and is told that nothing is to be done, needs a moment more, which
+    a busy host may give late."""
+    until = time.monotonic() + 1
+    while True:
+        threads = [thread for thread in threading.enumerate() if isinstance(thread, Shielded) and thread.is_alive()]
+        if not threads or time.monotonic() > until:
+            return threads
+        time.sleep(1e-4)
 
 
 def assert_ended(gpu, buffer):

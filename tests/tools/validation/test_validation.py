@@ -49,19 +49,18 @@ def test_rows_come_back_once_each(tmp_path: Path) -> None:
 
 
 HEAD = ",".join(COLUMNS).encode()
-CUT_SHORT = gzip.compress(HEAD)[:-6]
+NO_TABLES = {
+    "not packed": (b"not gzip", "gzipped table"),
+    "cut short": (gzip.compress(HEAD)[:-6], "gzipped table"),
+    "other columns": (gzip.compress(b"kernel,shape\n"), "no column arch, board"),
+    "few fields": (gzip.compress(HEAD + b"\n1,2,3\n"), "row 2: fewer fields"),
+    "no number": (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"much,us,\n"), "row 2: value 'much' is no number"),
+    "nan": (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"nan,us,\n"), "value nan is no measurement"),
+    "no text": (gzip.compress(b"\xff\xfe\n"), "gzipped table"),
+}
 
 
-@pytest.mark.parametrize(
-    "held, why",
-    [
-        (b"not gzip", "gzipped table"), (CUT_SHORT, "gzipped table"), (gzip.compress(b"kernel,shape\n"), "no column arch, board"),
-        (gzip.compress(HEAD + b"\n1,2,3\n"), "row 2: fewer fields"),
-        (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"much,us,\n"), "row 2: value 'much' is no number"),
-        (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"nan,us,\n"), "value nan is no measurement"),
-        (gzip.compress(b"\xff\xfe\n"), "gzipped table"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("held", "why"), NO_TABLES.values(), ids=NO_TABLES)
 def test_what_is_no_table_is_refused_by_its_name(held: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "measured.csv.gz").write_bytes(held)
     with pytest.raises(UsageError, match=why) as refused:

@@ -73,8 +73,8 @@ def interrupted_when(ready):
 
 
 def threads_at_work():
-    """Those that go on. One that has told its end, or that begins and is told that nothing is to be done, needs a moment more, which
-    a busy host may give late."""
+    """Those that go on. One that has told its end, or that begins and is told that nothing is to be done, needs a moment more,
+    which a busy host may give late."""
     until = time.monotonic() + 1
     while True:
         threads = [thread for thread in threading.enumerate() if isinstance(thread, Shielded) and thread.is_alive()]

@@ -30,8 +30,6 @@ SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that wo
 BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
 LEAST_STEPS = 256  # of a wave
 MOST_BEGINNINGS = 1024
-# Workgroups before these whose lines may still be in L2: so many, or none where a budget of records holds too few of them.
-MOST_EARLIER, LEAST_EARLIER, EARLIER_STEPS = 4096, 256, 2_000_000
 ALIKE = 4  # samples that tell that all workgroups do the same
 PARTS = 5  # of a launch of several rounds, from each of which comes a sample
 WITHIN = 0.618  # where in its part it lies: at no simple fraction of the launch, where an edge of the grid may be
@@ -112,7 +110,6 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         longest = max(wholes, key=lambda one: sum(map(len, one.streams))).group
         begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
         beginnings = [launch.sample(group, steps)[0] for group in range(begun, begun + together)]
-        earlier = _earlier(launch, begun)
         instructions = dict(launch.program.instructions)
         numbers = launch.program.count + 1
     except Deadlock as error:
@@ -123,9 +120,8 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     code = code_of(instructions, numbers, row)
     whole = [trace_of(code, one.streams, launch.entry, one.complete, one.group) for one in wholes]
     first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings, start=begun)]
-    before = [trace_of(code, one.streams, launch.entry, True, one.group) for one in earlier]
-    parts = iter(renumbered([*whole, *first, *before]))
-    whole, first, before = ([next(parts) for _ in each] for each in (whole, first, before))
+    traces = renumbered([*whole, *first])
+    whole, first = traces[: len(whole)], traces[len(whole) :]
     whole.sort(key=len, reverse=True)  # the launch ends with its longest
     notes, wider = [], 0.0
     if not all(trace.complete for trace in whole):
@@ -135,7 +131,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     if min(lengths) < max(lengths):
         notes.append(f"workgroups differ: {len(whole)} were sampled, of {min(lengths):,} to {max(lengths):,} wave-instructions")
         wider += 0.1
-    return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, before, notes, wider)
+    return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, notes, wider)
 
 
 def _wholes(launch: _Sampling, saved: Saved, rounds: bool) -> list[_Streams]:
@@ -163,21 +159,6 @@ def _wholes(launch: _Sampling, saved: Saved, rounds: bool) -> list[_Streams]:
         if len(found) == ALIKE and len({tuple(map(len, one.streams)) for one in found}) == 1:
             return found[:1]
     return found
-
-
-def _earlier(launch: _Sampling, begun: int) -> list[_Streams]:
-    """Workgroups right before `begun`, to their ends; none of kernels so long that a budget holds too few of them."""
-    job, left = launch.worker.job, EARLIER_STEPS
-    most = EARLIER_STEPS // (LEAST_EARLIER * launch.waves)
-    found: list[_Streams] = []
-    for group in reversed(range(max(0, begun - MOST_EARLIER), begun)):
-        clock = job.clock
-        streams, complete = launch.sample(group, most)
-        left -= job.clock - clock
-        if left < 0 or not complete:
-            break
-        found.append(_Streams(group, streams, complete))
-    return found[::-1] if len(found) >= min(begun, LEAST_EARLIER) else []
 
 
 def _in_order(launch: _Sampling, saved: Saved) -> list[_Streams]:

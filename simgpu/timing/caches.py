@@ -109,39 +109,37 @@ class Shares:
 
 def shares(
     traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, resident: int,
-    warm: bool, earlier: Sequence[Trace] = (), served_earlier: Sequence[Served] = (),
+    warm: bool,
 ) -> Shares:  # fmt: skip
-    """Replays workgroups that run together, `resident` on a CU, in caches that hold what earlier ones left there; warm: whether
-    what fits the last cache is there already.
+    """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already.
 
     A CU's bytes in flight over latency are its rate (Little's law), so within a latency a workgroup gets through its part of
     them: a line that another asked for within so many lines is still on its way.
     """
     count = len(code.unit)
-    tallies, channels, footprint = np.zeros((5, count), np.int64), 1.0, 0
+    tallies, channels = np.zeros((5, count), np.int64), 1.0
     if traces:
-        rounds = [slice(first, first + len(traces)) for first in range(0, len(earlier), len(traces))]
-        asked_of_l2 = [_asked(earlier[part], served_earlier[part], code, chip, row) for part in rounds]
-        asked_of_l2.append(_asked(traces, served, code, chip, row))
-        now = asked_of_l2[-1]
-        _, places = np.unique(np.concatenate([each.lines for each in asked_of_l2]), return_inverse=True)
-        seen = np.full(int(places.max(initial=-1)) + 1, UNSEEN, np.int64)
+        shift = (row.l2_line // LINE_BYTES).bit_length() - 1
+        ends = np.cumsum([0, *(len(one.lines) for one in served)])
+        lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
+        numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
+        owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
+        waves = np.concatenate([
+            at * trace.waves + np.searchsorted(trace.access_starts, one.owners, "right")
+            for at, (trace, one) in enumerate(zip(traces, served, strict=True))
+        ])  # fmt: skip
+        askers = waves.astype(np.int64) * count + owners
+        xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
+        known, places = np.unique(lines, return_inverse=True)
+        seen = np.full(len(known), -1, np.int64)
+        channels = _busy(traces, lines, ends, row)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
-        state = tuple(np.full((chip.xcds, sets, row.l2_ways), held, np.int64) for held in (-1, 0, 0, -1, 0))
         stores = (code.flags & STORE != 0).astype(np.uint8)
-        first = 0
-        for each in asked_of_l2:
-            tallies[:] = 0
-            seen[seen != UNSEEN] = LONG_AGO  # what a round before brought has long been there
-            state[FILLED][:], state[FILLER][:] = LONG_AGO, -1
-            at = places[first : first + len(each.lines)]
-            _l2(each.lines, at, each.owners, each.askers, each.ends, each.xcds, window, seen, stores, tallies, *state)
-            first += len(each.lines)
-        channels = _busy(traces, now.lines, now.ends, row)
-        footprint = len(np.unique(now.lines)) * row.l2_line
+        _l2(lines, places, owners, askers, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
     asked, passed, fetched, behind, memory = tallies
     if warm:
+        footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
         last = chip.mall_bytes or chip.l2_bytes * chip.xcds
         if footprint <= last:
             fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
@@ -181,47 +179,18 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) ->
 
 
 ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, to memory; waits behind L2, for memory
-FILLED, FILLER = 2, 3  # of an L2's arrays: when a line came, and who asked for it
-UNSEEN, LONG_AGO = -(1 << 62), -(1 << 40)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What workgroups ask L2 for: by line its number, instruction and asker; where each workgroup's lines end, and its XCD."""
-
-    lines: np.ndarray
-    owners: np.ndarray
-    askers: np.ndarray
-    ends: np.ndarray
-    xcds: np.ndarray
-
-
-def _asked(traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines) -> _Asked:
-    nothing, count = np.zeros(0, np.int64), len(code.unit)
-    shift = (row.l2_line // LINE_BYTES).bit_length() - 1
-    numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
-    owners = [number[one.owners].astype(np.int64) for number, one in zip(numbers, served, strict=True)]
-    waves = [
-        at * trace.waves + np.searchsorted(trace.access_starts, one.owners, "right")
-        for at, (trace, one) in enumerate(zip(traces, served, strict=True))
-    ]
-    return _Asked(
-        np.concatenate([nothing, *(one.lines.astype(np.int64) >> shift for one in served)]),
-        np.concatenate([nothing, *owners]),
-        np.concatenate([nothing, *(wave * count + owner for wave, owner in zip(waves, owners, strict=True))]),
-        np.cumsum([0, *(len(one.lines) for one in served)]),
-        np.array([trace.group % chip.xcds for trace in traces], np.int64),
-    )
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(  # type: ignore[no-untyped-def]
-    lines, places, owners, askers, ends, xcds, window, seen, stores, tallies, tags, used, filled, filler, dirty
-):  # fmt: skip
+def _l2(lines, places, owners, askers, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
     """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup; askers: wave and
     instruction of each line."""
-    sets, ways = tags.shape[1:]
-    groups, now = len(ends) - 1, used.max()
+    tags = np.full((count, sets, ways), -1, np.int64)
+    used = np.zeros((count, sets, ways), np.int64)
+    filled = np.zeros((count, sets, ways), np.int64)
+    filler = np.zeros((count, sets, ways), np.int64)
+    dirty = np.zeros((count, sets, ways), np.uint8)
+    groups, now = len(ends) - 1, 0
     at = ends[:-1].copy()
     going = True
     while going:
@@ -258,7 +227,7 @@ def _l2(  # type: ignore[no-untyped-def]
                         seen[places[place]] = max(seen[places[place]], time)
                 elif not hit:
                     tallies[PASSED, owner] += 1
-                    if seen[places[place]] == UNSEEN:
+                    if seen[places[place]] < 0:
                         seen[places[place]] = time
                         tallies[FETCHED, owner] += 1
                 # A wave that comes to an instruction again has what it loaded there before.

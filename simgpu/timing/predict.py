@@ -57,7 +57,6 @@ class Mechanisms:
     queues: bool = True
     caches: bool = True
     channels: bool = True
-    earlier: bool = True
     code_fetch: bool = True
     rounds: bool = True
     dispatch: bool = True
@@ -68,9 +67,8 @@ class Mechanisms:
 @dataclass(frozen=True)
 class Sampled:
     """A launch, by samples. whole: workgroups traced to their ends, which stand for all; beginnings: workgroups that run together
-    in a round, as far as they were traced; earlier: those before them, which left lines in the caches; groups: workgroups of the
-    launch; instructions: by number, of so many numbers; entry: the first one; notes: what limits the answer's worth; wider: what
-    that adds to the band."""
+    in the first round, as far as they were traced; groups: workgroups of the launch; instructions: by number, of so many numbers;
+    entry: the first one; notes: what limits the answer's worth; wider: what that adds to the band."""
 
     chip: HardwareDescriptor
     instructions: dict[int, Instruction]
@@ -80,7 +78,6 @@ class Sampled:
     beginnings: Sequence[Trace]
     groups: int
     used: Resources
-    earlier: Sequence[Trace] = ()
     notes: Sequence[str] = ()
     wider: float = 0.0
 
@@ -132,8 +129,7 @@ def predict(
     resident = min(resident_groups(chip, sampled.used), per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
-    before = [vector_cache(trace, code, row, resident) for trace in sampled.earlier] if on.earlier else []
-    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm, sampled.earlier[: len(before)], before)
+    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm)
     if not on.caches:
         traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
     most = max(2 * resident, STEPS // max(1, max(map(len, sampled.whole))))  # workgroups that are modelled

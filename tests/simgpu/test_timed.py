@@ -16,7 +16,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.timing import cu
 from simgpu.timing.lines import lines
 from simgpu.timing.perfetto import timeline
-from simgpu.timing.predict import Mechanisms, Prediction, predict
+from simgpu.timing.predict import Prediction
 from simgpu.timing.thread_trace import write_trace
 from tests.support.kernels import loaded_kernel
 
@@ -146,30 +146,6 @@ def test_all_waves_of_a_beginning_go_on_where_one_has_gone_far_enough() -> None:
     for trace in one.sampled.beginnings:
         executed = np.diff(trace.starts)
         assert len(executed) == 4 and executed.min() > 0.9 * executed.max() > 100
-
-
-def test_rows_that_workgroups_before_read_are_in_l2() -> None:
-    """Each workgroup of 256 lanes reads its own 1 KB and those of the workgroup 1,500 before it, a plane of a stencil."""
-    text = """
-    s_load_dwordx2 s[4:5], s[0:1], 0x0
-    s_lshl_b32 s6, s2, 10
-    v_lshl_add_u32 v1, v0, 2, s6
-    s_max_u32 s7, s2, 0x5dc
-    s_sub_u32 s7, s7, 0x5dc
-    s_lshl_b32 s7, s7, 10
-    v_lshl_add_u32 v2, v0, 2, s7
-    s_waitcnt lgkmcnt(0)
-    global_load_dword v4, v1, s[4:5]
-    global_load_dword v8, v2, s[4:5]
-    s_waitcnt vmcnt(0)
-    """
-    kernel, buffer = made(text, 8000 << 10)
-    one = kernel.time(8000, 256, [buffer])
-    assert len(one.sampled.earlier) > 1500
-    loads = sorted(one.sampled.instructions)[-4:-2]
-    assert one.traffic.past[0, loads].tolist() == [1.0, 0.0]
-    apart = predict(one.sampled, on=Mechanisms(earlier=False))
-    assert apart.traffic.past[0, loads].tolist() == [1.0, 1.0] and apart.cycles >= one.cycles
 
 
 @pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])

@@ -13,7 +13,7 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import Shares, shares, vector_cache
 from simgpu.timing.code import columns
 from simgpu.timing.predict import MOST_LOAD, STEADY_LOAD, Load, settled
-from simgpu.timing.trace import LINE_BYTES, Trace
+from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)
 ARCH, LINES = "gfx942", 16  # 64-byte lines of a load
@@ -59,18 +59,6 @@ def test_lines_of_long_ago_are_there() -> None:
     )  # fmt: skip
     found = served([twice])
     assert found.past[:, 0] == pytest.approx([0.5, 1.0]) == found.late[:, 0]
-
-
-@pytest.mark.parametrize("lines, past, late", [(64, 0.0, 0.0), (1 << 17, 1.0, 0.5)])
-def test_what_earlier_workgroups_left_in_l2_is_there_unless_others_came_since(lines: int, past: float, late: float) -> None:
-    chip, row = hardware.target("mi210"), pipelines("gfx90a")
-    code = columns({0: (LOAD, 1)}, 1, row)
-    traces = [streaming(1, 0, 4)]
-    earlier = [streaming(0, first, lines // LINES) for first in (0, 1 << 20)]
-    now, before = ([vector_cache(trace, code, row, 1) for trace in each] for each in (traces, earlier))
-    found = shares(traces, now, code, chip, row, 1, False, earlier, before)
-    assert (found.past[0, 0], found.late[0, 0]) == (past, late)
-    assert found.l2_bytes == 4 * LINES * LINE_BYTES  # of those that are timed
 
 
 @pytest.mark.parametrize("arch, board", [("gfx90a", "mi210"), ("gfx942", "mi300x")])

@@ -29,7 +29,7 @@ def conv2d_typical_error(
     by_taps = np.arange(p.icg * p.kh * p.kw).reshape(p.icg, -1).T.ravel()
 
     def typical(gemm: GemmProblem, a: Matrix, b: Matrix, row: Matrix | None) -> list[Matrix]:
-        gemm = gemm if matrix else replace(gemm, dtype=p.accumulator)
+        gemm = gemm if matrix else replace(gemm, dtype=p.accumulator, dtype_b=p.accumulator)
         orders = (a, b), (a[:, by_taps], b[by_taps])
         one, other = (gemm_typical_error(gemm, *operands, arch=arch, bias=row) for operands in orders)
         assert one is not None and other is not None

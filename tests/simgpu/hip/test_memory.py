@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simgpu.hip.gpus import GPUs
+from simgpu.hip.gpus import GPUs, Shape
 from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
 from simgpu.hip.protocol import ENTRY, Change, Kind
@@ -64,7 +64,7 @@ def test_what_kernels_allocate_lives_on_in_launches_that_are_checked_and_that_ar
         for n, name in enumerate(("allocate", "allocate", "allocate", "look")):
             function = gpus.functions[gpus.function(module, name)[0]]
             arguments, checked = struct.pack("<QI", BASE, n), n % 2 != first
-            run = gpus.launch(function, (64, 1, 1), (64, 1, 1), 0, arguments, checked, False, io.StringIO())
+            run, _ = gpus.launch(function, Shape((64, 1, 1), (64, 1, 1), 0, False), arguments, checked, io.StringIO())
             assert run.findings == []
         assert gpus.arena.view(BASE, 8 * 3 * 64).view(np.uint64).tolist() == list(range(3 * 64))
 

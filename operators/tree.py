@@ -180,10 +180,14 @@ class Root(Node):
     derivation: Any
 
     def __repr__(self) -> str:
-        """The problem by what differs from its defaults."""
-        values = [(entry, getattr(self.problem, entry.name)) for entry in fields(self.problem)]
-        given = ", ".join(f"{entry.name}={value!r}" for entry, value in values if value != entry.default)
-        return f"<{type(self).__name__} {given} on {self.descriptor.name}>"
+        """The problem by what differs from its defaults; a type that none was given for is the operands'."""
+        given = []
+        for entry in fields(self.problem):
+            value = getattr(self.problem, entry.name)
+            default = self.problem.dtype if entry.default == "" else entry.default
+            if value != default:
+                given.append(f"{entry.name}={value!r}")
+        return f"<{type(self).__name__} {', '.join(given)} on {self.descriptor.name}>"
 
     @abstractmethod
     def on(self, descriptor: HardwareDescriptor) -> Root:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Bits = Mapping[int, np.ndarray]  # of allocations, by base address
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are
-MOST_INSTRUCTIONS = 1_000_000  # of a launch whose accesses are counted one by one: half a second
+MOST_INSTRUCTIONS = 2_500_000  # of a launch whose accesses are counted one by one: about a second
 NOT_COUNTED = "which bytes each instruction touches and how often each is read was not counted"
 MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it comes to them
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -176,9 +177,11 @@ class Device:
         self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
 
     def sharing(self, checks: Sequence[Check]) -> Self:
-        """The same GPU with the same memory, for launches that run other checks and that nobody watches; see `Module.on`."""
+        """The same GPU with the same memory, for launches beside the one that was asked for: they run other checks, nobody watches
+        them, and what their kernels print is dropped; see `Module.on`."""
         other = copy.copy(self)
         other.checks, other.profiler, other.shown = checks, None, None
+        other.stdout = other.stderr = io.StringIO()
         return other
 
     def alloc(self, nbytes: int) -> Buffer:

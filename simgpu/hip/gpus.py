@@ -78,6 +78,7 @@ class GPU:
         )
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
+        self.plain.stdout = self.plain.stderr = None  # of the program's own launches
         self.peers: set[int] = set()
 
 

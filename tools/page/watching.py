@@ -179,7 +179,7 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0
         return []
     saved = Saved.of(kernel.module.device.memory)
     try:
-        return trace(_plain(kernel), places, **extents(call), wave=wave, hits=MOST_STOPS, alone=True)
+        return trace(_sharing(kernel, []), places, **extents(call), wave=wave, hits=MOST_STOPS, alone=True)
     except SimError:
         return []
     finally:
@@ -204,11 +204,6 @@ def extents(call: Mapping[str, Any]) -> dict[str, Any]:
         made = Geometry.of(None, call.get("block", 64), 0, call["global_size"])
         given["grid"] = made.groups
     return given
-
-
-def _plain(kernel: Kernel) -> Kernel:
-    """The kernel on a device that shares the memory and checks nothing."""
-    return _sharing(kernel, []) if kernel.module.device.checks else kernel
 
 
 def _sharing(kernel: Kernel, checks: Sequence[Check]) -> Kernel:

@@ -97,9 +97,10 @@ def test_device_code_of_several_files_is_linked_as_one(target: str) -> None:
 HOW = (*(f"--target {target}" for target in TARGETS), "--threads 1", "--threads 3", "--check --threads 2")
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_kernels_and_host_print_in_order(how: str) -> None:
-    done = hip(*how.split(), compiled(PROGRAMS / "prints.hip", *TARGETS, device_library=True))
+@pytest.mark.parametrize("how", [*HOW, "--times --html {page}"])
+def test_kernels_and_host_print_in_order(how: str, tmp_path: Path) -> None:
+    """Once each, whatever else runs of a launch."""
+    done = hip(*how.format(page=tmp_path / "page.html").split(), compiled(PROGRAMS / "prints.hip", *TARGETS, device_library=True))
     want = ""
     for turn in range(3):
         want += f"host before round {turn}\n"

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.hardware.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators import AttentionProblem, ComputeVisitor, FusedAttention, reference
 from simgpu.operators.attention.cache import Cache
 from simgpu.tools.shared.faithful import likeness
-from simgpu.tools.tables.kernel_use import kernel_use
+from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -178,12 +177,7 @@ def test_every_level_is_the_attention(level):
 @pytest.mark.parametrize("more", [{}, {"page": 0}, {"dtype_kv": "bf16"}, {"alibi": True, "softcap": 3.0, "lse": True}])
 def test_the_code_object_takes_what_the_plan_says(target, more):
     tree = FusedAttention(replace(DECODE, **more), target)
-    kernel, d, plan = asm.emit(tree), tree.descriptor, tree.plan.resources
-    parsed = CodeObject.parse(kernel.assemble())
-    use = kernel_use(parsed, parsed.kernels[kernel.name])
-    assert (use.lds_bytes, use.acc_vgprs) == (plan.lds_bytes, plan.acc_vgprs)
-    assert -(-use.arch_vgprs // 4) == -(-plan.arch_vgprs // 4)
-    assert -(-use.sgprs // d.sgpr_granule) == -(-plan.sgprs // d.sgpr_granule)
+    assert_takes(asm.emit(tree), tree.plan.resources, tree.descriptor.sgpr_granule)
 
 
 def test_what_cannot_be():

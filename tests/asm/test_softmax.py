@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from simgpu import asm
 from simgpu.asm.builder import toolchain
 from simgpu.hardware import target as find_target
-from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
 from simgpu.tools.shared.faithful import likeness
-from simgpu.tools.tables.kernel_use import kernel_use
 from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_ulps
+from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -227,13 +226,8 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
         kernel = asm.emit(Softmax(problem, target))
         plan = kernel.plan
         for part in kernel.steps:
-            parsed = CodeObject.parse(part.assemble())
-            use = kernel_use(parsed, parsed.kernels[part.name])
-            assert use.lds_bytes == plan.resources.lds_bytes and use.acc_vgprs == plan.resources.acc_vgprs == 0
-            assert -(-use.arch_vgprs // 4) == -(-plan.resources.arch_vgprs // 4)  # accum_offset counts in fours
-            granule = find_target(target).sgpr_granule
-            assert -(-use.sgprs // granule) == -(-plan.resources.sgprs // granule)
-            assert use.workgroup_size == plan.waves * 64
+            use = assert_takes(part, plan.resources, find_target(target).sgpr_granule)
+            assert use.acc_vgprs == 0 and use.workgroup_size == plan.waves * 64
 
 
 def test_llvm_has_no_warning(tmp_path):

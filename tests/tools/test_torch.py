@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.places import ROOT
-
-pytest.importorskip("triton", reason="Triton is an optional extra")
-torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
-
-import simgpu.triton  # noqa: E402
-from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
-from tests.support import triton_kernels as kernels  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[Any]:
-    with simgpu.triton.device("mi300x") as session, pretended_gpu():
-        yield session
-
-
-def double(x: Any) -> Any:
-    """2 x by a kernel."""
-    out = torch.empty_like(x)
-    kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
-    return out
+from tests.support.pretended_gpu import double, kernels, pretended_gpu, session, simgpu, torch  # noqa: F401  (the fixture)
 
 
 class Double(torch.autograd.Function):

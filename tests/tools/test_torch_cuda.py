@@ -5,29 +5,11 @@ from __future__ import annotations
 import gc
 import io
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton is an optional extra")
-torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
-
-import simgpu.triton  # noqa: E402
-from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
-from tests.support import triton_kernels as kernels  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[Any]:
-    with simgpu.triton.device("mi300x") as session, pretended_gpu():
-        yield session
-
-
-def double(x: Any) -> Any:
-    out = torch.empty_like(x)
-    kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
-    return out
+from tests.support.pretended_gpu import double, session, torch  # noqa: F401  (the fixture)
 
 
 def test_a_stream_is_current_for_its_block_and_its_thread() -> None:
@@ -46,7 +28,7 @@ def test_a_stream_is_current_for_its_block_and_its_thread() -> None:
     assert first.cuda_stream != second.cuda_stream and torch.cuda.current_stream().cuda_stream == 0
 
 
-def test_a_graph_computes_again_what_was_captured(session: Any) -> None:
+def test_a_graph_computes_again_what_was_captured(session: Any) -> None:  # noqa: F811
     x, total, graph = torch.ones(10, device="cuda"), torch.zeros(10, device="cuda"), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         assert torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,28 @@
+"""PyTorch on the pretended GPU, for tests of it: they are skipped where Triton or PyTorch is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an optional extra")
+torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+
+import simgpu.triton  # noqa: E402
+from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
+from tests.support import triton_kernels as kernels  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def session() -> Iterator[Any]:
+    with simgpu.triton.device("mi300x") as session, pretended_gpu():
+        yield session
+
+
+def double(x: Any) -> Any:
+    """2 x by a kernel."""
+    out = torch.empty_like(x)
+    kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
+    return out

@@ -9,8 +9,7 @@
     split.py          partial O of split keys: the second kernel
     fused.py          what both forms of the kernel share
     emitter.py        the register-chained kernel as a whole
-    shared_wave.py    K and V through LDS: staging, fragments, products
-    shared.py         the kernel whose waves share them
+    shared/           the kernel whose waves share K and V through LDS
     paper.py          the paper's kernels
     paper_values.py   their second product, by matrix or vector instructions
     unfused.py        GEMM, softmax, GEMM

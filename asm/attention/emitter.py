@@ -28,7 +28,7 @@ from simgpu.asm.attention.merge import Merge, Output
 from simgpu.asm.attention.pages import Pages
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.shared import SharedEmitter
+from simgpu.asm.attention.shared.emitter import SharedEmitter
 from simgpu.asm.attention.split import STATE_BYTES
 from simgpu.asm.attention.wave import Wave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel

@@ -24,8 +24,8 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.problem import GAINS
+from simgpu.operators.attention.tiles import AttentionTiles
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import Visitor
 
@@ -68,10 +68,13 @@ class FusedEmitter(Visitor):
         masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, a["window"])
         cap = (a["cap"], a["minus_twice_cap"]) if p.softcap is not None else None
         form = Scores(a["scale"], cap, p.alibi, p.causal)
-        self.softmax = Softmax(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
+        self.softmax = self._softmax_form()(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
 
     def _make_wave(self) -> WaveRegisters:
         raise NotImplementedError
+
+    def _softmax_form(self) -> type[Softmax]:
+        return Softmax
 
     def _buffers(self) -> None:
         """Q's fragments, buffers and addresses."""

@@ -60,7 +60,7 @@ class Merge:
         k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
         k.v_add_u32(address, base, address)
         for q in range(self.wave.shape.nq):
-            softmax.across_groups("v_add_f32", softmax.sums[q])
+            softmax.end(q)
             k.v_cmp_gt_f32("vcc", 0, softmax.thresholds[q], note="no key seen")
             k.v_cndmask_b32(softmax.references[q], softmax.references[q], none, "vcc")
             for number, value in enumerate((softmax.references[q], softmax.sums[q])):

@@ -13,9 +13,9 @@ from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
-from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM, column_blocks, fragment_elements, key_atoms
 from simgpu.operators.attention.shared_registers import QUERIES, padded
+from simgpu.operators.attention.tiles import AttentionTiles
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction

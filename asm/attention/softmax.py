@@ -10,13 +10,16 @@ under every m, also where nothing else was seen. Row sums stay partial, a lane's
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simgpu.asm.attention.frame import Block
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.wave import WaveRegisters
+from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM
 
@@ -50,6 +53,24 @@ class Scores:
     cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice as much
     alibi: bool
     causal: bool  # no key behind its query counts, so distances need no absolute value
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What the end of a softmax hides: `wait` is emitted before its last instructions, `reads` among them."""
+
+    wait: Callable[[], object]
+    reads: Callable[[], object]
+
+    @contextlib.contextmanager
+    def beside(self, k: KernelBuilder) -> Iterator[None]:
+        """For a block that emits these last instructions."""
+        self.wait()
+        with stream(k) as reads:
+            self.reads()
+        with stream(k) as last:
+            yield
+        k.items += interleave(reads, last)
 
 
 class Softmax:
@@ -89,9 +110,20 @@ class Softmax:
             place, start = wave.ranges["S"], q * na * QUAD
         return [place[start + n] for n in range(na * QUAD)]
 
-    def update(self, half: Sequence[int], before_last: Callable[[], object] = lambda: None) -> None:
-        """P of these query atoms from their S, and what it does to m, the sums and O. before_last: emits what stands behind the
-        last exponential."""
+    def update(self, half: Sequence[int], ahead: Ahead | None = None) -> None:
+        """P of these query atoms from their S, and what it does to m, the sums and O."""
+        self._exponents_of(half)
+        for q in half:
+            weights = self.exponents(half, q)
+            self._raise(q, weights)
+            self._exponentials(weights, q)
+            with ahead.beside(self.k) if ahead is not None and q == half[-1] else contextlib.nullcontext():
+                for register in weights:
+                    self.k.v_add_f32(self.sums[q], self.sums[q], register)
+                self._round(q, weights)
+
+    def _exponents_of(self, half: Sequence[int]) -> None:
+        """The scores in base 2, minus m; masked ones -inf."""
         k = self.k
         for q in half:
             scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
@@ -106,16 +138,14 @@ class Softmax:
             if self.form.alibi:
                 self._alibi(q, self.exponents(half, q))
         self._masked(half)
-        for q in half:
-            weights = self.exponents(half, q)
-            self._raise(q, weights)
-            for register in weights:
-                k.v_exp_f32(register, register, note=f"P, query atom {q}")
-            if q == half[-1]:
-                before_last()
-            for register in weights:
-                k.v_add_f32(self.sums[q], self.sums[q], register)
-            self._round(q, weights)
+
+    def _exponentials(self, x: Sequence[Reg], q: int) -> None:
+        for register in x:
+            self.k.v_exp_f32(register, register, note=f"P, query atom {q}")
+
+    def end(self, q: int) -> None:
+        """The row sums of all of a query's lanes."""
+        self.across_groups("v_add_f32", self.sums[q])
 
     def _exponent(self, x: Reg, score: Reg, subtrahend: Reg, q: int) -> None:
         """x = the score in base 2, minus m."""
@@ -206,32 +236,37 @@ class Softmax:
         k.v_cmp_gt_f32("vcc", largest, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
         with k.out_of_line("raise", back) as moved:
             k.comment(f"query atom {q}: new reference, rescaled sums and O")
-            rise, factor = self.temporaries[2], self.temporaries[3]
             self.across_groups("v_max_f32", largest)
             k.v_cmp_gt_f32("vcc", largest, self.thresholds[q])
-            if self.raised:
-                k.v_subrev_f32(largest, float(self.raised), largest)
-            k.v_cndmask_b32(rise, 0, largest, "vcc")
-            k.v_mov_b32(factor, self.threshold)
-            k.v_cndmask_b32(self.thresholds[q], self.thresholds[q], factor, "vcc")
-            k.v_sub_f32(self.references[q], self.references[q], rise)
-            for register in x:
-                k.v_sub_f32(register, register, rise)
-            k.v_max_f32(rise, 0, rise, note="a first key may lower m, but there is nothing to rescale")
-            k.v_sub_f32(rise, 0, rise)
-            k.v_exp_f32(factor, rise)
-            k.v_mul_f32(self.sums[q], factor, self.sums[q])
-            moving = self.temporaries[4:8]
-            for t in range(self.wave.shape.column_atoms):
-                o = self.wave.output(t, q)
-                for r in range(QUAD):
-                    k.v_accvgpr_read_b32(moving[r], o[r])
-                for r in range(QUAD):
-                    k.v_mul_f32(moving[r], factor, moving[r])
-                for r in range(QUAD):
-                    k.v_accvgpr_write_b32(o[r], moving[r])
+            self._rescale(q, x, self.threshold)
         k.s_cbranch_vccnz(moved)
         k.label(back)
+
+    def _rescale(self, q: int, x: Sequence[Reg], threshold: float) -> None:
+        """m, exponents, sums and O where vcc says that m moves to the largest exponent, temporaries[0]; a threshold is set."""
+        k = self.k
+        largest, rise, factor = self.temporaries[0], self.temporaries[2], self.temporaries[3]
+        if self.raised:
+            k.v_subrev_f32(largest, float(self.raised), largest)
+        k.v_cndmask_b32(rise, 0, largest, "vcc")
+        k.v_mov_b32(factor, threshold)
+        k.v_cndmask_b32(self.thresholds[q], self.thresholds[q], factor, "vcc")
+        k.v_sub_f32(self.references[q], self.references[q], rise)
+        for register in x:
+            k.v_sub_f32(register, register, rise)
+        k.v_max_f32(rise, 0, rise, note="a first key may lower m, but there is nothing to rescale")
+        k.v_sub_f32(rise, 0, rise)
+        k.v_exp_f32(factor, rise)
+        k.v_mul_f32(self.sums[q], factor, self.sums[q])
+        moving = self.temporaries[4:8]
+        for t in range(self.wave.shape.column_atoms):
+            o = self.wave.output(t, q)
+            for r in range(QUAD):
+                k.v_accvgpr_read_b32(moving[r], o[r])
+            for r in range(QUAD):
+                k.v_mul_f32(moving[r], factor, moving[r])
+            for r in range(QUAD):
+                k.v_accvgpr_write_b32(o[r], moving[r])
 
     def _maximum(self, target: Reg, x: Sequence[Reg]) -> None:
         k = self.k
@@ -254,11 +289,11 @@ class Softmax:
 
     def _round(self, q: int, x: Sequence[Reg]) -> None:
         """P to the operands' type: pairs of keys in a register."""
-        k, shape = self.k, self.wave.shape
-        if not shape.narrow:
-            return
-        packed = self.wave.weights(q)
-        bf16 = shape.score.a_type == "bf16"
+        if self.wave.shape.narrow:
+            self._pack(self.wave.weights(q), x)
+
+    def _pack(self, packed: Reg, x: Sequence[Reg]) -> None:
+        k, bf16 = self.k, self.wave.shape.score.a_type == "bf16"
         if bf16 and k.target == "gfx950":
             for n in range(0, len(x), 2):
                 k.v_cvt_pk_bf16_f32(packed[n // 2], x[n], x[n + 1])

@@ -11,8 +11,8 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
 from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import WAVES, partial_columns
+from simgpu.operators.attention.tiles import AttentionTiles
 
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT

@@ -26,6 +26,7 @@ def find_place(k: KernelBuilder, plan: Conv2dPlan) -> Place:
     """Emits image, group, tiles and part from the workgroup's number, and the wave's place in the tile."""
     k.work_item_x()
     gx, gy, gz = plan.grid
+    _consecutive(k, plan)
     k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
     rest, limit = k.group_x, plan.blocks
     tile: dict[str, Reg] = {}
@@ -39,6 +40,25 @@ def find_place(k: KernelBuilder, plan: Conv2dPlan) -> Place:
     k.v.free(scratch)
     channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
     return Place(tile, channel, wave)
+
+
+def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:
+    """The workgroup's number from its place in the order of dispatch, in which XCDs take turns: each gets consecutive ones, which
+    share halos and lines of X in its L2."""
+    xcds, number = min(plan.descriptor.xcds, plan.blocks), k.group_x
+    if xcds == 1:
+        return
+    k.comment(f"{xcds} XCDs take turns; each has workgroups of consecutive numbers")
+    each, rest = divmod(plan.blocks, xcds)
+    first = scalar_divmod(k, number, xcds, plan.blocks, "XCD")
+    if rest:
+        more = k.s.alloc("XCDs before that have one more")
+        k.s_min_u32(more, first, rest)
+        k.s_add_u32(number, number, more)
+        k.s.free(more)
+    k.s_mul_i32(first, first, each)
+    k.s_add_u32(number, number, first)
+    k.s.free(first)
 
 
 def find_lane(k: KernelBuilder) -> tuple[Reg, Reg]:

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import chain, product
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.emit import emit
@@ -230,11 +231,18 @@ class GemmEmitter(Visitor):
         assert isinstance(atom, AtomHint)
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
-        moves = self._moves(prefetch)
+        moves, backlog = self._moves(prefetch), Backlog(self.k, self.turn.room)
         for number, place in enumerate(self.turn.order * layout.turns):
-            self.visit(atom, number // len(self.turn.order), *place)
-            for move in moves.get(number, ()):
-                move()
+            with stream(self.k) as product:
+                self.visit(atom, number // len(self.turn.order), *place)
+            with stream(self.k) as hidden:
+                for move in moves.get(number, ()):
+                    move()
+            backlog.emit(product)
+            backlog.hide(hidden)
+            if prefetch is Prefetch.ANY:
+                backlog.flush()
+        backlog.flush()
 
     def visit_atom(self, atom: AtomHint, turn: int, step: int, mt: int, nt: int) -> None:
         """One matrix instruction."""

@@ -13,6 +13,8 @@ from simgpu.operators.gemm.plan import GemmPlan
 
 LDS_CLOCKS = 128  # of an LDS access until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 
+ISSUE_CLOCKS = 4  # from one instruction of a wave to its next
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -25,6 +27,11 @@ class Turn:
     def clocks(self) -> int:
         """Clocks of a matrix instruction."""
         return self.plan.atom.passes * CLOCKS_PER_PASS
+
+    @property
+    def room(self) -> int:
+        """Instructions that a wave issues behind a matrix instruction in its time, one of them a wait."""
+        return max(1, self.clocks // ISSUE_CLOCKS - 2)
 
     @cached_property
     def read_pace(self) -> float:

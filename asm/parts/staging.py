@@ -355,10 +355,11 @@ class Staging:
     def _join(self, target: Reg, parts: list[Reg]) -> None:
         """Zero-extended elements to one register, the first lowest."""
         bits = 8 * self.layout.element
-        joined = parts[-1]
+        joined, into = parts[-1], target if target.file == "v" else parts[-1]
         for part in reversed(parts[:-1]):
-            self.k.v_lshl_or_b32(target, joined, bits, part)
-            joined = target
+            joined = self.k.v_lshl_or_b32(into, joined, bits, part)
+        if into is not target:
+            self.k.v_accvgpr_write_b32(target, into)
 
     def _target(self, unit: int, j: int, first: int, count: int) -> Reg:
         """Staged registers of `count` elements of a unit's k number j, from element `first` on."""
@@ -401,9 +402,9 @@ class Staging:
             units |= {unit.row for unit in self.units}
         if self.transposition is not None:
             self.transposition.release()
-        fragments = self.fragment_registers
-        (self.k.a if fragments.file == "a" else self.k.v).free(fragments, listed=True)
-        self.k.v.free(self.staged, *self.read_addresses, *units, listed=True)
+        for array in (self.fragment_registers, self.staged):
+            (self.k.a if array.file == "a" else self.k.v).free(array, listed=True)
+        self.k.v.free(*self.read_addresses, *units, listed=True)
         scalars = [self.resource, *([self.step] if isinstance(self.step, Reg) else [])]
         self.k.s.free(*scalars, *([self.later_k] if self.layout.depth > 2 else []), listed=True)
 

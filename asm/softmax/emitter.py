@@ -25,7 +25,7 @@ from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_number
-from simgpu.asm.softmax.merge import STATE_BYTES, STATES, RowState
+from simgpu.asm.softmax.merge import STATES, RowState
 from simgpu.asm.softmax.row import RowPart, Window
 from simgpu.asm.softmax.wide import WideRowPart, WideState
 from simgpu.hardware.dtypes import dtype
@@ -90,7 +90,7 @@ class SoftmaxEmitter(Visitor):
         grid = (-(-p.rows // plan.tile_rows), plan.split_n, 1)
         following = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
         operands = ("X", "Y", *(("mask",) if p.mask else ()))
-        scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
+        scratch = ((STATES, p.rows * plan.split_n * self.state.bytes),) if following else ()
         return k.finish(
             plan=plan, grid=grid, scalars=self._scalars(), operands=operands, scratch=scratch, following=following
         )
@@ -263,7 +263,7 @@ class SoftmaxEmitter(Visitor):
                 self.state.merge_waves(self.wave)
             self.state.normalise(p.gain)
             if plan.waves_row > 1:
-                k.v_mul_f32(self.state.delta, self.scratch[1], self.state.delta, note="2^(m of the wave - m) / delta")
+                self.state.own_share()
             self.part.scale(self.state.delta)
             self.part.store(self.y, "Y")
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder, LdsRegion
+from simgpu.asm.parts.buffers import DWORDS, raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_reduce
 from simgpu.hardware.isa.instruction import Reg
@@ -13,13 +13,14 @@ from simgpu.operators.softmax.plan import SoftmaxPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
 LARGEST = float(np.finfo(np.float32).max)
-STATE_BYTES = 8  # m and delta of a part, f32 each
+LANE_BYTES = 16  # that the work-item's register counts
 STATES = "states"  # the scratch memory that parts of a split row leave theirs in
 
 
 class RowState:
     """m and delta of a row: first each lane's own, then the wave's, the row's. Its registers, and how the states merge."""
 
+    bytes = 8  # of a state: m and delta, f32 each
     m: Reg  # SGPR: the joint m, as soon as states have merged
 
     def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
@@ -84,19 +85,8 @@ class RowState:
     def merge_waves(self, wave: Reg) -> None:
         """States of the row's waves through LDS; scratch[1] = 2^(m of the wave - m)."""
         k, plan, own = self.k, self.plan, self.m
-        region = k.region("states of the waves: m, delta", STATE_BYTES * plan.waves)
         address, others = self.scratch[0], self.scratch[2:4]
-        k.comment(f"the states of the row's {plan.waves_row} waves merge")
-        place = k.s.alloc("scratch")
-        k.s_lshl_b32(place, wave, log2(STATE_BYTES))
-        k.v_mov_b32(address, place)
-        k.s.free(place)
-        k.s_mov_b64("exec", 1, note="one lane")
-        k.ds_write_b64(address, self.state, offset=region.offset)
-        k.s_mov_b64("exec", -1)
-        k.s_barrier()
-        k.v_lshrrev_b32(address, log2(16 // STATE_BYTES), k.work_item)
-        k.v_and_b32(address, STATE_BYTES * (plan.waves_row - 1), address, note=f"lane % {plan.waves_row}")
+        region = self._share(wave, address)
         k.ds_read_b64(others, address, offset=region.offset)
         k.v_mov_b32(self.state[0], others[0])
         self.reduce_maximum("m of the row")
@@ -108,37 +98,58 @@ class RowState:
         self._reduce_sum()
         k.v_mul_f32(self.state[1], plan.waves_row / WAVEFRONT, self.state[1], note="each state was counted as often")
 
+    def _share(self, wave: Reg, address: Reg) -> LdsRegion:
+        """The states of the row's waves in LDS; `address` becomes that of wave lane % waves."""
+        k, plan = self.k, self.plan
+        region = k.region("states of the waves: m, delta", self.bytes * plan.waves)
+        k.comment(f"the states of the row's {plan.waves_row} waves merge")
+        place = k.s.alloc("scratch")
+        k.s_lshl_b32(place, wave, log2(self.bytes))
+        k.v_mov_b32(address, place)
+        k.s.free(place)
+        k.s_mov_b64("exec", 1, note="one lane")
+        k.emit(f"ds_write_b{8 * self.bytes}", address, self.state, offset=region.offset)
+        k.s_mov_b64("exec", -1)
+        k.s_barrier()
+        k.v_lshrrev_b32(address, log2(LANE_BYTES // self.bytes), k.work_item)
+        k.v_and_b32(address, self.bytes * (plan.waves_row - 1), address, note=f"lane % {plan.waves_row}")
+        return region
+
+    def own_share(self) -> None:
+        """delta, behind `merge_waves` and `normalise`, for what the wave's elements are: relative to its own m."""
+        self.k.v_mul_f32(self.delta, self.scratch[1], self.delta, note="2^(m of the wave - m) / delta")
+
     def buffer(self, resource: Reg, pointer: Reg, row: Reg) -> None:
         """A raw buffer of the states that the parts of a row left."""
         k, split = self.k, self.plan.split_n
         offset = k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(offset[1], row, split * STATE_BYTES)
-        k.s_mul_i32(offset[0], row, split * STATE_BYTES)
+        k.s_mul_hi_u32(offset[1], row, split * self.bytes)
+        k.s_mul_i32(offset[0], row, split * self.bytes)
         raw_buffer(k, resource, pointer, (offset[0], offset[1]), STATES)
         k.s.free(offset)
-        k.s_mov_b32(resource[2], split * STATE_BYTES)
+        k.s_mov_b32(resource[2], split * self.bytes)
 
     def leave(self, states: Reg) -> None:
         """The part's state to memory; states: `buffer`."""
         k = self.k
         place = k.s.alloc("scratch")
-        k.s_lshl_b32(place, k.group_y, log2(STATE_BYTES))
+        k.s_lshl_b32(place, k.group_y, log2(self.bytes))
         k.v_mov_b32(self.scratch[0], place)
         k.s.free(place)
         k.s_mov_b64("exec", 1, note="one lane")
-        k.buffer_store_dwordx2(self.state, self.scratch[0], states, 0, offen=True, note="m, delta")
+        k.emit(f"buffer_store_{DWORDS[self.state.count]}", self.state, self.scratch[0], states, 0, offen=True, note="m, delta")
 
     def merge_parts(self, states: Reg, registers: Reg) -> None:
         """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing. states: `buffer`."""
         k, split, m, delta = self.k, self.plan.split_n, self.lane_m, self.delta
         rounds = -(-split // WAVEFRONT)
         pairs = [registers[2 * i : 2 * i + 2] for i in range(rounds)]
-        k.v_lshrrev_b32(self.scratch[0], log2(16 // STATE_BYTES), k.work_item)
+        k.v_lshrrev_b32(self.scratch[0], log2(LANE_BYTES // self.bytes), k.work_item)
         for i, pair in enumerate(pairs):
-            k.buffer_load_dwordx2(pair, self.scratch[0], states, 0, offen=True, offset=i * WAVEFRONT * STATE_BYTES)
+            k.buffer_load_dwordx2(pair, self.scratch[0], states, 0, offen=True, offset=i * WAVEFRONT * self.bytes)
         if split % WAVEFRONT:
             k.v_mov_b32(self.scratch[1], FINITE_FLOOR)
-            k.v_cmp_gt_u32("vcc", (split % WAVEFRONT) * STATE_BYTES, self.scratch[0])
+            k.v_cmp_gt_u32("vcc", (split % WAVEFRONT) * self.bytes, self.scratch[0])
             k.v_cndmask_b32(pairs[-1][0], self.scratch[1], pairs[-1][0], "vcc", note="no part: the finite floor")
         self.empty()
         for pair in pairs:

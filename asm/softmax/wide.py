@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.activation_f64 import ActivationF64
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.lanes import wave_reduce_wide
@@ -20,13 +20,15 @@ SIGN = 0x80000000
 
 
 class WideState(RowState):
-    """m and delta of a row in f64; rows are of one wave, and are not split."""
+    """m and delta of a row in f64."""
 
+    bytes = 16
     m: Reg  # SGPR pair
 
     def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
         self.k, self.plan = k, plan
-        self.lane_m, self.delta = k.v.alloc("m", WORDS), k.v.alloc("delta", WORDS)
+        self.state = k.v.alloc("m, delta", 2 * WORDS)
+        self.lane_m, self.delta = self.state[0:WORDS], self.state[WORDS : 2 * WORDS]
         self.scratch = k.v.alloc("temporaries", 8)
         self.kept, self.nan = self.scratch[4:6], self.scratch[6]
         self.exponential = ActivationF64(k, "exp")
@@ -79,11 +81,60 @@ class WideState(RowState):
             self.keep()
             self.reduce_maximum("m of the wave")
             self.rescale()
+        self._reduce_sum()
+
+    def _reduce_sum(self) -> None:
         total = self.k.s.alloc("delta", WORDS)
         wave_reduce_wide(self.k, "v_add_f64", self.delta, self.scratch[0:2], total, "delta")
         for word in range(WORDS):
             self.k.v_mov_b32(self.delta[word], total[word])
         self.k.s.free(total)
+
+    def merge_waves(self, wave: Reg) -> None:
+        """States of the row's waves through LDS; what `keep` kept becomes exp(m of the wave - m)."""
+        k, own, address = self.k, self.m, self.scratch[7]
+        region = self._share(wave, address)
+        k.ds_read_b64(self.lane_m, address, offset=region.offset)
+        k.ds_read_b64(self.kept, address, offset=region.offset)
+        k.ds_read_b64(self.delta, address, offset=region.offset + 4 * WORDS)
+        self.reduce_maximum("m of the row")
+        self.rescale()
+        self._reduce_sum()
+        counted = self.exponential.value(self.plan.waves_row / WAVEFRONT)
+        k.v_mul_f64(self.delta, counted, self.delta, note="each state was counted as often")
+        for word in range(WORDS):
+            k.v_mov_b32(self.kept[word], own[word])
+        self.exp(self.kept, self.lane_m)
+
+    def own_share(self) -> None:
+        """delta, behind `merge_waves` and `normalise`, for what the wave's elements are: relative to its own m."""
+        self.k.v_mul_f64(self.delta, self.kept, self.delta, note="exp(m of the wave - m) / delta")
+
+    def merge_parts(self, states: Reg, registers: Reg) -> None:
+        """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing. states: `buffer`."""
+        k, split, address = self.k, self.plan.split_n, self.scratch[7]
+        rounds = -(-split // WAVEFRONT)
+        maxima = [registers[WORDS * i : WORDS * (i + 1)] for i in range(rounds)]
+        self.empty()
+        lowest = self.scratch[0:2]
+        self._set(lowest, LARGEST | SIGN << 32)
+        k.v_mov_b32(address, k.work_item)
+        for i, pair in enumerate(maxima):
+            k.buffer_load_dwordx2(pair, address, states, 0, offen=True)
+            k.v_cmp_gt_u32("vcc", split * self.bytes, address)
+            for word in range(WORDS):
+                k.v_cndmask_b32(pair[word], lowest[word], pair[word], "vcc", note="no part: the finite floor")
+            k.v_max_f64(self.lane_m, self.lane_m, pair)
+            if i + 1 < rounds:
+                k.v_add_u32(address, WAVEFRONT * self.bytes, address)
+        self.reduce_maximum("m of the row")
+        for i, pair in reversed(list(enumerate(maxima))):
+            k.buffer_load_dwordx2(self.kept, address, states, 0, offen=True, offset=4 * WORDS)
+            self.exp(pair, self.lane_m)
+            k.v_fma_f64(self.delta, pair, self.kept, self.delta)
+            if i:
+                k.v_subrev_u32(address, WAVEFRONT * self.bytes, address)
+        self._reduce_sum()
 
     def normalise(self, gain: float) -> None:
         """delta becomes gain / delta, 0 for a row in which nothing counts: v_rcp_f64 and two Newton steps, NaN kept."""

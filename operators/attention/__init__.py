@@ -4,10 +4,10 @@
     cache.py             pages of K and V, and scales, taken apart
     registers.py         registers and LDS of the register-chained kernel
     shared_registers.py  of the kernel whose waves share K and V through LDS
-    paper_registers.py   of the paper's two kernels
-    tile_rows.py         which rows of Q a tile has
-    reductions.py        what a step and a block take: resources, clocks by unit
-    plan.py              the tiles: both policies
+    reductions.py        what a tile, a step and a block take: rows, resources, clocks by unit
+    paper/               policy "published": its tiles, registers and LDS of the paper's two kernels
+    tiles.py             a plan: sizes, blocks, resources
+    plan.py              the tiles of both policies
     tree.py              FusedAttention and the nodes below it
     unfused.py           UnfusedAttention: GEMM, softmax, GEMM
     execute.py           both trees with numpy, at any level

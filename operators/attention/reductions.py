@@ -1,4 +1,4 @@
-"""What a step and a block of fused attention take: registers, LDS, clocks by unit; the reduction that decides tiles and split.
+"""What a tile, a step and a block of fused attention take: rows, registers, LDS, clocks by unit; what decides tiles and split.
 
 Lanes beside each other pass the coalescer together if they load from one line of 64 bytes (gpu-strides): those of a K fragment in
 registers are of different keys, so it takes each for itself; those that stage V for LDS load 8 bytes each, half of what could pass.
@@ -11,16 +11,36 @@ from dataclasses import replace
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.hardware.timing_rules.issue import SLOT, TRANS_SLOTS
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.tile_rows import q_tiles, tile_heads
+from simgpu.operators.attention.registers import ATOM, REACH
 from simgpu.operators.resources import LdsArray, ResourcePlan, residency
 from simgpu.operators.split import Reduction
 
 _LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
 _WIDENING = 1.25  # instructions an element of 8 bits: a conversion and a packing for two, and a permutation for four of V
 _HALF_LINES = 2  # staged V passes it at half its rate
+
+
+def row_slots(heads: int) -> int:
+    """Rows of a Q tile that a query's heads take: a power of two, so that rows of an atom are a rectangle of heads and queries."""
+    return 1 << (heads - 1).bit_length()
+
+
+def tile_heads(p: AttentionProblem, tile_q: int) -> int:
+    """How many of the query heads that share K and V share a Q tile too: the divisor of their number with the fewest Q tiles, of
+    equals the smallest. One where queries fill the tile, all of a group's where one query is decoded."""
+    group = p.heads // p.kv_heads
+    most = max(1, REACH // (4 * p.lq * max(p.d, p.dv)))  # 32-bit offsets reach
+    fitting = [heads for heads in range(1, min(group, most) + 1) if group % heads == 0 and row_slots(heads) <= tile_q]
+    return min(fitting, key=lambda heads: (q_tiles(p, tile_q, heads), heads))
+
+
+def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
+    """Q tiles of all heads, if so many share one."""
+    return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
 
 
 def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
@@ -32,7 +52,7 @@ def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: in
 
 
 def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourcePlan:
-    plan = ResourcePlan(shared.registers(p), shared.lds(p), shared.scalars(p), 1, 1)
+    plan = ResourcePlan(shared.registers(p, desc), shared.lds(p), shared.scalars(p, desc), 1, 1)
     waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, shared.WAVES)
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
@@ -59,6 +79,21 @@ def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, fl
         "VALU": shared.TILE * keys * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
         "LDS": keys * (d + dv) * e * (shared.WAVES / rates.rates.lds_read + 1 / rates.rates.lds_write),
     }
+
+
+def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
+    """Clocks of a SIMD's vector unit for a step of its two waves: the softmax, and a slot for each matrix instruction to issue."""
+    exponential, fma, sums = TRANS_SLOTS[desc.arch], 1.0, {"packed": 0.5, "f32": 1.0, "": 1.5}[shared.step_sums(p, desc)]
+    rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions
+    scores = shared.TILE * shared.KEYS_OF_STEP
+    atom = max(atom.k for atom in desc.atoms if atom.dtype_in == p.dtype and atom.m == ATOM) * ATOM**2
+    issued = scores * (shared.padded(p.d) + shared.padded(p.dv)) / atom / desc.simds_per_cu
+    return scores * (fma + exponential + sums + rounding) / sustained(desc).valu_lanes + issued * SLOT
+
+
+def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:
+    """Fragments whose products stand behind the barrier that ends a wave's reads."""
+    return shared.LONG_TAIL if vector_clocks(p, desc) <= shared_clocks(p, desc)["matrix"] else shared.SHORT_TAIL
 
 
 def shared_reduction(p: AttentionProblem, desc: HardwareDescriptor) -> Reduction:

@@ -25,6 +25,7 @@ from simgpu.operators.attention.registers import (
 from simgpu.operators.resources import LdsArray, RegisterRange, scalar_ranges
 
 if TYPE_CHECKING:
+    from simgpu.hardware.descriptor import HardwareDescriptor
     from simgpu.operators.attention.problem import AttentionProblem
 
 WAVES = 8  # two a SIMD: one's softmax hides behind the other's products
@@ -33,8 +34,13 @@ TILE = WAVES * QUERIES
 KEYS_OF_STEP = 64
 STAGES = 2
 FRAGMENTS = 12  # reads of LDS ahead of their use: 24 matrix instructions of 16 clocks, more than its latency
+# Fragments whose products stand behind the barrier that ends a wave's reads. Where products take the longest of a step, they last
+# while the other wave of the SIMD reads its first fragments; where the softmax does, it is not to wait for them.
+LONG_TAIL, SHORT_TAIL = 8, 3
 NARROWEST = 64  # columns: every lane stages as much
 COLUMN_UNIT = 8  # elements of a lane's 16 bytes of K, inside or outside of d as a whole
+# Targets with v_dot2_f32 of the type, of those with one register file (LLVM, VOP3PInstructions.td).
+DOT_PRODUCTS = {"f16": ("gfx90a", "gfx942", "gfx950"), "bf16": ("gfx950",)}
 # Work-item id, lane's row and group, exchange between lane halves; K's offset, read and write address, V's.
 _ADDRESSES = 10
 
@@ -61,7 +67,15 @@ def lds(p: AttentionProblem) -> tuple[LdsArray, LdsArray]:
     return LdsArray("K stages", STAGES * keys), LdsArray("V stages", STAGES * values)
 
 
-def registers(p: AttentionProblem) -> tuple[RegisterRange, ...]:
+def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
+    """How a step is summed up: "packed", of P as it was rounded (not where the log-sum-exp is wanted); "f32"; or "", which leaves
+    it to a running sum and takes maxima, as a sum in f32 does not tell where a P passes f16's largest number."""
+    if not p.lse and desc.arch in DOT_PRODUCTS[p.dtype]:
+        return "packed"
+    return "f32" if p.dtype == "bf16" else ""
+
+
+def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
     """The named ranges of a wave."""
     d, dv, nq = padded(p.d), padded(p.dv), QUERIES // ATOM
     scores = QUERIES * KEYS_OF_STEP // 64
@@ -75,6 +89,7 @@ def registers(p: AttentionProblem) -> tuple[RegisterRange, ...]:
         ("V halves", "arch", 2),
         ("O", "acc", QUERIES * dv // 64),
         *((name, "arch", nq) for name in STATISTICS),
+        ("step sum", "arch", 1 if step_sums(p, desc) else 0),
         ("slopes", "arch", nq if p.alibi else 0),
         ("K columns", "arch", d // NARROWEST if p.d != d else 0),
         ("addresses", "arch", _ADDRESSES),
@@ -83,7 +98,7 @@ def registers(p: AttentionProblem) -> tuple[RegisterRange, ...]:
     return tuple(RegisterRange(*row) for row in ranges)
 
 
-def scalars(p: AttentionProblem) -> tuple[RegisterRange, ...]:
+def scalars(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave."""
     return scalar_ranges(
         arguments=ARGUMENT_WORDS + POINTER_WORDS * (p.lse + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
@@ -94,5 +109,6 @@ def scalars(p: AttentionProblem) -> tuple[RegisterRange, ...]:
         rows=3,
         masks=1,
         byte_selectors=2,
+        ones=int(step_sums(p, desc) == "packed"),
         temporaries=6,
     )

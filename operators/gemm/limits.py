@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -107,8 +107,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
         RegisterRange("A fragments", fragments, _up(of_a.packed(t.warp_m * t.warp_k), lane_bytes)),
         RegisterRange("B fragments", fragments, _up(of_b.packed(t.warp_n * t.warp_k), lane_bytes)),
-        RegisterRange("A staging", "arch", _staging(t.tile_m, of_a.packed(t.tile_k), of_a, threads, problem.trans_a)),
-        RegisterRange("B staging", "arch", _staging(t.tile_n, of_b.packed(t.tile_k), of_b, threads, not problem.trans_b)),
+        _staging(problem, "A", t, threads),
+        _staging(problem, "B", t, threads),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side)),
         RegisterRange("temporaries", "arch", MX_TEMPORARY_VGPRS if mx else TEMPORARY_VGPRS),
     )
@@ -251,16 +251,21 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10){assumption(d)}"
 
 
-def _staging(rows: int, row_bytes: int, element: DType, threads: int, rows_contiguous: bool) -> int:
-    """Registers of a lane's share.
+def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
+    """Registers of a lane's share. With block scales, whose sums are ArchVGPRs, they are AccVGPRs where a tile is only copied.
 
     16- and 8-bit elements that are transposed on the way are staged in squares of at least 4/e by 4/e; as many rows go together as
     the largest power of two that divides them.
     """
-    if not rows_contiguous or element.bits >= 32:
-        return _up(rows * row_bytes, 4 * threads)
+    rows, element, turned = (
+        (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)
+    )
+    row_bytes, file = element.packed(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
+    if not turned or element.bits >= 32:
+        return RegisterRange(f"{name} staging", file, _up(rows * row_bytes, 4 * threads))
     together = rows & -rows or 1
-    return rows // together * max(_up(together * row_bytes, 4 * threads), 32 // element.bits)
+    count = rows // together * max(_up(together * row_bytes, 4 * threads), 32 // element.bits)
+    return RegisterRange(f"{name} staging", file, count)
 
 
 def _up(a: int, b: int) -> int:

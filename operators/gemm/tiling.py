@@ -13,9 +13,10 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
 with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32 bytes
-less; with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
+less; with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is the staging of what has k
+contiguous (s = 0; else 1), instead of the three of registers
 
-    (x + y)*(2 + 2*r + h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
+    (x + y)*(2 + 2*r + s*h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
 
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
 work half of it, of those within TOLERANCE an unsplit one with the fewest bytes. Of a tile, a step takes the longest of
@@ -53,13 +54,14 @@ from simgpu.operators.gemm.limits import (
     mx_scale_bytes,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
-from simgpu.operators.gemm.sides import Bounds, answers
+from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
 TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
 WORD = 4  # bytes of a register
+CACHE_LINE = 128  # bytes, of L2
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
 
@@ -82,20 +84,30 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
     """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, of these that which moves
-    the fewest bytes through L2, and of equals the one that leaves the CUs the most time."""
+    the fewest bytes through L2, and of equals the one that leaves the CUs the most time. Where they take less, of equals (all that
+    wait for HBM are) one whose steps take whole cache lines."""
     works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     least, products = min(seconds.values()), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
-    enough = least * (TOLERANCE if 2 * products >= least else 1)
+    busy = 2 * products >= least
+    enough = least * (TOLERANCE if busy else 1)
     near = (tiling for tiling in works if seconds[tiling] <= enough)
 
-    def order(t: Tiling) -> tuple[bool, float, float, float]:
-        return t.split_k > 1, works[t].l2(t.split_k), seconds[t], works[t].cu(t.split_k)
+    def order(t: Tiling) -> tuple[bool, bool, float, float, float]:
+        waits = not busy and works[t].hbm(t.split_k) > works[t].cu(t.split_k)
+        cut = waits and _cuts_lines(problem, t)
+        return t.split_k > 1, cut, works[t].l2(t.split_k), seconds[t], works[t].cu(t.split_k)
 
     best = min(near, key=order)
     work = gemm_reduction(problem, descriptor, best)
     together = min(work.resident, work.rounds(best.split_k))
     return replace(best, blocks=together, limited_by=_limited_by(problem, descriptor, atom, replace(best, blocks=together)))
+
+
+def _cuts_lines(problem: GemmProblem, t: Tiling) -> bool:
+    """Whether a K step takes parts of cache lines of rows: another step then asks for the same ones."""
+    along_k = [kind for kind, is_so in ((problem.element, not problem.trans_a), (problem.element_b, problem.trans_b)) if is_so]
+    return any(kind.packed(t.tile_k) % CACHE_LINE for kind in along_k)
 
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
@@ -109,13 +121,25 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
     bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in range(1, most + 1)}
     named = answers(problem.even, sustained(descriptor), bounds[1])
     if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
-        named = {aim: (x, 1 << y.bit_length() - 1) for aim, (x, y) in named.items()}
+        named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds[1])
     for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
         for spans, bound in bounds.items():
             if spans == 1 or (not bound.broken(x, y) and max(x, y) <= bound.longest):
                 held = spans * span if problem.scales == "block" else span
                 tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, warp_k=held, aim=aim)
                 yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+
+
+def _beside_powers(problem: GemmProblem, unit: int, bound: Bounds) -> dict[str, Sides]:
+    """The largest tiles whose sides along n are the powers of two below and above the largest square's."""
+    below = _power(bound.square)
+    columns = [y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken(1, y) and y <= bound.longest]
+    return {f"largest, {y * unit} columns": (even(-(-problem.m // unit), bound.other(y)), y) for y in columns}
+
+
+def _power(x: int) -> int:
+    """The largest power of two that is no more."""
+    return 1 << x.bit_length() - 1
 
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
@@ -174,9 +198,9 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
         lds, fixed = lds - t.stages * 2 * MX_PITCH * step, ADDRESS_VGPRS + MX_TEMPORARY_VGPRS + 2 * step // WORD + MX_VGPRS
     arch, total = arch - fixed, total - fixed
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
-    if problem.scales == "block":  # staging, addresses and scales beside the sums; the fragments have the other file
-        acc = POOL_ATOMS * per_area
-        lds, beside = lds - t.stages * 2 * SCALE_ROWS * 4, 2 + per_area + spans * unit_bytes // 1024
+    if problem.scales == "block":  # addresses and scales beside the sums; fragments and untransposed staging have the other file
+        acc, turned = POOL_ATOMS * per_area, problem.trans_a or not problem.trans_b
+        lds, beside = lds - t.stages * 2 * SCALE_ROWS * 4, 2 + per_area + turned * (spans * unit_bytes // 1024)
         most = unit * longest
         return Bounds(
             unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - SCALE_VGPRS - acc, beside, per_area, longest,

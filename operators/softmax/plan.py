@@ -12,9 +12,8 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
                   CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it; s of them read it twice
                   in 2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows
 
-In f64 an element takes two registers; rows are of one wave, in registers or streaming, and are not split.
-
-Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
+In f64 an element takes two registers and an exponential F64_INSTRUCTIONS. Waves of one row merge their states with ⊕ through LDS,
+m and delta each.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ _ADDRESS_VGPRS = 2
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
 _ROUNDS = 4  # of blocks that share rows: eta >= 4/5
+F64_INSTRUCTIONS = 29  # of an element: 21 of the exponential, what it is surrounded by, scale, maximum, sum, factor
 _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
 
@@ -125,12 +125,11 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     fixed = _fixed_vgprs(p)
     room = max(0, d.vgpr_budget(2)[0] - fixed)
     step = step_elements(p, d)
-    most = ROW_WAVES[:1] if p.dtype == "f64" else ROW_WAVES
-    fits = (w for w in most if p.n <= room // p.element.registers * lanes * w)
+    fits = (w for w in ROW_WAVES if p.n <= room // p.element.registers * lanes * w)
     waves_row = next(fits, 0) if policy == "corrected" else 0
-    if p.dtype != "f64" and waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
+    if waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
         waves_row = ROW_WAVES[1]
-    split = _split(p, d) if policy == "corrected" and p.dtype != "f64" else 1
+    split = _split(p, d) if policy == "corrected" else 1
     kept, shared = kept_and_shared(p, d, split)
     if waves_row > 1 and shared < kept:
         waves_row = 0
@@ -154,7 +153,7 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int) -> tup
     By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
-    issue = SOFTMAX_INSTRUCTIONS / rates.valu_lanes / rates.clock
+    issue = (F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS) / rates.valu_lanes / rates.clock
     row, store = p.n * max(p.element.bytes / rates.memory_of_cu, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
     rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
     together, steps = min(p.rows, _WAVES), -(-p.n // (step_elements(p, d) * split))
@@ -185,7 +184,7 @@ def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) 
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
     )
-    lds = (LdsArray("statistics", 8 * waves),) if waves_row > 1 else ()
+    lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
     scalars = _scalars(p, d)
     return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
@@ -208,7 +207,7 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, .
 
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
-    split = 1 if p.dtype == "f64" else plan.split_n if plan.split_n > 1 else _split(p, d)
+    split = plan.split_n if plan.split_n > 1 else _split(p, d)
     kept, shared = kept_and_shared(p, d, split)
     shares = plan.split_n > 1
     rows = (

@@ -18,7 +18,7 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
-from simgpu.operators.attention import paper_registers as paper
+from simgpu.operators.attention.paper import registers as paper
 from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
 

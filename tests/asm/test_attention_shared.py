@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.attention.shared_wave import SharedWave
+from simgpu.asm.attention.shape import Shape
+from simgpu.asm.attention.shared.wave import FRAGMENT_WORDS, SharedWave
 from simgpu.hardware import target as find_target
 from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
 from simgpu.operators.attention.plan import with_queries
-from simgpu.operators.attention.reductions import shared_clocks
-from simgpu.operators.attention.shared_registers import TILE
-from tests.asm.test_attention_forms import launched, right
+from simgpu.operators.attention.reductions import shared_clocks, tail
+from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL, TILE
+from tests.asm.test_attention_forms import launched, operands, right
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -43,6 +45,33 @@ def emitted(p, target):
 def test_any_form_validates(sizes, widths, heads, masks, softcap, flags, dtype, target):
     p = AttentionProblem(*sizes, widths[0], *heads, 1, *masks, None, dtype, widths[1], softcap, *flags)
     assert right(p, target, launched(p, target, emitted(p, target))[0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("lse", [False, True])
+def test_scores_that_rise_and_fall(lse, dtype, target):
+    """From -400 to 400 over five steps, then down and up again: m moves in most steps, and not for all queries."""
+    p = AttentionProblem(40, 640, 64, dtype=dtype, lse=lse, scale=1.0)
+    q, key, v = operands(p, target)
+    q[..., 0] = np.where(np.arange(p.lq) % 3, 1, 0.5)
+    key[..., 1:] /= 8
+    steps = np.repeat((-400, -150, 0, 5, 30, 400, 390, 100, -300, 399.5), 64)
+    key[..., 0] = steps + np.linspace(-8, 8, p.lk)
+    got, (run,) = launched(p, target, emitted(p, target), check=True, arrays=[q, key, v])
+    assert right(p, target, got, arrays=[q, key, v]) and not run.findings
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_infinity_and_nan_stay_in_their_rows(target):
+    """A score that is infinite or NaN makes its query's row NaN, as by the formula, and no other."""
+    p = AttentionProblem(40, 200, 64, dtype="bf16")
+    arrays = operands(p, target)
+    arrays[0][..., 3, :] = np.inf
+    arrays[0][..., 17, 5] = np.nan
+    got = launched(p, target, emitted(p, target), arrays=arrays)[0][0]
+    bad = np.isnan(got).all(-1)[0, 0]
+    assert bad[[3, 17]].all() and np.isfinite(np.delete(got[0, 0], (3, 17), 0)).all()
 
 
 @pytest.mark.parametrize(("keys", "d"), [(1, 128), (64, 64), (65, 128), (128, 64), (200, 256)])
@@ -121,3 +150,24 @@ def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
             assert rows["way of K and V"].satisfied, "the way that was taken takes less time"
     clocks = shared_clocks(AttentionProblem(1, 1, 128, dtype="bf16"), find_target("mi355x"))
     assert clocks["matrix"] == 2048 and max(clocks.values()) == clocks["matrix"]
+
+
+def test_the_tail_of_a_step_is_a_crossing_of_two_units():
+    """Long where products take a step's time, short where the softmax does; the kernel has as many products behind its barrier."""
+    for target, d, dtype, wanted in (
+        ("mi300x", 64, "bf16", SHORT_TAIL),
+        ("mi300x", 128, "bf16", LONG_TAIL),
+        ("mi355x", 64, "f16", SHORT_TAIL),
+        ("mi355x", 128, "bf16", LONG_TAIL),
+        ("mi210", 64, "f16", LONG_TAIL),
+    ):
+        p = AttentionProblem(8192, 8192, d, 32, dtype=dtype)
+        assert tail(p, find_target(target)) == wanted
+        plan = plan_attention(p, find_target(target))
+        row = next(row for row in plan.constraints if row.name == "vector unit")
+        assert row.satisfied == (wanted == LONG_TAIL)
+        text = emitted(p, target).text
+        shape = Shape.of(plan)
+        products = text[text.index("all reads have come", text.index("keys_0:")) :]
+        count = products[: products.index("s_setprio 0")].count("v_mfma")
+        assert count == wanted * shape.nq * FRAGMENT_WORDS // shape.operand_registers(shape.score)

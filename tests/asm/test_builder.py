@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simgpu import asm
+from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import RegisterFile, operand_text
 from simgpu.hardware.code_object.code_object import CodeObject
@@ -175,3 +178,31 @@ def test_loops_count_down_at_the_end_or_in_the_middle():
         ".Lkernel_outer_exit_0:",
         "s_endpgm",
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.lists(st.integers(0, 7), max_size=6)), max_size=20), st.integers(1, 4))
+def test_what_hides_behind_others_comes_late_but_not_too_late(steps, room):
+    """In order and at most `room` behind each, but before what touches the same register."""
+    k = KernelBuilder("x", "gfx90a", 64)
+    backlog, first, hidden = Backlog(k, room), [], []
+    for register, fillers in steps:
+        with stream(k) as main:
+            k.v_mov_b32(v[register], 1)
+        with stream(k) as behind:
+            for other in fillers:
+                k.v_mov_b32(v[other], 2)
+        backlog.emit(main)
+        backlog.hide(behind)
+        first += main
+        hidden += [(item, other, len(first)) for item, other in zip(behind, fillers, strict=True)]
+    backlog.flush()
+    place = {id(item): number for number, item in enumerate(k.items)}
+    assert len(place) == len(k.items) == len(first) + len(hidden)
+    assert [item for item in k.items if any(item is x for x in first)] == first
+    assert [item for item in k.items if any(item is x for x, _, _ in hidden)] == [item for item, _, _ in hidden]
+    for item, other, after in hidden:
+        assert place[id(item)] > place[id(first[after - 1])]
+        assert all(place[id(item)] < place[id(first[n])] for n in range(after, len(first)) if steps[n][0] == other)
+    for n, main in enumerate(first[:-1]):  # more than `room` are due to a register
+        between = k.items[place[id(main)] + 1 : place[id(first[n + 1])]]
+        assert len(between) <= room or between[-1].operands == (v[steps[n + 1][0]], 2)

@@ -20,8 +20,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
-from simgpu.tools.shared.faithful import likeness
-from tests.support.conv2d_problems import problems
+from tests.support.conv2d_problems import assert_right, problems
 from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
@@ -68,13 +67,6 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
     bound = reference.conv2d_error_bound(p, x, w, target)
     return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs,
                            typical=reference.conv2d_typical_error(p, x, w, target, matrix=not naive))  # fmt: skip
-
-
-def assert_right(result):
-    wrong = ~((np.abs(result.got - result.want) <= result.bound) | (np.isnan(result.got) & np.isnan(result.want)))
-    assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
-    assert result.untouched, "memory behind Y was written"
-    assert result.typical is None or likeness(result.got, result.typical).passed
 
 
 @settings(max_examples=18, deadline=None, suppress_health_check=list(HealthCheck))
@@ -270,6 +262,17 @@ def test_llvm_has_no_warning(tmp_path):
             command = [*tool.clang, *toolchain.CLANG_OPTIONS, "-Wall", f"-mcpu={target}", "k.s", "-o", "k.o"]
             answer = toolchain._run(command, str(tmp_path))
             assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
+
+
+@pytest.mark.parametrize("images", [1, 3, 13])
+@pytest.mark.parametrize(("board", "xcds"), [("mi300x", 8), ("mi300a", 6)])
+def test_xcds_take_turns_in_the_order_of_dispatch(board, xcds, images):
+    """Every workgroup has its own number, whether XCDs have as many each, some one more, or some none."""
+    for edge in (20, 4):
+        result = convolve(Conv2dProblem(images, 16, edge, edge, 24, 1, 1, dtype="bf16"), board, cus=304)
+        assert_right(result)
+        turns = min(xcds, result.kernel.plan.blocks)
+        assert (f"{turns} XCDs take turns" in result.kernel.text) == (turns > 1)
 
 
 def test_text_says_tree_node_coordinates_and_arrays():

@@ -16,8 +16,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, packed_filter, reference
 from simgpu.operators.gemm.problem import OUTPUTS
-from simgpu.tools.shared.faithful import likeness
-from tests.support.conv2d_problems import problems
+from tests.support.conv2d_problems import assert_right, problems
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -62,13 +61,6 @@ def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
         bound=reference.conv2d_error_bound(p, x, w, target, bias), untouched=untouched, plan=tree.plan, runs=runs,
         typical=reference.conv2d_typical_error(p, x, w, target, bias=bias), tree=tree, operands=(x, w, bias),
     )  # fmt: skip
-
-
-def assert_right(result):
-    wrong = ~(np.abs(result.got - result.want) <= result.bound) & (result.got != result.want)
-    assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
-    assert result.untouched, "memory behind Y was written"
-    assert result.typical is None or likeness(result.got, result.typical).passed
 
 
 DILATIONS = ((1, 1), (2, 1), (3, 400), (1000, 1), (300, 300))
@@ -195,3 +187,18 @@ def test_what_cannot_be():
         emit_naive(Conv2d(SHAPE))
     with pytest.raises(LaunchError, match=r"input pixels take .* the limit is 2\^30"):
         asm.emit(Conv2d(Conv2dProblem(1, 64, 5000, 5000, 16, 1, 1, layout="nhwc")))
+
+
+@pytest.mark.parametrize(("got", "want", "bound", "right"), [
+    (1.0, 1.25, 0.5, True), (1.0, 2.0, 0.5, False), (np.inf, np.inf, np.inf, True), (-np.inf, np.inf, np.inf, False),
+    (9.0, np.inf, np.inf, False), (np.inf, 7e4, np.inf, True), (np.nan, 7e4, np.inf, False), (np.nan, np.nan, 1.0, True),
+    (0.0, np.nan, 1.0, False),
+])  # fmt: skip
+def test_what_is_right(got, want, bound, right):
+    """Infinity and NaN are wanted exactly; a finite number may overflow only where its bound says so."""
+    result = SimpleNamespace(got=np.array([got]), want=np.array([want]), bound=np.array([bound]), untouched=True, typical=None)
+    if right:
+        assert_right(result)
+        return
+    with pytest.raises(AssertionError, match="1 wrong"):
+        assert_right(result)

@@ -53,6 +53,15 @@ def test_every_side_of_a_tile_validates(target, tile):
         gemm(rows + 37, columns + 77, 4 * k + 9, target, "fp8", trans, pads=(1, 3, 2), tiling=tiling, scales="block").check()
 
 
+@pytest.mark.parametrize("columns", [128, 256])
+def test_operands_that_are_copied_leave_room_for_larger_tiles(columns):
+    """Their staging is AccVGPRs; that of transposed ones would be ArchVGPRs, which the sums fill."""
+    tiling = Tiling(32768 // columns, columns, 128, 128, 2, 2, stages=2, blocks=1)
+    gemm(140, 270, 521, "gfx950", "fp8", (False, True), pads=(1, 3, 2), tiling=tiling, scales="block").check()
+    with pytest.raises(ResourceError, match="ArchVGPR"):
+        gemm(140, 270, 521, "gfx950", "fp8", (True, False), tiling=tiling, scales="block")
+
+
 @pytest.mark.parametrize("target", SCALED)
 @pytest.mark.parametrize("k", [70, 3000])
 def test_checked_mode_finds_nothing(target, k):

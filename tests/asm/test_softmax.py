@@ -141,6 +141,28 @@ def test_masks_and_bands(n, dt, target, policy, band):
     assert_right(softmax(6, n, dt, target, policy, band=band))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("rows", "n", "cus", "waves", "launches"),
+    [(8, 5000, 1, 1, 1), (3, 20001, 1, 4, 1), (1, 40001, 1, 8, 1), (2, 60001, 104, 1, 2), (1, 100003, 300, 1, 2)],
+)
+def test_every_way_to_hold_a_row_in_f64(rows, n, cus, waves, launches, target):
+    """As for the other types; with waves of which only some know the largest element, and masks."""
+    board = replace(find_target(target), num_cus=cus)
+    x = np.random.default_rng(n).standard_normal((rows, n)) * 2
+    x[:, n // 3] = 20
+    result = softmax(rows, n, "f64", target, x=x, board=board)
+    assert_right(result)
+    assert (np.abs(result.got - result.want) <= 64 * 2.0**-53 * result.want + 1e-320).all()
+    if target != "gfx908":
+        assert (result.kernel.plan.waves_row, len(result.runs)) == (waves, launches)
+    mask = np.random.default_rng(n).random((rows, n)) < 0.5
+    mask[0] = False
+    masked = softmax(rows, n, "f64", target, board=board, mask=mask, check=True)
+    assert_right(masked)
+    assert not any(run.findings for run in masked.runs)
+
+
 @pytest.mark.parametrize("dt", NARROWER)
 @pytest.mark.parametrize(
     ("rows", "n", "cus", "waves", "launches"),

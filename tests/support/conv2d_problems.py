@@ -1,10 +1,14 @@
-"""Convolutions of any shape, for property tests."""
+"""Convolutions of any shape, for property tests, and what is right of their results."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from hypothesis import strategies as st
 
 from simgpu.operators import Conv2dProblem
+from simgpu.tools.shared.faithful import likeness
 
 PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
@@ -20,3 +24,15 @@ def problems(
         st.integers(1, 2), st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, high), st.integers(1, wide),
         st.integers(1, taps), st.integers(1, taps), PAIR, st.tuples(st.integers(0, padding), st.integers(0, padding)), dilations,
     )  # fmt: skip
+
+
+def assert_right(result: Any) -> None:
+    """Both verdicts on what a launch gave: `got`, `want` and `bound` in float64, `untouched` memory, a faithful kernel's `typical`
+    error or None. An infinity or NaN is wanted exactly, a finite number within its bound: infinite where it may overflow."""
+    got, want = np.asarray(result.got, float), np.asarray(result.want, float)
+    same = (got == want) | np.isnan(got) & np.isnan(want)
+    error = np.abs(np.subtract(got, want, out=np.zeros_like(want), where=np.isfinite(want) & ~np.isnan(got)))
+    wrong = ~(same | np.isfinite(want) & ~np.isnan(got) & (error <= result.bound))
+    assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {got[wrong][:3]}, want {want[wrong][:3]}"
+    assert result.untouched, "memory behind Y was written"
+    assert result.typical is None or likeness(got, result.typical).passed

@@ -10,9 +10,9 @@ import numpy as np
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.reductions import q_tiles, tile_heads
 from simgpu.operators.attention.registers import merge_traffic, partial_columns
 from simgpu.operators.attention.shared_registers import WAVES, padded
-from simgpu.operators.attention.tile_rows import q_tiles, tile_heads
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 
 

@@ -10,6 +10,7 @@ from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.tools.cost.launch import Launch, parts_of
 
+_F64 = 29  # instructions an element: the emitted exponential's 21, and eight
 _MERGE_CLOCKS = 500  # of waves that share a row: a barrier and LDS, for maximum and for sum
 
 
@@ -31,7 +32,7 @@ def softmax_seconds(p: SoftmaxProblem, rates: Sustained, waves_row: int, step: i
         workgroups=blocks,
         resident=resident,
         steps=steps,
-        valu=held * rows * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
+        valu=held * rows * (_F64 if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS) / rates.valu_lanes,
         cache=held * rows * e / rates.rates.cache,
         sync=_MERGE_CLOCKS if waves_row > 1 else 0.0,
         step_bytes=held * rows * e,

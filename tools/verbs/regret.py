@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simgpu.tools.cost.ranking import Ranking
 
 OPS = ("gemm", "conv2d", "attention", "softmax")
-TYPES = {"attention": ("f32", "f16", "bf16"), "softmax": ("f32", "f16", "bf16")}  # that have kernels; others: all of the target
+TYPES = {"attention": ("f32", "f16", "bf16"), "softmax": ("f32", "f16", "bf16", "f64")}  # with kernels; others: all
 DRAWN = 100
 
 

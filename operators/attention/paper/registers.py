@@ -19,12 +19,16 @@ keys are left, and as many keys, at most the published ones:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
-from simgpu.operators.resources import LdsArray, RegisterRange, scalar_ranges
+from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, residency, scalar_ranges
 
 WAVE = 64
+OVERHEAD = 16  # registers beside tiles in the published formulas (E14)
 QUAD = 4
 GROUPS = 4  # lane groups of a 16-wide instruction
 FRAGMENTS = 4  # quads on their way from LDS
@@ -123,3 +127,16 @@ def _keys(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queri
     array = descriptor.lds_bytes - sum(array.nbytes for array in lds(d, dtype, values, queries, 0))
     keys = min(most, min(room) * WAVE // queries, array // (d * e + queries * weight_bytes(dtype, values)))
     return keys // ATOM * ATOM
+
+
+def published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
+    """V of the published formulas."""
+    return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + OVERHEAD
+
+
+def kernel_resources(p: AttentionProblem, desc: HardwareDescriptor, values: str, queries: int, keys: int) -> ResourcePlan:
+    """What a kernel of these tiles takes."""
+    ranges = registers(p.d, p.dtype, desc, values, queries, keys)
+    plan = ResourcePlan(ranges, lds(p.d, p.dtype, values, queries, keys), scalars(p.dtype, desc, values), 1, 1)
+    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, 1)
+    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)

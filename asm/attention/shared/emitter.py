@@ -16,13 +16,16 @@ from simgpu.asm.attention.frame import LSE
 from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.merge import LN_2, store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
-from simgpu.asm.attention.shared_wave import Fragment, SharedWave
+from simgpu.asm.attention.shared.softmax import FORMS
+from simgpu.asm.attention.shared.wave import Fragment, SharedWave
+from simgpu.asm.attention.softmax import Ahead, Softmax
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.reductions import tail
 from simgpu.operators.attention.registers import ATOM
-from simgpu.operators.attention.shared_registers import WAVES
+from simgpu.operators.attention.shared_registers import WAVES, step_sums
 from simgpu.operators.attention.tree import BlockAttentionNode
 
 # Priorities: what ends a wave's products goes before what begins the other's, and products before a softmax.
@@ -37,6 +40,9 @@ class SharedEmitter(FusedEmitter):
 
     def _make_wave(self) -> SharedWave:
         return SharedWave(self.k, self.plan.problem, self.shape, self.plan.resources, self.block)
+
+    def _softmax_form(self) -> type[Softmax]:
+        return FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
 
     def _buffers(self) -> None:
         k, block, wave, a, p = self.k, self.block, self.wave, self.block.arguments, self.plan.problem
@@ -101,7 +107,7 @@ class SharedEmitter(FusedEmitter):
             self._step(first=False)
         k.label(last)
         k.comment("O^T of the last step")
-        wave.products(wave.value_fragments(), lambda: None)
+        wave.products(wave.value_fragments(), 0, lambda: None)
         self._wait_once(lower=True)
         k.label(done)
 
@@ -124,7 +130,7 @@ class SharedEmitter(FusedEmitter):
             wave.read_ahead(fragments)
         k.comment("products; the next K and V to LDS, those behind them loaded")
         with stream(k) as products:
-            wave.products(fragments, self._reads_end)
+            wave.products(fragments, tail(self.plan.problem, self.plan.descriptor), self._reads_end)
             k.s_setprio(SOFTENS)
         with stream(k) as staging:
             wave.store_values()
@@ -136,17 +142,17 @@ class SharedEmitter(FusedEmitter):
         k.items += interleave(products[:barrier], staging, LEAD) + products[barrier:]
         wave.flip(wave.key_read, *(() if first else (wave.value_read,)))
         k.comment("softmax; V's first fragments")
-        self.softmax.update(range(self.shape.nq), self._values_ahead)
+        following = self._fragments()
+        self.softmax.update(range(self.shape.nq), Ahead(self._values_come, lambda: wave.read_ahead(following)))
         k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
     def _reads_end(self) -> None:
         self.k.s_barrier(note="all reads have come, all writes are done")
         self.k.s_setprio(ENDS)
 
-    def _values_ahead(self) -> None:
+    def _values_come(self) -> None:
         self.k.s_barrier(note="V is in LDS")
         self.k.s_setprio(MULTIPLIES)
-        self.wave.read_ahead(self._fragments())
 
     def _fragments(self) -> list[Fragment]:
         """Of a step's products, in order; the last step's are V's alone."""
@@ -176,7 +182,7 @@ class SharedEmitter(FusedEmitter):
         strides = block.arguments["R_row"], block.arguments["R_head"]
         for q in range(self.shape.nq):
             total = self.softmax.sums[q]
-            self.softmax.across_groups("v_add_f32", total)
+            self.softmax.end(q)
             if logarithms is not None:
                 self._store_logarithms(q, logarithms)
             k.v_cmp_eq_f32("vcc", 0, total)

@@ -35,7 +35,6 @@ from simgpu.operators.resources import ResourcePlan
 FRAGMENT = 1024  # bytes of a wave's fragment
 FRAGMENT_WORDS = 4
 VALUE_WORDS = 2  # of a row of V that a lane stages: four columns
-TAIL = 7  # fragments whose products stand behind the barrier that ends a wave's reads
 
 
 @dataclass(frozen=True)
@@ -258,13 +257,14 @@ class SharedWave(WaveRegisters):
         for number in range(min(FRAGMENTS, len(fragments))):
             self.read(fragments, number)
 
-    def products(self, fragments: Sequence[Fragment], ended: Callable[[], object]) -> None:
-        """Products of fragments of which the first have been read. ended: emits what stands behind the last read."""
+    def products(self, fragments: Sequence[Fragment], tail: int, ended: Callable[[], object]) -> None:
+        """Products of fragments of which the first have been read. ended: emits what stands before the last `tail`, behind the
+        last read."""
         for number, fragment in enumerate(fragments):
             self._multiply(fragment, self._place(number))
             if number + FRAGMENTS < len(fragments):
                 self.read(fragments, number + FRAGMENTS)
-            if number == len(fragments) - 1 - TAIL:
+            if number == max(0, len(fragments) - 1 - tail):
                 ended()
 
     def _multiply(self, fragment: Fragment, operand: Reg) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from simgpu.engine.program import mnemonic_of
 from simgpu.hardware.errors import LaunchError
+from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.jit import compiler
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Profiler:
         self._before = bytes(struct.calcsize(ACTION))
 
     def __enter__(self) -> Profiler:
-        address = compiler().address_of_ir("sampling", _handler)
+        address = compiler().address_of_source("sampling", _handler)
         self._before = self._exchange(struct.pack(ACTION, address, b"", FLAGS, 0))
         self._sampler.start()
         return self
@@ -145,7 +146,7 @@ class Profiler:
     def _sample(self) -> None:
         """Waits and signals in machine code: Python could go on only when a worker lets go of the GIL, which is where it begins a
         launch. Waits of random lengths, so that a place in a short launch is as likely as any other."""
-        signals = SIGNALS(compiler().address_of_ir("signalling", _signals))
+        signals = SIGNALS(compiler().address_of_source("signalling", _signals))
         calls = [ctypes.cast(call, ctypes.c_void_p) for call in (self._libc.usleep, self._libc.pthread_sigqueue)]
         while not self._ended.wait(YIELD):
             with self._lock:
@@ -207,9 +208,9 @@ SIGNALS = ctypes.CFUNCTYPE(
 )
 
 
-def _signals(name: str) -> str:
+def _signals(name: str) -> Source:
     """LLVM IR: waits so many microseconds, then sends the notes' address to each of the threads (i64 pthread_t)."""
-    return f"""
+    return Source(f"""
         define void @{name}(ptr %threads, i64 %count, ptr %notes, i32 %wait, ptr %usleep, ptr %sigqueue) {{
         entry:
             call i32 %usleep(i32 %wait)
@@ -227,15 +228,15 @@ def _signals(name: str) -> str:
         done:
             ret void
         }}
-    """
+    """)
 
 
-def _handler(name: str) -> str:
+def _handler(name: str) -> Source:
     """LLVM IR of the signal's handler: appends the instruction pointer to the notes whose address the signal brings.
 
     Notes are i64: how many there are, how many there is room for, and then they.
     """
-    return f"""
+    return Source(f"""
         define void @{name}(i32 %signal, ptr %info, ptr %context) {{
         entry:
             %code_at = getelementptr i8, ptr %info, i64 {CODE}
@@ -260,4 +261,4 @@ def _handler(name: str) -> str:
         done:
             ret void
         }}
-    """
+    """)

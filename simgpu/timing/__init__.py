@@ -4,6 +4,7 @@
     trace.py    what the waves of a workgroup executed
     caches.py   which level serves their lines
     cu.py       a compute unit, event by event
+    dispatch.py  which workgroups a CU gets, where they differ
     predict.py  rounds over the GPU, shared bandwidth, the clock: cycles and time
     lines.py    where the time goes, by instruction
     perfetto.py      a timeline of a CU

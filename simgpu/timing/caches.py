@@ -16,7 +16,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
 from simgpu.timing.code import STORE, Code
-from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace
+from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, numbered
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 
@@ -130,9 +130,9 @@ def shares(
         ])  # fmt: skip
         askers = waves.astype(np.int64) * count + owners
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
-        known, places = np.unique(lines, return_inverse=True)
+        places, known = numbered(lines)
         seen = np.full(len(known), -1, np.int64)
-        channels = _busy(traces, lines, ends, row)
+        channels = _busy(traces, known, places, ends, row)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
@@ -155,11 +155,13 @@ def shares(
     return Shares(past, late, l2_bytes, past_l2, hbm, channels)
 
 
-def _busy(traces: Sequence[Trace], lines: np.ndarray, ends: np.ndarray, row: Pipelines) -> float:
-    """The share of memory's channels that lines keep busy, 1 where all are as good; a beginning that stopped before all its waves
-    came to memory does not tell it."""
-    known = [(np.diff(trace.access_starts) > 0).all() for trace in traces]
-    told = np.unique(lines[np.repeat(known, np.diff(ends))])
+def _busy(traces: Sequence[Trace], known: np.ndarray, places: np.ndarray, ends: np.ndarray, row: Pipelines) -> float:
+    """The share of memory's channels that lines (known[places]) keep busy, 1 where all are as good; a beginning that stopped before
+    all its waves came to memory does not tell it."""
+    whole = [(np.diff(trace.access_starts) > 0).all() for trace in traces]
+    asked_for = np.zeros(len(known), np.bool_)
+    asked_for[places[np.repeat(whole, np.diff(ends))]] = True
+    told = known[asked_for]
     if not row.memory_channels or not len(told):
         return 1.0
     asked = np.bincount(memory_channel(told * row.l2_line, row.memory_channels))

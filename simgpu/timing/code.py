@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class Code:
     step: np.ndarray
     lane_bytes: np.ndarray
 
-    @property
+    @functools.cached_property
     def accesses(self) -> np.ndarray:
         """Whether an instruction has a row of its own in a trace's accesses, bool."""
         return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)

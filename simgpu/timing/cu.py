@@ -110,6 +110,7 @@ def _run(  # type: ignore[no-untyped-def]
     own, came = np.full(places, NEVER, np.int64), np.zeros(places, np.int64)
     why, whom = np.zeros(places, np.int64), np.full(places, -1, np.int64)
     held_back = np.zeros(places, np.int64)  # `own` of a wave at a barrier
+    noted = np.full(places, -1, np.int64)  # its row in the log
     want = np.zeros(places, np.int64)  # place in `free` of the unit that its next instruction takes
     rank = np.zeros(places, np.int64)  # priority and age, as in a key
     priority, age = np.zeros(places, np.int64), np.zeros(places, np.int64)
@@ -361,7 +362,10 @@ def _run(  # type: ignore[no-untyped-def]
         if logged < len(log):
             log[logged, 0], log[logged, 1], log[logged, 2], log[logged, 3] = wave, now, came[wave], time
             log[logged, 4], log[logged, 5] = ready, group_of[place]
+            noted[wave] = logged
             logged += 1
+        else:
+            noted[wave] = -1
         # On to the next instruction.
         at[wave] += 1
         dirty[simd] = 1
@@ -425,5 +429,8 @@ def _run(  # type: ignore[no-untyped-def]
                     behind = steps[at[index] - 1]
                     stalls[behind, BARRIER] += time - since
                     latency[behind] += time - since
+                    if noted[index] >= 0:
+                        log[noted[index], 3] += time - since
+                        log[noted[index], 4] += time - since
                     dirty[index % SIMDS] = 1
     return logged

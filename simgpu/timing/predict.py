@@ -19,9 +19,11 @@ from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu
 from simgpu.timing.caches import Served, Shares, shares, vector_cache
 from simgpu.timing.code import Code, code_of
+from simgpu.timing.dispatch import Queue, last_queues, mixed, standing
 from simgpu.timing.trace import Trace
 
 STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
+MOST_QUEUED = 1 << 16  # workgroups of a launch that are dispatched one by one, where they differ
 PASSES = 6  # of the fixed point of clock and load at most
 STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # that these may still move, of 1
 MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back
@@ -126,36 +128,45 @@ def predict(
     if not on.coissue:
         code = replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
     per_cu = math.ceil(sampled.groups / chip.num_cus)
-    resident = min(resident_groups(chip, sampled.used), per_cu)
+    places = resident_groups(chip, sampled.used)
+    resident = min(places, per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
     traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm)
     if not on.caches:
         traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
-    most = max(2 * resident, STEPS // max(1, max(map(len, sampled.whole))))  # workgroups that are modelled
-    work = _work(sampled.whole, served, min(per_cu, most))
+    length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
+    most = max(2 * resident, int(STEPS / length))  # workgroups that are modelled
+    stand = standing([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
+    work = _work(sampled.whole, served, mixed(stand, min(per_cu, most)))
     if not on.lds or not on.coalescer:
         _free_accesses(work, code, sampled.whole, on)
     active = min(sampled.groups, chip.num_cus)
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
+    first = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz)
+    gpus = [first]
+    if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
+        stretch = np.array([trace.stretch for trace in sampled.whole])
+        clocks, sizes = first.alone(len(stretch)) * stretch, np.array([len(trace) for trace in sampled.whole]) * stretch
+        gpus = [first.queued(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
 
     def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
         nonlocal clock
-        gpu = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, load)
-        result, before = gpu.steady(events), clock.mhz
+        now, before = [replace(gpu, mhz=clock.mhz, load=load) for gpu in gpus], clock.mhz
+        gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
         if mhz is None:
             duty = result.tally[cu.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
-            held = sustained_clock(chip, float(duty), active / chip.num_cus, dtype)
+            held = sustained_clock(chip, float(duty), gpu.sharing / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
     model, result = settled(run)
-    cycles = model.cycles(result)
+    cycles = max(model.cycles(result) * _stretch(sampled.whole, model.work.order), model.dispatched)
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
-    reached = _shares(result, chip, clock.mhz, active)
+    reached = _shares(result, chip, clock.mhz, model.sharing)
     limit = "dispatch" if cycles == model.dispatched else _limit(reached, result, seconds, overhead)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
@@ -187,7 +198,7 @@ def _nearer(made: float, low: float, high: float) -> float:
 @dataclass(frozen=True)
 class Gpu:
     """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
-    and of memory, 0 to 1."""
+    and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds)."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -200,18 +211,35 @@ class Gpu:
     groups: int
     mhz: float
     load: Load = (0.0, 0.0)
+    queue: Queue | None = None
 
     @property
     def active(self) -> int:
         """CUs that work."""
         return min(self.groups, self.chip.num_cus)
 
+    @property
+    def sharing(self) -> float:
+        """CUs that work at a time, on average: those with little to do end before this one."""
+        return self.active * (self.queue.busy if self.queue else 1.0)
+
+    def queued(self, queue: Queue, places: int) -> Gpu:
+        """By a CU that runs a queue, with so many places for workgroups."""
+        return replace(self, queue=queue, work=replace(self.work, order=queue.order), resident=min(places, len(queue.order)))
+
+    def alone(self, traces: int) -> np.ndarray:
+        """Clocks that the workgroups of so many traces take, each alone on its CU."""
+        gpu = replace(self, resident=1, work=replace(self.work, order=np.arange(traces, dtype=np.int64)))
+        return np.diff(gpu.run(traces, self.active).ends, prepend=0)
+
     def steady(self, events: int = 0) -> cu.CuResult:
         """A CU of those that work through all full rounds."""
-        return self.run(max(1, self.groups // self.chip.num_cus), self.active, events)
+        return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
 
     def cycles(self, steady: cu.CuResult) -> float:
         """Of the launch, from what `steady` gave."""
+        if self.queue:
+            return max(float(steady.clocks), self.dispatched)
         whole, rest = divmod(self.groups, self.chip.num_cus)
         made = _extrapolated(steady.ends, max(1, whole))
         if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
@@ -235,10 +263,10 @@ class Gpu:
         if not self.on.queues:
             return 0.0, 0.0
         have, seconds = sustained(self.chip), max(1, result.clocks) / (self.mhz * 1e6)
-        mall, hbm = (float(result.tally[which]) * self.active / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
+        mall, hbm = (float(result.tally[which]) * self.sharing / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
         return min(MOST_LOAD, mall / have.mall), min(MOST_LOAD, hbm / self.memory)
 
-    def run(self, groups: int, sharing: int, events: int = 0) -> cu.CuResult:
+    def run(self, groups: int, sharing: float, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = replace(self.work, order=self.work.order[:groups])
         rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.memory)
@@ -249,7 +277,13 @@ class Gpu:
         )  # fmt: skip
 
 
-def _work(traces: Sequence[Trace], served: Sequence[Served], groups: int) -> cu.Work:
+def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
+    """What workgroups of this order execute over what their traces hold."""
+    sizes, whole = (np.array(column) for column in zip(*((len(one), len(one) * one.stretch) for one in traces), strict=True))
+    return float(whole[order].sum() / max(1, sizes[order].sum()))
+
+
+def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) -> cu.Work:
     steps = np.cumsum([0, *(len(trace.steps) for trace in traces)])
     rows = np.cumsum([0, *(len(one.accesses) for one in served)])
     starts = np.concatenate([trace.starts[:-1] + at for trace, at in zip(traces, steps[:-1], strict=True)])
@@ -258,7 +292,7 @@ def _work(traces: Sequence[Trace], served: Sequence[Served], groups: int) -> cu.
     return cu.Work(
         np.concatenate([trace.steps for trace in traces]).astype(np.int64), starts, ends,
         np.concatenate([one.accesses for one in served]), access_starts, traces[0].waves,
-        np.arange(groups, dtype=np.int64) % len(traces),
+        order,
     )  # fmt: skip
 
 
@@ -349,7 +383,7 @@ def _matrix_type(sampled: Sampled) -> str:
     return element(inst.mnemonic, [int(inst.mods.get(name, 0)) for name in ("cbsz", "blgp")])
 
 
-def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: int) -> dict[str, float]:
+def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
     """What a CU reaches of its peaks, and all that are active together of L2's and memory's."""
     clocks, tally = max(1, result.clocks), result.tally
     hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
@@ -364,6 +398,7 @@ def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: i
     return {name: float(value) for name, value in made.items()}
 
 
+LITTLE = 0.05  # of the clocks of all waves: what they wait for less than this does not limit
 NEAR = 0.7  # share of its peak from which on a unit is what limits
 LATENCY = {
     "WAITCNT": "latency of memory and LDS", "BARRIER_WAIT": "barriers", "NO_INSTRUCTION_AVAILABLE": "instruction fetch",
@@ -378,6 +413,6 @@ def _limit(reached: dict[str, float], result: cu.CuResult, seconds: float, overh
     if reached[best] >= NEAR:
         return best
     by_reason = result.stalls.sum(0)
-    if not by_reason.any():
+    if by_reason.max() < LITTLE * result.latency.sum():
         return "issue"
     return LATENCY.get(cu.REASONS[int(by_reason.argmax())], "issue")

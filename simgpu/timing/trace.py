@@ -23,7 +23,8 @@ class Trace:
     steps: uint32, numbers of `Code`, a wave behind the other; wave w's are steps[starts[w] : starts[w + 1]]. accesses: int32
     (n, 3), of each step that is one, in the same order, wave w's from access_starts[w] on: clocks of the LDS banks or of the
     address coalescer; first of `lines`, and how many (0 for LDS). lines: uint32, of 64 bytes. complete: whether all waves ended.
-    group: the workgroup's number in the order of dispatch.
+    group: the workgroup's number in the order of dispatch. stretch: what it executed over what `steps` hold; its waves are taken
+    to have gone on as until there.
     """
 
     steps: np.ndarray
@@ -33,6 +34,7 @@ class Trace:
     lines: np.ndarray
     complete: bool
     group: int = 0
+    stretch: float = 1.0
 
     @property
     def waves(self) -> int:
@@ -42,7 +44,9 @@ class Trace:
         return len(self.steps)
 
 
-def trace_of(code: Code, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int) -> Trace:
+def trace_of(
+    code: Code, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
+) -> Trace:
     """The trace that streams of waves tell of (uint32; `simgpu.checks.path_trace` says what of), which all began at `entry`."""
     is_access = code.accesses
     sizes = [_walk(stream, entry, code.step, is_access, *_none()) for stream in streams]
@@ -57,7 +61,20 @@ def trace_of(code: Code, streams: Sequence[np.ndarray], entry: int, complete: bo
             lines[lines_starts[wave] : lines_starts[wave + 1]],
         )  # fmt: skip
         accesses[here, FIRST] += lines_starts[wave]
-    return Trace(steps, starts, accesses, access_starts, lines, complete, group)
+    return Trace(steps, starts, accesses, access_starts, lines, complete, group, stretch)
+
+
+def part_of(code: Code, trace: Trace, share: float) -> Trace:
+    """The trace of a workgroup that does a share of what this one did: each wave's first steps."""
+    counts = np.ceil(np.diff(trace.starts) * trace.stretch * share).astype(np.int64)
+    counts = np.minimum(counts, np.diff(trace.starts))
+    kept = [trace.steps[start : start + count] for start, count in zip(trace.starts, counts, strict=False)]
+    held = [int(code.accesses[steps].sum()) for steps in kept]
+    accesses = [trace.accesses[start : start + count] for start, count in zip(trace.access_starts, held, strict=False)]
+    return replace(
+        trace, steps=np.concatenate(kept), starts=np.cumsum([0, *map(len, kept)]), accesses=np.concatenate(accesses),
+        access_starts=np.cumsum([0, *held]), stretch=max(1.0, trace.stretch * share * len(trace) / max(1, int(counts.sum()))),
+    )  # fmt: skip
 
 
 PAGE_LINES = 1 << 15  # lines of a page, which stay together: the driver maps 2 MiB at a time
@@ -67,11 +84,35 @@ def renumbered(traces: Sequence[Trace]) -> list[Trace]:
     """The traces with pages numbered as they are first touched, so that it does not matter where the host put what."""
     ends = np.cumsum([len(trace.lines) for trace in traces])
     lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
-    _, first, page = np.unique(lines // PAGE_LINES, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.uint32)
-    rank[np.argsort(first)] = np.arange(len(first))
-    made = rank[page] * np.uint32(PAGE_LINES) + lines % np.uint32(PAGE_LINES)
+    page, _ = numbered(lines // np.uint32(PAGE_LINES))
+    made = page * np.uint32(PAGE_LINES) + lines % np.uint32(PAGE_LINES)
     return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
+
+
+HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio [Knuth, The Art of Computer Programming 3, 6.4]
+
+
+@numba.njit(cache=True, nogil=True)
+def numbered(values):  # type: ignore[no-untyped-def]
+    """Each value's number, uint32, where equal ones have the same: 0, 1, ... as they first come; and the value of each number.
+
+    As `np.unique` with its inverse does, without sorting. Values are whole numbers of 0 or more.
+    """
+    bits = 4
+    while len(values) * 2 > 1 << bits:
+        bits += 1
+    table = np.full(1 << bits, -1, np.int64)
+    numbers, known, count = np.empty(len(values), np.uint32), np.empty_like(values), 0
+    for at in range(len(values)):
+        place = np.uint64(values[at]) * HASH >> np.uint64(64 - bits)
+        while table[place] >= 0 and known[table[place]] != values[at]:
+            place = place + np.uint64(1) & np.uint64((1 << bits) - 1)
+        if table[place] < 0:
+            table[place] = count
+            known[count] = values[at]
+            count += 1
+        numbers[at] = table[place]
+    return numbers, known[:count]
 
 
 def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """AITER's shipped code objects as launches: kernel arguments and grids by its own host code.
 
 A checkout of github.com/ROCm/aiter is read in place, by path; nothing of it is kept. Argument structures and grids:
-csrc/py_itfs_cu/asm_gemm_{a16w16,a4w4,a8w8}.cu and asm_a8w8_blockscale_bpreshuffle.cu; tiles by the CSV beside the code objects.
-Every scalar and pointer takes 16 bytes there.
+csrc/py_itfs_cu/asm_gemm_{a16w16,a4w4,a8w8}.cu and asm_a8w8_blockscale_bpreshuffle.cu, csrc/cpp_itfs/mha_fwd.cu; tiles by the CSV
+beside the code objects. Every scalar and pointer takes 16 bytes there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simgpu.hardware.errors import SimError
 from simgpu.tools.validation.rows import Row
+
+if TYPE_CHECKING:
+    from simgpu.engine.device import Kernel
 
 SLOT = 16  # bytes of an argument
 BLOCK = 256
@@ -39,6 +43,12 @@ class Call:
     values: Sequence[str | int | float | None]
     buffers: Mapping[str, int] = field(default_factory=dict)
     zeroed: int = 0
+    threads: int = BLOCK  # of a workgroup
+
+    def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:
+        """The kernel's arguments, each as its metadata have it."""
+        segment = self.pack(addresses)
+        return [segment[part.offset : part.offset + part.size].ljust(part.size, b"\0") for part in kernel.info.explicit_arguments]
 
     def pack(self, addresses: Mapping[str, int]) -> bytes:
         """The kernel argument segment."""
@@ -138,3 +148,26 @@ def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int
 
 
 FAMILIES: dict[str, Callable[..., Call]] = {"bf16gemm": _bf16, "f4gemm": _fp4, "i8gemm": _int8, "fp8gemm_blockscale": _fp8}
+
+
+def attention(checkout: Path, board: str, length: int, heads: int, causal: bool) -> Call:
+    """The launch of forward attention in bf16, d = 128: `length` queries and keys of every head, (heads, length, d) in memory.
+
+    NotJudged where the checkout has no code object for it.
+    """
+    arch, d, rows, threads = ("gfx950" if board.startswith("mi35") else "gfx942"), 128, 256, 512
+    folder, name = checkout / "hsa" / arch / "fmha_v3_fwd", "fwd_hd128_bf16" + "_causal" * causal + "_rtna" * (arch == "gfx942")
+    path = folder / ("MI300" if arch == "gfx942" else "") / f"{name}.co"
+    if not path.is_file():
+        raise NotJudged(f"{path} is not in the checkout")
+    tuned = 5 - 2 * (causal and (heads % 8 != 0 or length > 16384))
+    row, head = 2 * d, 2 * d * length
+    strides = [row, head, head * heads]  # bytes from a row, head and batch to the next
+    values: list[str | int | float | None] = [
+        "O", "Q", "K", "V", None, d**-0.5, length, row, rows * row, *strides[1:], 1, *strides, tuned, 0, length, d, d, heads,
+        *strides, *strides, None, None, 0, *[None] * 5, *[0] * 6,
+    ]  # fmt: skip
+    tiles = -(-length // rows)
+    grid = (-(-tiles // 2) if causal else tiles), heads, 1
+    symbol = f"_ZN5aiter{len('fmha_' + name)}fmha_{name}E"
+    return Call(path, symbol, board, grid, values, dict.fromkeys("OQKV", head * heads), threads=threads)

@@ -58,15 +58,15 @@ Judge = Callable[[Mechanisms], Judged]
 
 
 def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
-    """Judges the rows of the sets into `found`, and hands each one's judge on; limit: rows of AITER, chosen by hash."""
+    """Judges the rows of the sets into `found`, and hands each one's judge on; limit: rows of AITER, and of Tensile, by hash."""
     makers = {"measured": _measured, "tensile": _tensile, "aiter": _aiter}
     for name in sets:
         rows = read(folder, f"{name}*.csv.gz")
-        if name == "aiter":
+        if name != "measured":
             rows = sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
         taken = 0
         for row in rows:
-            if name == "aiter" and limit is not None and taken >= limit:
+            if name != "measured" and limit is not None and taken >= limit:
                 break
             try:
                 if row.value <= 0:
@@ -149,10 +149,9 @@ def sampled_call(call: aiter.Call) -> Sampled:
     device = simgpu.Device(chip.arch, threads=1)
     device.descriptor = chip
     buffers = {name: device.alloc(nbytes + 4096) for name, nbytes in call.buffers.items()}  # loads ahead reach past the end
-    segment = call.pack({name: buffer.address for name, buffer in buffers.items()})
     kernel = device.load(call.path)[call.kernel]
-    parts = [segment[part.offset : part.offset + part.size].ljust(part.size, b"\0") for part in kernel.info.explicit_arguments]
-    return sample(kernel, Geometry.of(call.grid, aiter.BLOCK), parts, restore=False)
+    arguments = call.arguments(kernel, {name: buffer.address for name, buffer in buffers.items()})
+    return sample(kernel, Geometry.of(call.grid, call.threads), arguments, restore=False)
 
 
 @dataclass(frozen=True)

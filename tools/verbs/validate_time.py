@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help=f"tables of measurements, *.csv.gz (default: {ENVIRONMENT})")
     parser.add_argument("--aiter", metavar="DIR", help="a checkout of github.com/ROCm/aiter; without one its rows are not judged")
     parser.add_argument("--sets", default=",".join(SETS), help=f"which, of {', '.join(SETS)} (default: all)")
-    parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER, chosen by hash (default: all; seconds each)")
+    parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER and of Tensile, by hash (default: all; seconds)")
     parser.add_argument("--ablate", action="store_true", help="the error with each mechanism of the model off")
     add_json_option(parser)
 

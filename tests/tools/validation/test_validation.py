@@ -241,6 +241,24 @@ def test_aiter_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> N
         aiter.call_of(replace(row, repo_path="hsa/gfx950/bf16gemm/absent.co"), tmp_path)
 
 
+def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> None:
+    """fmha_fwd_v3_args of csrc/include/mha_fwd.h: O, Q, K, V, LSE, scale, lengths, strides in bytes, behind them null pointers."""
+    with pytest.raises(NotJudged, match="not in the checkout"):
+        aiter.attention(tmp_path, "mi355x", 4096, 32, False)
+    folder = tmp_path / "hsa/gfx942/fmha_v3_fwd/MI300"
+    folder.mkdir(parents=True)
+    (folder / "fwd_hd128_bf16_causal_rtna.co").write_bytes(b"")
+    call = aiter.attention(tmp_path, "mi300x", 1000, 4, True)
+    assert call.kernel == "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE" and call.grid == (2, 4, 1) and call.threads == 512
+    packed = call.pack({"O": 0x1000, "Q": 0x2000, "K": 0x3000, "V": 0x4000})
+    words = [int.from_bytes(packed[at : at + 8], "little") for at in range(0, len(packed), 16)]
+    assert words[:5] == [0x1000, 0x2000, 0x3000, 0x4000, 0] and len(words) == 41
+    row, head = 256, 256_000
+    assert words[6:11] == [1000, row, 256 * row, head, 4 * head]  # of Q, its tile's in the middle
+    assert words[11:21] == [1, row, head, 4 * head, 3, 0, 1000, 128, 128, 4]
+    assert words[21:27] == [row, head, 4 * head] * 2 and not any(words[27:])
+
+
 def test_the_table_sums_up_errors() -> None:
     rows = [Judged("aiter", "compute", "b", "f8", str(at), 100.0, 100.0 + error) for at, error in enumerate((10, -20, 30))]
     line = next(line for line in table(rows) if line.group == "compute")

@@ -79,7 +79,10 @@ class HazardRule:
             return False
         shared = self.shared(earlier, later)
         if self.relation in ("same_c", "overlap_c"):
-            exact = later.read(("srcC",)) == earlier.writes
+            # What another matrix instruction wrote since is that one's result: LLVM asks the latest that overlaps
+            # (GCNHazardRecognizer::checkMAIHazards90A).
+            shared -= frozenset().union(*(other.writes for other in between if "mfma" in other.classes))
+            exact = later.read(("srcC",)) == earlier.writes == shared
             return bool(shared) and exact == (self.relation == "same_c")
         return bool(shared)
 

@@ -3,7 +3,8 @@
 Not one of `CHECKS`: `simgpu.timed` puts it on a device while it runs sampled workgroups, one at a time. Between two jumps a wave
 executes what lies there, so only jumps and accesses leave a trace, and all other handlers are plain mode's.
 
-A wave's stream holds u32 words: kind << 30 | record, then by kind
+A wave's stream ends where it is full, or its wave has gone so far that the rest is taken to be like it; what the wave executes then
+is counted only. A stream holds u32 words: kind << 30 | record, then by kind
     JUMP    the record where it goes on
     LDS     clocks that the access takes the banks
     MEMORY  clocks of address coalescing << 16 | lines; then that many numbers of 64-byte lines, as addresses count them
@@ -40,17 +41,25 @@ if TYPE_CHECKING:
 LINE_SHIFT = 6  # the smaller of the vector caches' lines
 ROOM = 1 << 22  # words of a wave's stream, memory only as they fill
 (BLOCK,) = context_fields("path_trace", 1)  # address of the worker's block; its words:
-STREAMS, TALLIES, WAVE_ROOM, LIMIT, RULES, SCRATCH = range(6)
+STREAMS, TALLIES, WAVE_ROOM, KEEP, LIMIT, RULES, SCRATCH = range(7)
 DISTINCT = 4 * LANES + 64  # of `lost_clocks`: words and banks
 BLOCK_FIELDS = SCRATCH + DISTINCT
-USED, STEPS, AT, ENDED, TALLY = range(5)  # of a wave: words used, records stepped over, where its run began, whether it ended
+# Of a wave: words used, records stepped over, where its run began, whether it ended, records until its stream ended, 0 where it has
+# not.
+USED, STEPS, AT, ENDED, CLOSED, TALLY = range(6)
+
+
+@part
+def tally_of(block: int, wave: int) -> int:
+    """The address of the wave's tally."""
+    return load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
 
 
 @part
 def put(block: int, wave: int, word: int) -> None:
     """Append a word to the wave's stream; what does not fit is counted only."""
     number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
-    tally = load64(block + 8 * TALLIES) + 8 * TALLY * number
+    tally = tally_of(block, wave)
     used = load64(tally + 8 * USED)
     if used < room:
         store32(load64(block + 8 * STREAMS) + 4 * (number * room + used), word)
@@ -61,29 +70,35 @@ def put(block: int, wave: int, word: int) -> None:
 def note_jump(wave: int, index: int, target: int) -> int:
     """Appends a jump; returns whether the wave went as far as it shall."""
     block = context(wave, BLOCK)
-    tally = load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
-    put(block, wave, JUMP << 30 | index)
-    put(block, wave, target)
+    tally = tally_of(block, wave)
     steps = load64(tally + 8 * STEPS) + index - load64(tally + 8 * AT) + 1
     store64(tally + 8 * STEPS, steps)
     store64(tally + 8 * AT, target)
-    limit, full = load64(block + 8 * LIMIT), load64(tally + 8 * USED) > load64(block + 8 * WAVE_ROOM)
-    return 1 if steps > limit or full else 0
+    if load64(tally + 8 * CLOSED) == 0:
+        put(block, wave, JUMP << 30 | index)
+        put(block, wave, target)
+        if steps > load64(block + 8 * KEEP) or load64(tally + 8 * USED) > load64(block + 8 * WAVE_ROOM):
+            store64(tally + 8 * CLOSED, steps)
+    return 1 if steps > load64(block + 8 * LIMIT) else 0
 
 
 @runtime
 def note_end(wave: int, index: int) -> None:
     """Appends the wave's end."""
     block = context(wave, BLOCK)
-    tally = load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
-    put(block, wave, END << 30 | index)
+    tally = tally_of(block, wave)
+    store64(tally + 8 * STEPS, load64(tally + 8 * STEPS) + index - load64(tally + 8 * AT) + 1)
     store64(tally + 8 * ENDED, 1)
+    if load64(tally + 8 * CLOSED) == 0:
+        put(block, wave, END << 30 | index)
 
 
 @runtime
 def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
     """Appends an access to LDS; size: bytes a lane."""
     block = context(wave, BLOCK)
+    if load64(tally_of(block, wave) + 8 * CLOSED) != 0:
+        return
     offsets, room = words(wave + layout.ADDRESSES, LANES), words(block + 8 * SCRATCH, DISTINCT)
     dwords = max(1, size >> 2)
     rule = words(load64(block + 8 * RULES) + 8 * RULE_FIELDS * (write * 4 + dwords - 1), RULE_FIELDS)
@@ -147,13 +162,15 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
 def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
     """Appends an access to memory; base: address of the allocation, from the device's first on; size: bytes a lane."""
     block = context(wave, BLOCK)
+    tally = tally_of(block, wave)
+    if load64(tally + 8 * CLOSED) != 0:
+        return
     offsets = words(wave + layout.ADDRESSES, LANES)
     together = 16 if size <= 4 else 4  # lanes that pass in a clock at best (gpu-strides: float and double)
     clocks = 0
     for first in range(0, LANES, together):
         clocks += group_clocks(offsets, lanes, first, together, base, size)
     number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
-    tally = load64(block + 8 * TALLIES) + 8 * TALLY * number
     put(block, wave, MEMORY << 30 | index)
     head = load64(tally + 8 * USED)
     put(block, wave, 0)
@@ -186,11 +203,15 @@ class Storage:
     rules: np.ndarray
     block: np.ndarray
 
-    def begin(self, entry: int, limit: int) -> None:
-        """Forget what was noted; limit: records that a wave steps over before it stops."""
+    def begin(self, entry: int, keep: int, limit: int) -> None:
+        """Forget what was noted; keep, limit: records that a wave steps over before its stream ends, and before it stops itself."""
         self.tallies[:] = 0
         self.tallies[:, AT] = entry
-        self.block[LIMIT] = limit
+        self.block[[KEEP, LIMIT]] = keep, limit
+
+    def stream(self, wave: int) -> np.ndarray:
+        """The words of a wave's stream, as far as it goes."""
+        return self.streams[wave, : min(self.tallies[wave, USED], self.streams.shape[1])]
 
 
 class PathTrace(Check):
@@ -226,6 +247,6 @@ class PathTrace(Check):
         rules = rules_of(launch.device.arch)
         streams, tallies = np.empty((launch.waves, ROOM), np.uint32), np.zeros((launch.waves, TALLY), np.int64)
         block = np.zeros(BLOCK_FIELDS, np.int64)
-        block[:SCRATCH] = streams.ctypes.data, tallies.ctypes.data, ROOM, 0, rules.ctypes.data
+        block[:SCRATCH] = streams.ctypes.data, tallies.ctypes.data, ROOM, 0, 0, rules.ctypes.data
         worker.checks["path_trace"] = Storage(streams, tallies, rules, block)
         worker.set_context(BLOCK, block.ctypes.data)

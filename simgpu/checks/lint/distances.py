@@ -15,12 +15,14 @@ from simgpu.checks.lint.flow import Flow, fewest
 from simgpu.checks.lint.registers import bits
 from simgpu.checks.lint.steps import Step
 from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, reach
-from simgpu.hardware.timing_rules.register_use import RegisterUse
+from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
 BETWEEN = frozenset(word for rule in RULES for word in rule.between.split("|") if word)
 BINDING = frozenset({"valu"})  # the earlier instructions of these rules
-Key = tuple[int, frozenset[str]]  # an instruction's address, and the classes of BETWEEN behind it
 NO_CLASSES: frozenset[str] = frozenset()
+NO_REGISTERS: frozenset[Register] = frozenset()
+# An instruction's address, the classes of BETWEEN behind it, and what of a matrix instruction's results another one wrote anew.
+Key = tuple[int, frozenset[str], frozenset[Register]]
 # Memory instructions that XNACK may replay together, by the code object's setting; where that is open, LLVM looks back at five
 # and breaks them where one loads (GCNHazardRecognizer, checkSoftClauseHazards).
 CLAUSE = {"on": 64, "any": 5}
@@ -77,7 +79,7 @@ class Hazards(Flow[Distances, TooClose]):
         self.clause = CLAUSE.get(xnack, 0)
         self.unwaited = frozenset(unwaited)
         self._reach: dict[int, int] = {}
-        self._pairs: dict[tuple[int, int, frozenset[str]], tuple[HazardRule | None, int]] = {}
+        self._pairs: dict[tuple[Key, int], tuple[HazardRule | None, int]] = {}
 
     def begin(self, step: Step) -> Distances:
         return Distances()
@@ -106,7 +108,7 @@ class Hazards(Flow[Distances, TooClose]):
             earlier = self.steps[key[0]]
             if not earlier.effect.ordered and not touched & (earlier.reads | earlier.writes):
                 continue
-            rule, needed = self._rule(earlier, step, key[1])
+            rule, needed = self._rule(key, step)
             if rule is not None and needed > since and (worst is None or needed - since > worst.needed - worst.found):
                 shared = bits(rule.shared(earlier.effect.access, later))
                 worst = TooClose(step, earlier, rule, shared, needed, since)
@@ -117,12 +119,15 @@ class Hazards(Flow[Distances, TooClose]):
             self._clause(state, step, tell)
         return state
 
-    def _rule(self, earlier: Step, later: Step, classes: frozenset[str]) -> tuple[HazardRule | None, int]:
-        key = earlier.pc, later.pc, classes
-        if key not in self._pairs:
-            between = (_something(classes),) if classes else ()
-            self._pairs[key] = clash(earlier.effect.access, later.effect.access, self.target, between)
-        return self._pairs[key]
+    def _rule(self, key: Key, later: Step) -> tuple[HazardRule | None, int]:
+        pair = key, later.pc
+        if pair not in self._pairs:
+            pc, classes, anew = key
+            between = [_something(classes)] if classes else []
+            if anew:
+                between.append(RegisterUse("", frozenset({"mfma"}), writes=anew))
+            self._pairs[pair] = clash(self.steps[pc].effect.access, later.effect.access, self.target, between)
+        return self._pairs[pair]
 
     def reach(self, step: Step) -> int:
         """The most wait states that any rule asks behind an instruction."""
@@ -131,15 +136,18 @@ class Hazards(Flow[Distances, TooClose]):
         return self._reach[step.pc]
 
     def _age(self, state: Distances, step: Step, states: int) -> None:
-        classes = step.effect.access.classes & BETWEEN
+        access = step.effect.access
+        classes, matrix = access.classes & BETWEEN, "mfma" in access.classes
         aged: dict[Key, int] = {}
-        for (pc, seen), since in state.since.items():
+        for (pc, seen, anew), since in state.since.items():
             if since + states < self._reach[pc]:
-                marked = seen | classes if classes and self.steps[pc].effect.access.classes & BINDING else seen
-                key = pc, marked
+                earlier = self.steps[pc].effect.access
+                marked = seen | classes if classes and earlier.classes & BINDING else seen
+                rewritten = anew | earlier.writes & access.writes if matrix and "mfma" in earlier.classes else anew
+                key = pc, marked, rewritten
                 aged[key] = min(since + states, aged.get(key, since + states))
         if self.reach(step):
-            aged[step.pc, NO_CLASSES] = 0
+            aged[step.pc, NO_CLASSES, NO_REGISTERS] = 0
         state.since = aged
 
     def _clause(self, state: Distances, step: Step, tell: Callable[[TooClose], None] | None) -> None:

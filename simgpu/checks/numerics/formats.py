@@ -14,7 +14,7 @@ import numpy as np
 from simgpu.checks.numerics.conversions import NAME, SMALL
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.matrix.f32 import selections
+from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.instruction import row_of
 
 if TYPE_CHECKING:

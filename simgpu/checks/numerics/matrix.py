@@ -1,7 +1,7 @@
 """Sums of matrix instructions: NaN and infinities that finite operands make, and codes of 8-bit operands that mean NaN.
 
-What comes of an infinity or a NaN in A or B is theirs. f32 is told element by element (`matrix.f32`); of the packed types nothing
-is new as long as any element of A or B is not finite.
+What comes of an infinity or a NaN in A or B is theirs. f32 and f64 are told element by element (`matrix.fma_tile`); of the packed
+types nothing is new as long as any element of A or B is not finite.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.runtime import load64, part, runtime, store64
 from simgpu.machine.values import F64, I64, Value, where
-from simgpu.matrix.f32 import selections
+from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.fragments import stack
 from simgpu.matrix.instruction import row_of
 

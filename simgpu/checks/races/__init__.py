@@ -5,6 +5,9 @@
     order.py        what orders accesses besides barriers
     expected.py     loads whose value is nothing but what a compare-and-swap expects
     pending.py      such loads, until the swap
+    unused.py       races that have no effect: what was loaded is of no use
+    uses.py         what it asks of a launch: who wrote, who raced, who went unseen
+    lanes.py        registers of lanes that are active and of others, for walks over code
     lds_bitmaps.py  bytes of LDS that each wave touched since the last barrier
     accesses.py     what an access, a barrier and a wave's end do to them
     check.py        the check: hooks and findings

@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races import cells as c
-from simgpu.checks.races.carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
+from simgpu.checks.races.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
 from simgpu.checks.races.cells import (  # fmt: skip
     add_mark,
     any_clash,
     clashes,
     has_mark,
     mark_shared,
-    note_readers,
+    note_first,
+    note_second,
     note_writer,
     split,
     split_line,
     whole_lines,
+    widely_read,
 )
 from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
-    ADDRESS_BITS,
     BOTH_WRITE,
-    LOG_ENTRIES,
+    OTHER_SHIFT,
     SWAPPED,
     WROTE,
+    carry,
     forget_lds,
-    lists_of,
-    log_of,
     look_lds,
 )
 from simgpu.checks.races.order import (  # fmt: skip
@@ -45,11 +45,12 @@ from simgpu.checks.races.order import (  # fmt: skip
     state_of,
 )
 from simgpu.checks.races.pending import SWAP, elsewhere, exchange, forget_pending, pending_of, wait_for_swap
+from simgpu.checks.races.uses import displaced, raced, unseen
 from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import clear, load32, octets, part, runtime, store32, store64, structure, words
+from simgpu.machine.runtime import clear, load32, octets, part, runtime, store32, structure, words
 
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
@@ -68,13 +69,14 @@ def report_first_clash(
     wave: int, record: int, area: Any, block: Any, state: Any,
     cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
-    """Report the first of the cells that clashes and is not ordered by atomics.
+    """Report the first of the cells that clashes and is not ordered by atomics, and count all of them as `uses`.
 
     who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of
     which `lane` is the first.
     """
     if not any_clash(cells, tag, skip, need):
         return
+    told = False
     for at in range(cells.size):
         cell = cells[at]
         if not clashes(cell, tag, skip, need):
@@ -84,6 +86,13 @@ def report_first_clash(
             over += 4
         if over >= unit:
             continue
+        if who == 0:
+            raced(wave, area, tag, cell)
+        elif who == WROTE:
+            raced(wave, area, cell, tag)
+        if told:
+            continue
+        told = True
         address += over
         seen = lane + (at * unit + over) // size | who
         here, there = record & c.SITES, cell & c.SITES
@@ -92,8 +101,9 @@ def report_first_clash(
             seen |= SWAPPED
         other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
         rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
-        enter_ranked(wave, here, RACE, seen, other << ADDRESS_BITS | address, there, rank, record)
-        return
+        enter_ranked(wave, here, RACE, seen | other << OTHER_SHIFT, address, there, rank, record)
+        if who & BOTH_WRITE:
+            return
 
 
 @part
@@ -129,7 +139,7 @@ def compare_with_cells(
 
 
 @part
-def record_access(area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+def record_access(wave: int, area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
     """Record an access in the cells that it covers."""
     per = 4 if cells == c.BYTE_WRITER else 1
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
@@ -141,7 +151,13 @@ def record_access(area: Any, flags: int, tag: int, cells: int, first: int, count
     if not flags & WRITES or tag & c.ATOMIC:
         readers = words(area.maps[cells + 1] + 8 * first, count)
         seconds = words(area.maps[cells + 2] + 8 * first, count)
-        if note_readers(readers, seconds, tag):
+        came = note_first(readers, tag)
+        if came & c.AGAIN:
+            unseen(wave, area, tag)
+        if came & c.OTHERS:
+            if area.read2:
+                displaced(wave, area, readers, seconds, tag)
+            note_second(readers, seconds, tag)
             area.read2 = 1
             if per == 1:
                 mark_shared(readers, seconds, dwords)
@@ -164,7 +180,7 @@ def access_range(
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
         if whole_lines(area, line, lines):
             compare_with_cells(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
-            record_access(area, flags, tag, c.LINE_WRITER, line, lines)
+            record_access(wave, area, flags, tag, c.LINE_WRITER, line, lines)
             return
     split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
@@ -175,11 +191,11 @@ def access_range(
             marks = octets(area.maps[c.MARKS] + first, count)
             if has_mark(marks, c.NARROW_MARK):
                 compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
-        record_access(area, flags, tag, c.WRITER, first, count)
+        record_access(wave, area, flags, tag, c.WRITER, first, count)
     else:
         compare_with_cells(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
         compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
-        record_access(area, flags, tag, c.BYTE_WRITER, start, nbytes)
+        record_access(wave, area, flags, tag, c.BYTE_WRITER, start, nbytes)
 
 
 @part
@@ -193,30 +209,7 @@ def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: 
 
 
 @part
-def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
-    """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
-    marks = octets(area.maps[c.MARKS], area.dwords)
-    all_, any_ = c.SHARED_MARK, 0
-    if count == 4:
-        four, here = 0x01010101, area.maps[c.MARKS]
-        every, some = four * c.SHARED_MARK, 0
-        for lane in range(LANES):
-            if lanes >> lane & 1:
-                held = load32(here + (offsets[lane] >> 2))
-                every &= held
-                some |= held
-        return every == four * c.SHARED_MARK and some & four * (c.NARROW_MARK | c.WRITTEN_MARK) == 0
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            first = offsets[lane] >> 2
-            for at in range(first, first + count):
-                all_ &= marks[at]
-                any_ |= marks[at]
-    return all_ & c.SHARED_MARK != 0 and any_ & (c.NARROW_MARK | c.WRITTEN_MARK) == 0
-
-
-@part
-def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
@@ -257,7 +250,7 @@ def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.n
                     clash |= clashes(seconds[at], tag, 0, 0)
     if clash:
         return False
-    others = 0
+    others, again = 0, 0
     for lane in range(LANES):
         if lanes >> lane & 1:
             first = offsets[lane] >> 2
@@ -275,9 +268,15 @@ def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.n
                         others = 1
                         second = seconds[at]
                         if second != tag and ((second == 0) | ((second ^ cell) < c.GROUP_UNIT)):
+                            if second:
+                                unseen(wave, area, second)
                             seconds[at] = tag
                             if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
                                 marks[at] |= c.SHARED_MARK
+                    else:
+                        again = 1
+    if again:
+        unseen(wave, area, tag)
     if others:
         area.read2 = 1
     if writes:
@@ -341,7 +340,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
         access_range(*args, offsets[0], size, size, 0)
     elif flags & STRAIGHT:
         access_range(*args, offsets[0], size * LANES, size, 0)
-    elif size & 3 or not all_without_clash(area, flags, tag, lanes, offsets, size >> 2):
+    elif size & 3 or not all_without_clash(wave, area, flags, tag, lanes, offsets, size >> 2):
         for lane in range(LANES):
             if lanes >> lane & 1:
                 access_range(*args, offsets[lane], size, size, lane)
@@ -359,18 +358,6 @@ def miss(wave: int, record: int, block: Any) -> None:
     """A barrier that waves which ended did not come to."""
     clock_of(block).missed = 1
     enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
-
-
-@part
-def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
-    """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
-    count, waves = block.lds_words, waves_of(wave)
-    shadow, me = block.lds_shadow + slot * block.lds_stride, load32(wave + layout.WAVE_ID)
-    lists = lists_of(shadow, me, waves, count)
-    if ends:
-        store64(lists + NEXT * LIST_BYTES, 0)
-    else:
-        arrive(wave, lists, log_of(shadow, me, waves, count), LOG_ENTRIES)
 
 
 @runtime

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.machine.runtime import load64, octets, part, words
+from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import load32, load64, octets, part, words
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -38,6 +39,7 @@ LINE_SHIFT, LINE_DWORDS = 6, 16
 # Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
 # readers tell nothing; it was written; of a line, that its dwords have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
+OTHERS, AGAIN = 1, 2  # what `note_first` found
 
 
 class Area(Structure):
@@ -47,6 +49,7 @@ class Area(Structure):
         ("maps", c_int64 * MAPS),  # their addresses
         ("dwords", c_int64),  # of whole lines
         ("address", c_int64),  # of the memory
+        ("number", c_int64),  # among the areas of a launch, from 1 on
         ("written", c_int64),
         ("read", c_int64),
         ("read2", c_int64),
@@ -90,9 +93,9 @@ def stale(cell: int, tag: int) -> bool:
 
 
 @part
-def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
-    """Enter a reader: as the first, or as the second where the first is another wave's (then True)."""
-    others = 0
+def note_first(first: np.ndarray, tag: int) -> int:
+    """Enter a reader as the first. OTHERS: another wave's is there; AGAIN: this wave's by another instruction, which stays."""
+    others, again = 0, 0
     for i in range(first.size):
         cell = first[i]
         apart = cell ^ tag
@@ -100,15 +103,20 @@ def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
         own = (apart - WAVE_UNIT) & -(cell & (ATOMIC | COHERENT))
         take = (cell - 1) | ((EPOCH_UNIT - 1 - apart) & (apart - GROUP_UNIT)) | own
         others |= ~take & (WAVE_UNIT - 1 - apart)
+        again |= ~take & (apart - WAVE_UNIT) & -apart
         first[i] = tag if take < 0 else cell
-    if others < 0:
-        for i in range(first.size):
-            cell, held = first[i], second[i]
-            # A second reader of another workgroup than the first's tells more than one of the same.
-            # By signs: the cell is another's, and the held one is empty or of its workgroup.
-            put = (WAVE_UNIT - 1 - (cell ^ tag)) & ((held - 1) | ((held ^ cell) - GROUP_UNIT))
-            second[i] = tag if put < 0 else held
-    return others < 0
+    return (OTHERS if others < 0 else 0) | (AGAIN if again < 0 else 0)
+
+
+@part
+def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
+    """Enter a reader as the second where the first is another wave's."""
+    for i in range(first.size):
+        cell, held = first[i], second[i]
+        # A second reader of another workgroup than the first's tells more than one of the same.
+        # By signs: the cell is another's, and the held one is empty or of its workgroup.
+        put = (WAVE_UNIT - 1 - (cell ^ tag)) & ((held - 1) | ((held ^ cell) - GROUP_UNIT))
+        second[i] = tag if put < 0 else held
 
 
 @part
@@ -166,6 +174,29 @@ def split(area: Any, start: int, nbytes: int) -> None:
     """Split the lines of a range of bytes."""
     for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
         split_line(area, line)
+
+
+@part
+def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
+    marks = octets(area.maps[MARKS], area.dwords)
+    all_, any_ = SHARED_MARK, 0
+    if count == 4:
+        four, here = 0x01010101, area.maps[MARKS]
+        every, some = four * SHARED_MARK, 0
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                held = load32(here + (offsets[lane] >> 2))
+                every &= held
+                some |= held
+        return every == four * SHARED_MARK and some & four * (NARROW_MARK | WRITTEN_MARK) == 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            for at in range(first, first + count):
+                all_ &= marks[at]
+                any_ |= marks[at]
+    return all_ & SHARED_MARK != 0 and any_ & (NARROW_MARK | WRITTEN_MARK) == 0
 
 
 @part

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order, pending
+from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order, pending, uses
 from simgpu.checks.races.expected import expected_loads
-from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lds_shadow
+from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lazy_zeros, lds_shadow
+from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
@@ -70,6 +71,9 @@ class Races(Check):
         scalar = access.lanes is None
         lanes = constant(1) if scalar else access.lanes
         some = build.icmp_unsigned("!=", lanes, constant(0))
+        if access.writes:
+            with build.if_then(some):
+                uses.wrote.call(build, frame.wave, index_of(frame))
         with build.if_then(build.and_(wanted, some)):
             frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
             assert frame.inst is not None
@@ -95,7 +99,10 @@ class Races(Check):
         if "races" not in launch.checks:
             launch.checks["races"] = groups_table(launch), order.Clock(), allocation_shadows(launch)
             launch.checks["expected"] = _tables(launch)
+            launch.checks["uses"] = []
         table, clock, _ = launch.checks["races"]
+        used = lazy_zeros(uses.USE_BYTES * (launch.program.count + 1))
+        launch.checks["uses"].append(used)
         shadow = lds_shadow(launch, worker.job.slots)
         states = (order.State * worker.job.slots)()
         block = order.Block(
@@ -106,6 +113,7 @@ class Races(Check):
             table=table.ctypes.data,
             clock=ctypes.addressof(clock),
             grid=launch.geometry.groups[:2],
+            uses=used.ctypes.data,
         )
         found = launch.checks["expected"]
         if found.loads:
@@ -183,6 +191,7 @@ def flags_of(inst: Instruction, access: Access) -> int:
 # -- findings ---------------------------------------------------------------------------------------
 
 BARRIER_MISSING = "nothing orders them; put an s_barrier between"
+GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
 
 
 def _site(launch: Launch, low: int) -> int:
@@ -192,24 +201,32 @@ def _site(launch: Launch, low: int) -> int:
     )
 
 
-def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
-    address = event.address & (1 << lds_bitmaps.ADDRESS_BITS) - 1
+def _race(launch: Launch, event: Report, where: str) -> Finding:
     swapped = bool(event.lanes & lds_bitmaps.SWAPPED)  # then the wave that saw it stood at the earlier place
-    sides = (event.workgroup, event.wave), _side(launch, event.address >> lds_bitmaps.ADDRESS_BITS)
-    if _site(launch, event.record) == _site(launch, event.extra):  # one place: the lower workgroup is told first
+    sides = (event.workgroup, event.wave), _side(launch, event.lanes >> lds_bitmaps.OTHER_SHIFT)
+    records = _site(launch, event.record), _site(launch, event.extra)
+    if records[0] == records[1]:  # one place: the lower workgroup is told first
         swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
     (group, wave), other = reversed(sides) if swapped else sides
-    if event.lanes & lds_bitmaps.BOTH_WRITE:
+    both = event.lanes & lds_bitmaps.BOTH_WRITE
+    reads = bool(event.lanes & lds_bitmaps.WROTE) == swapped  # the later place
+    if both:
         clash = "two writes (a race even where both write the same value)"
     else:
-        clash = "a write and a read" if bool(event.lanes & lds_bitmaps.WROTE) != swapped else "a read and a write"
+        clash = "a read and a write" if reads else "a write and a read"
+    unused = not both and where != "LDS" and is_unused(launch, records[0 if reads else 1])
+    if unused:
+        reader = wave if reads else other[1]
+        remedy = f"of no effect, as what wave {reader} loads goes into registers, and into stores by which none of its lanes writes"
+    else:
+        remedy = BARRIER_MISSING if other[0] == group else GROUPS_APART
     elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
-    what = f"{where} {address:#x}{'' if where == 'LDS' else element(launch, address)}"
+    what = f"{where} {event.address:#x}{'' if where == 'LDS' else element(launch, event.address)}"
     message = f"{clash} of {what}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
     lanes = () if swapped else (event.lanes & lds_bitmaps.LANE,)
     return finding_at(
-        launch, _site(launch, event.record), "race", message, earlier=_site(launch, event.extra), event=event,
-        wave=wave, workgroup=group, lanes=lanes, place=f"{where} {address:#x}",
+        launch, records[0], "race", message, earlier=records[1], event=event, severity="note" if unused else "error",
+        wave=wave, workgroup=group, lanes=lanes, place=f"{where} {event.address:#x}",
     )  # fmt: skip
 
 
@@ -229,15 +246,13 @@ def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
 @finding_of(lds_bitmaps.RACE)
 def _race_lds(launch: Launch, event: Report) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
-    mine = _number(launch, event.workgroup) << 4 + lds_bitmaps.ADDRESS_BITS
-    return _race(launch, replace(event, address=mine | event.address), "LDS", BARRIER_MISSING)
+    mine = _number(launch, event.workgroup) << 4 + lds_bitmaps.OTHER_SHIFT
+    return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
 
 
 @finding_of(accesses.RACE)
 def _race_global(launch: Launch, event: Report) -> Finding:
-    same = event.address >> lds_bitmaps.ADDRESS_BITS + 4 == _number(launch, event.workgroup)
-    apart = "no barrier orders workgroups; use atomics or another launch"
-    return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
+    return _race(launch, event, "memory")
 
 
 @finding_of(carried.CARRIED)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simgpu.alu.control import ENDS, INDIRECT
+from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
 from simgpu.engine.program import Program
-from simgpu.hardware.isa.instruction import EXEC, Instruction, Reg
+from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
@@ -23,14 +24,12 @@ from simgpu.hardware.timing_rules.register_use import Register
 LIMIT = 63  # loads, and swaps, of a kernel that are followed
 STATES = 4096  # of a walk; a load with more counts as any other
 DERIVED, RETURNED = -1, 2  # of a register, else: word 0 or 1 of the load's value; RETURNED + word: of what the swap returned
-ACROSS_LANES = frozenset(("dpp", "readlane", "writelane", "permlane_swap", "mfma", "movrel", "setreg"))
 LOADS = (
     "global_load_dword", "flat_load_dword", "buffer_load_dword", "s_load_dword", "s_buffer_load_dword",
     "ds_read_b32", "ds_read_b64",
 )  # fmt: skip
 SWAPS = ("global_atomic_cmpswap", "flat_atomic_cmpswap", "buffer_atomic_cmpswap", "ds_cmpst_b", "ds_cmpst_rtn_b")
 MOVES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64")
-NARROWING = ("s_and_saveexec_b64", "s_andn1_saveexec_b64", "v_cmpx")
 
 Marks = frozenset[tuple[Register, int]]  # what is known of registers
 NOTHING: Marks = frozenset()
@@ -123,7 +122,7 @@ class _Value:
         if inst.spec.control in (*INDIRECT, ControlKind.BARRIER):
             raise _UsedOtherwise
         # Scalar registers have no lanes.
-        known = active | frozenset(mark for mark in other if not _is_vector(mark[0]))
+        known = active | frozenset(mark for mark in other if not is_vector(mark[0]))
         reads, writes = effect.access.read(), effect.access.writes
         taken = {register for register, kind in known if kind < RETURNED} & reads
         made: Marks = NOTHING
@@ -133,12 +132,11 @@ class _Value:
             made = self._computed(inst, effect, known)
         elif any(register in reads for register, _ in known):
             made = _moved(inst, known)  # of what a swap returned
-        keeps = "partial_write" in effect.access.classes or "writelane" in effect.access.classes
-        gone = frozenset() if keeps else writes - _half(inst)
+        gone = overwritten(inst, effect)
         active = frozenset(mark for mark in active if mark[0] not in gone) | made
-        other = frozenset(mark for mark in other if _is_vector(mark[0]) or mark[0] not in gone)
+        other = frozenset(mark for mark in other if is_vector(mark[0]) or mark[0] not in gone)
         if "exec" in writes:
-            active, other = (active, other | active) if _narrows(inst) else (active | other, active | other)
+            active, other = (active, other | active) if narrows(inst) else (active | other, active | other)
         return active, other
 
     def _swapped(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
@@ -202,26 +200,6 @@ def _moved(inst: Instruction, known: Marks) -> Marks:
         for word, held in enumerate(words) for register in registers_of(target[word])
         for place, kind in known if place in registers_of(held)
     )  # fmt: skip
-
-
-def _is_vector(register: Register) -> bool:
-    return isinstance(register, tuple) and register[0] in ("v", "a")
-
-
-def _half(inst: Instruction) -> frozenset[Register]:
-    """The mask register of which a scalar instruction writes one half."""
-    target = inst.args.get("sdst")
-    named = registers_of(target) if isinstance(target, Reg) and target.count == 1 else frozenset()
-    return frozenset(register for register in named if register == "vcc")
-
-
-def _narrows(inst: Instruction) -> bool:
-    """Whether lanes that were inactive stay so."""
-    if inst.mnemonic.startswith(NARROWING):
-        return True
-    mask = Reg("s", EXEC, 2)
-    both = inst.mnemonic == "s_and_b64" and mask in (inst.args.get("src0"), inst.args.get("src1"))
-    return inst.args.get("sdst") == mask and (both or (inst.mnemonic == "s_andn2_b64" and inst.args.get("src0") == mask))
 
 
 def _operands(inst: Instruction) -> tuple[Reg, Reg]:

@@ -19,12 +19,14 @@ from simgpu.checks.races.carried import (  # fmt: skip
     LISTS,
     LOG_BYTES,
     MASK,
+    NEXT,
     NUMBER,
     OFFSETS,
     RETURNS,
     SIZE_SHIFT,
     STRAIGHT,
     WRITES,
+    arrive,
     look_carried,
     offset_of,
     pass_on,
@@ -40,14 +42,14 @@ from simgpu.machine.runtime import clear, load32, load64, octets, part, store64,
 
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
-# saw it stood at the earlier record, and whether it wrote; its address has the other side's workgroup and wave above.
+# saw it stood at the earlier record, and whether it wrote; above these stand the other side's workgroup and wave.
 RACE, DUPLICATE = event("race on LDS"), event("same bytes written")
 LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
-ADDRESS_BITS = 40
+OTHER_SHIFT = 16
 
-# A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, what each
-# wave did; then each wave's log; then each wave's lists of `race_carried`.
-ANY_WRITE, OWN = range(2)
+# A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, an access that is looked at (else
+# clear), what each wave did; then each wave's log; then each wave's lists of `race_carried`.
+ANY_WRITE, TOUCHED, OWN = range(3)
 OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
 ATOMICS, CARRIED, HEADER = 0, 1, 8  # the header: whether there were atomics; what the last barrier carried
 LOG_ENTRIES = 256
@@ -214,6 +216,84 @@ def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte:
 
 
 @part
+def repeats(
+    wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, shadow: int, count: int, me: int, waves: int
+) -> bool:
+    """Whether a write writes nothing but what is there, and what other waves wrote by the same instruction; False where not sure.
+
+    Triton's programs do that where a block has fewer elements than threads: `explain` would look at each lane alone.
+    """
+    if load64(shadow + 8 * ATOMICS):
+        return False
+    changed, ones = 0, (1 << size) - 1
+    memory = load64(wave + layout.LDS_BASE)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            held, fresh = octets(memory + offsets[lane], size), octets(wave + layout.STAGING + lane * size, size)
+            for at in range(size):
+                changed |= held[at] ^ fresh[at]
+    if changed:
+        return False
+    touched = bitmap(shadow, TOUCHED, count)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at, shift = offsets[lane] >> 6, offsets[lane] & 63
+            touched[at] |= ones << shift
+            if shift + size > 64:
+                touched[at + 1] |= ones >> (64 - shift)
+    same = True
+    for other in range(waves):
+        if same and other != me:
+            read = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count), touched, lanes, size, offsets)
+            wrote = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_WRITE, count), touched, lanes, size, offsets)
+            there = log_of(shadow, other, waves, count)
+            same = not read and (not wrote or wrote_last(there, record, lanes, size, offsets, touched))
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at = offsets[lane] >> 6
+            touched[at] = 0
+            touched[at + 1] = 0
+    return same
+
+
+@part
+def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
+    """Whether a bitmap has a byte of an access, of which another one has all."""
+    found = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at, end = offsets[lane] >> 6, (offsets[lane] + size - 1) >> 6
+            found |= (theirs[at] & touched[at]) | (theirs[end] & touched[end])
+    return found != 0
+
+
+@part
+def wrote_last(log: int, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
+    """Whether a log's latest write that touches a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
+    count = load64(log)
+    for back in range(1, min(count, LOG_ENTRIES) + 1):
+        entry = log + 8 + (count - back) % LOG_ENTRIES * LOG_BYTES
+        head, mask = load64(entry + HEAD), load64(entry + MASK)
+        if head >> FLAGS_SHIFT & WRITES == 0:
+            continue
+        bytes_ = head >> SIZE_SHIFT
+        apart, overlaps = (head & 0xFFFFFFFF ^ record) | (mask ^ lanes) | (bytes_ ^ size), 0
+        for lane in range(LANES):
+            if mask >> lane & 1:
+                at = offset_of(entry, lane)
+                apart |= at ^ offsets[lane]
+                shift = at & 63
+                overlaps |= touched[at >> 6] >> shift & ((1 << bytes_) - 1)
+                if shift + bytes_ > 64:
+                    overlaps |= touched[(at >> 6) + 1] & (((1 << bytes_) - 1) >> (64 - shift))
+        if apart == 0:
+            return True
+        if overlaps:
+            return False
+    return False
+
+
+@part
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int,
     shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,
@@ -239,7 +319,7 @@ def explain(
         if there > here:
             here, there = there, here
             seen |= SWAPPED
-        enter_at(wave, here, RACE, seen, other << ADDRESS_BITS | byte, there & SITES, record)
+        enter_at(wave, here, RACE, seen | other << OTHER_SHIFT, byte, there & SITES, record)
         return 1
     return 0
 
@@ -259,16 +339,17 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
     me = load32(wave + layout.WAVE_ID)
     tag = lds_tag(state, load32(wave + BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
-    ones, found, spread = (1 << size) - 1, 0, 0
-    for lane in range(LANES):
-        spread |= offsets[lane]
+    ones, found, spread, quick = (1 << size) - 1, 0, 0, 0
     # Atomics are never STRAIGHT: the handler does not say that they are.
-    quick = not flags & (WRITES | STRAIGHT) and spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
     whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
-    if quick:
-        found = quick_read(shadow, count, me, size, lanes, offsets)
-    elif whole:
+    if not flags & (WRITES | STRAIGHT):
+        for lane in range(LANES):
+            spread |= offsets[lane]
+        quick = spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
+    if whole:
         found = words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size)
+    elif quick:
+        found = quick_read(shadow, count, me, size, lanes, offsets)
     else:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -276,7 +357,9 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
                 found |= clash(shadow, count, me, waves, flags, at, ones << shift)
                 if shift + size > 64:
                     found |= clash(shadow, count, me, waves, flags, at + 1, ones >> (64 - shift))
-    if found:
+    if found and flags & WRITES and not flags & ATOMIC and repeats(wave, record, lanes, size, offsets, shadow, count, me, waves):
+        enter(wave, record, DUPLICATE, 0, offsets[0], 0)
+    elif found:
         told = 0
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -304,6 +387,18 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
                 release(block, state, LDS, tag, offsets[lane] >> 2)
                 if flags & RETURNS:
                     acquire(block, state, LDS, tag, offsets[lane] >> 2)
+
+
+@part
+def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
+    """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
+    count, waves = block.lds_words, waves_of(wave)
+    shadow, me = block.lds_shadow + slot * block.lds_stride, load32(wave + layout.WAVE_ID)
+    lists = lists_of(shadow, me, waves, count)
+    if ends:
+        store64(lists + NEXT * LIST_BYTES, 0)
+    else:
+        arrive(wave, lists, log_of(shadow, me, waves, count), LOG_ENTRIES)
 
 
 @part

@@ -45,6 +45,7 @@ class Block(Structure):
         ("table", c_int64),  # address of a Group for each workgroup
         ("clock", c_int64),  # address of the Clock
         ("grid", c_int64 * 2),  # workgroups in x and y
+        ("uses", c_int64),  # address of a `uses.Use` for each record
         # Of the loads that `expected` found:
         ("loads", c_int64),  # how many there are
         ("roles", c_int64),  # address of a byte for each record: a load's number from 1 on, or SWAP and a swap's from 0 on

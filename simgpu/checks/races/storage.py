@@ -90,7 +90,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
     if launch.groups * launch.waves == 1:
         return []
     temporary = {allocation.address for allocation in launch.borrowed.allocations}
-    made = []
+    made: list[Shadow] = []
     for entry in launch.table.entries[1:]:
         if not entry.writable or not entry.size or entry.base in temporary:
             continue
@@ -98,7 +98,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
         key = "cells", dwords
         shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
         assert shadow.area is not None
-        shadow.area.address = entry.base
+        shadow.area.address, shadow.area.number = entry.base, len(made) + 1
         c_int64.from_buffer(entry, AREA).value = ctypes.addressof(shadow.area)
         made.append(shadow)
     return made

@@ -4,6 +4,7 @@
     initial_state.py  what is defined when a wave begins
     flags.py          tests in front of an instruction: is anything undefined?
     fast_path.py      loads and stores that move nothing undefined
+    whole_wave.py     loads from LDS and stores to it by all lanes
     rules.py          how undefined bits travel through one LLVM operation
     pointers.py       what a handler's pointers point to
     instrument.py     a handler turned into its shadow

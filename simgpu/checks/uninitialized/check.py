@@ -25,6 +25,7 @@ from simgpu.checks.uninitialized import (
     origins,
     runtime,
     shadow_layout,
+    whole_wave,
 )
 from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
@@ -262,6 +263,14 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
             _demand(frame, Undefined.ADDRESS, ir.Constant(I64, offset), 2)
+    if whole_wave.LDSMove.serves(inst, places):
+        straight = whole_wave.LDSMove(frame, inst, places)
+        with frame.build.if_else(straight.whole()) as (whole, apart):
+            with whole:
+                straight.run(lambda place: _loaded(frame, place, ""))
+            with apart:
+                _move(frame, inst, planned)
+        return
     idle = fast_path.needless(frame, inst, places)
     if idle is None:
         _move(frame, inst, planned)

@@ -137,6 +137,21 @@ def test_f64_results(row):
         )
 
 
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("kind", ["xdl", "slow"])
+def test_what_another_matrix_instruction_wrote_since_is_its_result(target: str, kind: str) -> None:
+    """As LLVM chains them: D moves down by two registers, and the next one takes it as its C."""
+    first, moved = mfma(kind, 8, d=v(2, 3, 4, 5)), mfma(kind, 8, c=v(2, 3, 4, 5), d=v(0, 1, 2, 3))
+    last = mfma(kind, 8, c=v(0, 1, 2, 3), d=v(0, 1, 2, 3))
+    overlapping = wait_states(first, last, target)
+    assert overlapping == wait_states(first, last, target, [valu()]) >= (0 if (target, kind) == ("gfx90a", "slow") else 8)
+    assert wait_states(first, last, target, [moved]) == 0
+    partly = mfma(kind, 8, d=v(0, 1, 2))  # leaves v3 to the first one
+    assert wait_states(first, last, target, [partly]) == overlapping
+    same = mfma(kind, 8, d=v(0, 1, 2, 3))  # identical C, but for what was overwritten
+    assert wait_states(same, last, target, [mfma(kind, 8, d=v(3, 4))]) == overlapping
+
+
 def test_f64_accumulators():
     for target in ("gfx90a", "gfx942", "gfx950"):
         for passes, needed in ((4, 4), (8, 0), (16, 0)):

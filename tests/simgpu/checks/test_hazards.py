@@ -296,6 +296,16 @@ def test_repaired(target: str) -> None:
     assert findings(target, listing(all_pairs(target), less=0)[0]) == []
 
 
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_sums_that_move_through_registers(target: str) -> None:
+    """As LLVM chains them: what the first one wrote, and the last one takes in part, the second wrote anew."""
+    name = "v_mfma_f32_16x16x4f32" if target == "gfx90a" else "v_mfma_f32_16x16x4_f32"
+    moved = [f"{name} v[34:37], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[32:35]"]
+    assert findings(target, [*PREPARE, *SETTLE, *moved, *SETTLE]) == []
+    (found,) = findings(target, [*PREPARE, *SETTLE, moved[0], moved[2], *SETTLE])
+    assert (found.kind, found.place) == ("hazard", "v34")
+
+
 def test_the_distance_that_is_missing() -> None:
     lines = ["v_mfma_f32_32x32x2f32 a[0:15], v72, v80, a[0:15]", "s_nop 4", "v_accvgpr_read_b32 v20, a15"]
     (finding,) = findings("gfx908", lines)

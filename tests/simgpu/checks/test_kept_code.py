@@ -40,6 +40,6 @@ def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
     assert "uninitialized" in before and store in before
     layout = tmp_path / "simgpu" / "machine" / "layout.py"
     text = layout.read_text()
-    assert text.count("STREAM_COUNT = 32") == 1
-    layout.write_text(text.replace("STREAM_COUNT = 32", "STREAM_COUNT = 64"))
+    assert text.count("STREAM_COUNT = 512 ") == 1
+    layout.write_text(text.replace("STREAM_COUNT = 512", "STREAM_COUNT = 1024"))
     assert findings() == before

@@ -166,6 +166,48 @@ def test_waves_that_write_the_same_bytes_by_one_instruction() -> None:
     assert (note.kind, note.severity, note.text) == ("performance", "note", "ds_write_b32 v3, v2")
 
 
+# Four waves write the same bytes, 4 or 8 a lane at v3, by several instructions each.
+REPEATED = """
+v_and_b32 v2, 63, v0
+v_lshlrev_b32 v3, 3, v2
+v_lshlrev_b32 v12, 4, v2
+v_mov_b32 v4, v2
+v_mov_b32 v5, v2
+{before}
+ds_write_b64 v3, v[4:5]
+ds_write_b32 v12, v2 offset:1024
+ds_write_b32 v12, v2 offset:1028
+{after}
+s_waitcnt lgkmcnt(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "after", ["", "ds_write_b32 v12, v2 offset:1032", "ds_read_b32 v6, v12 offset:1032", "ds_write_b32 v1, v0 offset:2048"]
+)
+def test_repeated_writes_of_several_instructions(after: str) -> None:
+    assert check(REPEATED.format(before="", after=after)) == []
+
+
+BROKEN = {
+    "another value": ("v_mov_b32 v4, v0", ""),
+    "another value of a dword": ("v_mov_b32 v5, v0", ""),
+    "of some lanes": ("v_cmp_eq_u32 vcc, 5, v2\nv_cndmask_b32 v4, v4, v9, vcc", ""),
+    "the same value by another instruction": ("", "ds_write_b32 v12, v2 offset:1024"),
+    "what another wave read": ("ds_read_b32 v6, v3", ""),
+    "a part of it that another wave read": ("ds_read_u8 v6, v3 offset:5", ""),
+    "what another wave added to": ("", "v_mov_b32 v6, 0x1f8\nds_add_u32 v6, v11"),
+    "other places by the same instruction": ("v_lshlrev_b32 v6, 3, v9\nv_add_u32 v3, v3, v6", ""),
+}
+
+
+@pytest.mark.parametrize("which", BROKEN)
+def test_writes_that_only_look_repeated(which: str) -> None:
+    before, after = BROKEN[which]
+    found = check(REPEATED.format(before=before, after=after))
+    assert found and {finding.kind for finding in found} == {"race"}
+
+
 def test_lds_atomics_do_not_race_but_a_plain_read_with_them_does() -> None:
     lines = """
 ds_add_u32 v10, v11

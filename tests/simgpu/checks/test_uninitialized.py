@@ -14,7 +14,7 @@ import pytest
 import simgpu
 from simgpu.asm.builder import toolchain
 from simgpu.engine.finding import Finding
-from simgpu.hardware.errors import SimError, ToolchainError
+from simgpu.hardware.errors import LaunchError, SimError, ToolchainError
 from tests.support.engine_kernel import source
 
 ALL = tuple(range(64))
@@ -409,3 +409,14 @@ s_cbranch_scc1 again
     (finding,) = findings(lines)
     assert (finding.place, finding.lanes, finding.count) == ("v3", ALL, 1)
     assert finding.other_text.startswith("buffer_load_dword")
+
+
+def test_a_device_made_without_checks_refuses_those_that_ask_what_is_defined() -> None:
+    """Its memory has no bits that say so."""
+    gpu, checked = simgpu.Device("mi300x"), simgpu.Device("mi300x", check=True)
+    with pytest.raises(LaunchError, match=r"made without checks.*which Uninitialized asks: make another, Device\(…, check=True\)"):
+        gpu.checks = checked.checks
+    assert gpu.checks == ()
+    gpu.checks = [check for check in checked.checks if not check.undefined]
+    checked.checks = checked.checks
+    assert len(gpu.checks) == len(checked.checks) - 1

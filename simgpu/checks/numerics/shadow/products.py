@@ -16,7 +16,7 @@ from simgpu.hardware.isa.types import f32
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.numbers import to_f32
 from simgpu.machine.layout import LANES
-from simgpu.matrix.f32 import selections
+from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.instruction import row_of
 
 PLAIN = ("f32", "xf32", "f16", "bf16", "fp8", "bf8", "fp8_fnuz", "bf8_fnuz")

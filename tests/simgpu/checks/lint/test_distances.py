@@ -49,6 +49,16 @@ def test_what_lies_between_on_one_way_only() -> None:
     assert (finding.needed, finding.found) == (2, 1)
 
 
+def test_a_sum_that_another_matrix_instruction_wrote_since() -> None:
+    """It is no result of the first one any more, on the way that has the second."""
+    name = "v_mfma_f32_16x16x4_f32"
+    first, last = f"{name} v[34:37], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[32:35]"
+    moved = f"{name} v[32:35], v72, v80, v[34:37]"
+    assert linted("gfx942", [first, moved, last, "s_nop 15"]) == []
+    (found,) = linted("gfx942", [first, "s_cbranch_scc1 last", moved, "last:", last, "s_nop 15"])
+    assert (found.kind, found.needed, found.found) == ("hazard", 8, 1)
+
+
 def test_xnack_clauses() -> None:
     lines = ["s_mov_b64 s[20:21], s[4:5]", "s_load_dword s22, s[20:21], 0x0", "s_load_dword s20, s[4:5], 0x4"]
     assert linted("gfx90a:xnack-", lines) == []

@@ -29,13 +29,14 @@ def placed(mnemonic: str, target: str, kind: Any, a: dict[tuple[int, int], float
     row = mfma.find(mnemonic, target)
     rows = np.zeros((64, 4), np.uint32)
     size = np.dtype(kind).itemsize
-    raw = rows.view(f"u{size}").reshape(64, 4, 4 // size)
+    raw = rows.view(f"u{size}").reshape(64, -1, max(1, 4 // size))
     for operand, first, given in (("A", 0, a), ("B", 2, b)):
         extents = row.shape(operand)
         for at in np.ndindex(extents):
             for block in range(row.blocks):
                 register, lane, low = row.owner(operand, *at, block)
-                raw[lane, first + register, low // (8 * size)] = np.array([given.get(at, 1.0)], kind).view(f"u{size}")[0]
+                place = lane, (first + register) * 4 // max(4, size), low // (8 * size)
+                raw[place] = np.array([given.get(at, 1.0)], kind).view(f"u{size}")[0]
     return rows
 
 
@@ -81,9 +82,24 @@ def test_f64() -> None:
     assert first.kind == "infinity" and "D[0,0]" in first.message and "of finite A, B and C" in first.message
 
 
+@pytest.mark.parametrize("i", [0, 3, 6])
+@pytest.mark.parametrize("j", [0, 7, 10])
+def test_f64_by_element(i: int, j: int) -> None:
+    """Of two instructions that run as one: what the first makes is told of it, by D's element; an infinity in A is A's."""
+    line = "v_mfma_f64_16x16x4f64 v[16:23], v[2:3], v[4:5], v[16:23]"
+    text = "".join(f"v_mov_b32 v{number}, 0\n" for number in range(20, 24)) + line + "\n" + line.replace("v[2:3]", "v[4:5]")
+    rows = placed("v_mfma_f64_16x16x4f64", "gfx90a", np.float64, {(i, 1): 1e200}, {(1, j): 1e200})
+    (finding,) = [one for one in found(text, rows, "gfx90a") if f"D[{i},{j}] = inf" in one.message]
+    assert (finding.kind, finding.text) == ("infinity", line)
+    register, lane, _ = mfma.find("v_mfma_f64_16x16x4f64", "gfx90a").owner("D", i, j)
+    assert finding.lanes == (lane,) and finding.place == f"v{16 + register}"
+    rows = placed("v_mfma_f64_16x16x4f64", "gfx90a", np.float64, {(i, 1): np.inf}, {})
+    assert found(text, rows, "gfx90a", "numerics,discarded") == []
+
+
 @pytest.mark.parametrize("m, n, k", [(70, 50, 40), (33, 65, 300)])
 def test_tiles_of_a_gemm_name_the_instruction_and_change_nothing(m: int, n: int, k: int) -> None:
-    """Several instructions run as one (`matrix.f32_chains`), also with the check; an overflow in a step is that instruction's."""
+    """Several instructions run as one (`matrix.tiles`), also with the check; an overflow in a step is that instruction's."""
     tree = operators.TiledComputation(m, n, k, target="mi100")
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)

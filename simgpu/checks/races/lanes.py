@@ -1,0 +1,40 @@
+"""What walks over code ask of an instruction and the lanes in which it writes: `expected` and `unused`.
+
+They follow registers of active lanes, and of the others, apart: a vector register is overwritten in active lanes only.
+"""
+
+from __future__ import annotations
+
+from simgpu.hardware.isa.instruction import EXEC, Instruction, Reg
+from simgpu.hardware.timing_rules.effects import Effect, registers_of
+from simgpu.hardware.timing_rules.register_use import Register
+
+ACROSS_LANES = frozenset(("dpp", "readlane", "writelane", "permlane_swap", "mfma", "movrel", "setreg"))  # classes
+NARROWING = ("s_and_saveexec_b64", "s_andn1_saveexec_b64", "v_cmpx")
+
+
+def is_vector(register: Register) -> bool:
+    """Whether it has lanes."""
+    return isinstance(register, tuple) and register[0] in ("v", "a")
+
+
+def overwritten(inst: Instruction, effect: Effect) -> frozenset[Register]:
+    """The registers of which an instruction leaves nothing, in lanes that are active."""
+    keeps = "partial_write" in effect.access.classes or "writelane" in effect.access.classes or "_d16" in inst.mnemonic
+    return frozenset() if keeps else effect.access.writes - _half(inst)
+
+
+def _half(inst: Instruction) -> frozenset[Register]:
+    """The mask register of which a scalar instruction writes one half."""
+    target = inst.args.get("sdst")
+    named = registers_of(target) if isinstance(target, Reg) and target.count == 1 else frozenset()
+    return frozenset(register for register in named if register == "vcc")
+
+
+def narrows(inst: Instruction) -> bool:
+    """Whether lanes that were inactive stay so."""
+    if inst.mnemonic.startswith(NARROWING):
+        return True
+    mask = Reg("s", EXEC, 2)
+    both = inst.mnemonic == "s_and_b64" and mask in (inst.args.get("src0"), inst.args.get("src1"))
+    return inst.args.get("sdst") == mask and (both or (inst.mnemonic == "s_andn2_b64" and inst.args.get("src0") == mask))

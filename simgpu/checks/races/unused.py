@@ -1,0 +1,147 @@
+"""Races that have no effect: what the wave loaded is of no use to anybody.
+
+A block with fewer elements than the program has threads is loaded by several waves, and stored by one. Where it is updated in
+place, the others' loads race with the store. What they loaded does nothing where, along every path, it goes into registers and
+into the data of stores only, not into an address, a branch, a mask of lanes or a special register, and no lane of the wave
+writes by one of these stores (`uses`): whichever value the load gave, nothing outside of the wave's registers depends on it.
+
+A load that is of use to no wave at all is told as any other, as is one of which all waves may make use.
+
+Another wave of the same dword may have been left out of its cells, which hold two readers. So such a race counts as any other
+unless what went unseen in the same memory between the same barriers is of no use, either; and as any other where the waves are
+of different workgroups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.alu.control import INDIRECT
+from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
+from simgpu.checks.races.uses import SEVERAL, USE
+from simgpu.engine.program import Program
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.register_use import Register
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+
+Stores = frozenset[int] | None  # records; None where the value goes elsewhere, too
+Held = tuple[frozenset[Register], frozenset[Register]]  # registers that depend on the value: in active lanes, in others
+ALL_WAVES = (1 << 16) - 1  # of a workgroup, as bits
+SCRATCH = "scratch_"  # no other wave sees what is spilled, but it comes back
+PLAIN = frozenset(("vcc", "scc"))  # registers without a number that are data
+
+
+def is_unused(launch: Launch, load: int) -> bool:
+    """Whether a load, by its record, is redundant where it races: of use to some waves, and to none that race."""
+    kept = launch.checks.setdefault("unused", {})
+    if load not in kept:
+        table = _table(launch)
+        use = table[load]
+        kept[load] = (
+            not use["crossed"]
+            and _users(launch, table, load, ALL_WAVES) not in (0, ALL_WAVES)
+            and not _users(launch, table, load, use["raced"])
+            and not _unseen(launch, table, use)
+        )
+    return bool(kept[load])
+
+
+def _unseen(launch: Launch, table: np.ndarray, use: np.ndarray) -> bool:
+    """Whether one of those that went unseen may have raced where and when a load did, and make use of what it loaded."""
+    writers = int(use["writers"])
+    alone = writers if writers & (writers - 1) == 0 else 0  # a wave does not race with itself
+    there = (table["unseen_in"] == use["raced_in"]) | (table["unseen_in"] == SEVERAL) | (use["raced_in"] == SEVERAL)
+    then = (table["unseen_first"] <= use["raced_last"]) & (table["unseen_last"] >= use["raced_first"])
+    concerned = np.flatnonzero((table["unseen"] != 0) & there & then)
+    return any(_users(launch, table, int(at), int(table[at]["unseen"]) & ~alone) for at in concerned)
+
+
+def _table(launch: Launch) -> np.ndarray:
+    """`uses.Use` by record, of all workers."""
+    whole = launch.checks["uses"][0].view(USE).copy()
+    for worker in (table.view(USE) for table in launch.checks["uses"][1:]):
+        for name in whole.dtype.names:
+            held, more = whole[name], worker[name]
+            if name.endswith("_in"):
+                both = np.where(held == more, held, SEVERAL)
+            else:
+                both = np.minimum(held, more) if name.endswith("_first") else np.maximum(held, more)
+            if name.endswith(("_in", "_first")):  # 0: none
+                whole[name] = np.where(held == 0, more, np.where(more == 0, held, both))
+            else:
+                whole[name] = both if name.endswith("_last") else held | more
+    return whole
+
+
+def _users(launch: Launch, table: np.ndarray, load: int, waves: int) -> int:
+    """Those of some waves, as bits, to which the value of a load may be of use."""
+    program = launch.program
+    key = "unused", load
+    if key not in program.kept:
+        program.kept[key] = stores_of(program, load)
+    stores = program.kept[key]
+    if stores is None:
+        return int(waves)
+    return int(waves) & int(np.bitwise_or.reduce(table["wrote"][sorted(stores)], initial=0))
+
+
+def stores_of(program: Program, load: int) -> Stores:
+    """The stores whose data may depend on what a load gave, along every path; None where anything else may."""
+    inst = program.instructions.get(load)
+    if inst is None or inst.spec.memory is None or inst.spec.memory.op != "load" or program.effect(load).dma:
+        return None
+    if any(inst.mods.get(bit) for bit in ("glc", "sc0", "sc1")):  # loads that order others
+        return None
+    first: Held = program.effect(load).access.writes, frozenset()
+    held: dict[int, Held] = {}
+    pending = [(at, first) for at in program.following(load)]
+    stores: set[int] = set()
+    while pending:
+        at, (active, other) = pending.pop()
+        before = held.get(at, (frozenset(), frozenset()))
+        active, other = active | before[0], other | before[1]
+        if at in held and (active, other) == before:
+            continue
+        held[at] = active, other
+        inst = program.instructions.get(at)
+        behind = None if inst is None else _after(inst, program.effect(at), active, other)
+        if inst is None or behind is None:
+            return None
+        if inst.spec.memory is not None and program.effect(at).access.read(("data",)) & active:
+            stores.add(at)
+        pending += [(following, behind) for following in program.following(at)]
+    return frozenset(stores)
+
+
+def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> Held | None:
+    """The registers that depend on the value behind an instruction; None where more than registers and stores do."""
+    access = effect.access
+    across = bool(access.classes & ACROSS_LANES) or "ds" in access.classes
+    known = active | frozenset(register for register in other if across or not is_vector(register))
+    made: frozenset[Register] = frozenset()
+    if known & access.read():
+        if inst.spec.kind == "control" or access.classes & {"movrel", "setreg", "sendmsg"}:
+            return None
+        if inst.spec.memory is not None and (inst.mnemonic.startswith(SCRATCH) or known & _not_data(effect)):
+            return None
+        made = access.writes
+        if any(isinstance(register, str) and register not in PLAIN for register in made):
+            return None
+    if inst.spec.control in INDIRECT and active | other:
+        return None
+    gone = overwritten(inst, effect)
+    active = (active - gone) | made
+    other = frozenset(register for register in other if is_vector(register) or register not in gone)
+    if "exec" in access.writes:
+        active, other = (active, other | active) if narrows(inst) else (active | other, active | other)
+    return active, other
+
+
+def _not_data(effect: Effect) -> frozenset[Register]:
+    """What a memory instruction reads as an address, or to find one."""
+    return frozenset().union(*(registers for role, registers in effect.access.reads if role != "data"))

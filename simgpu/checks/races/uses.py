@@ -1,0 +1,118 @@
+"""What `unused` asks of a launch, by record: which waves wrote by an instruction, which raced as its readers, which went unseen.
+
+A workgroup's waves are told apart by their number, and those of one number by nothing: a bit says that the wave of this number
+did so in some workgroup. Each worker has a table of its own.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_int64, sizeof
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.races import cells as c
+from simgpu.checks.races.order import block_of
+from simgpu.machine import layout
+from simgpu.machine.runtime import load32, part, runtime, structure
+
+SEVERAL = -1  # areas
+
+
+class Use(Structure):
+    """Of one record."""
+
+    _fields_ = (
+        ("wrote", c_int64),  # waves of which lanes wrote by it, wherever
+        ("raced", c_int64),  # waves that read by it what another wave wrote
+        ("writers", c_int64),  # those other waves
+        ("crossed", c_int64),  # whether one of another workgroup did
+        ("unseen", c_int64),  # waves that read by it, of which no cell tells: a dword's cells hold two
+        # Where and when, of either: the area by number, or SEVERAL; the first and the last epoch.
+        ("raced_in", c_int64),
+        ("raced_first", c_int64),
+        ("raced_last", c_int64),
+        ("unseen_in", c_int64),
+        ("unseen_first", c_int64),
+        ("unseen_last", c_int64),
+    )
+
+
+USE, USE_BYTES = np.dtype(Use), sizeof(Use)
+
+
+@part
+def use_of(wave: int, record: int) -> Any:
+    """The worker's row of a record."""
+    return structure(block_of(wave).uses + USE_BYTES * record, USE)
+
+
+@part
+def bit_of(tag: int) -> int:
+    """A tag's wave, as a bit."""
+    return 1 << (tag >> c.WAVE_SHIFT & 15)
+
+
+@part
+def epoch_of(tag: int) -> int:
+    """Of a tag's wave: barriers that it passed, and one."""
+    return tag >> c.EPOCH_SHIFT & c.EPOCHS
+
+
+@part
+def among(held: int, number: int) -> int:
+    """An area beside others."""
+    return number if (held == 0) | (held == number) else SEVERAL
+
+
+@part
+def earlier(held: int, epoch: int) -> int:
+    """The first of two epochs; 0: none yet."""
+    return min(held, epoch) if held else epoch
+
+
+@runtime
+def wrote(wave: int, record: int) -> None:
+    """Lanes of the wave write by the instruction of a record."""
+    use_of(wave, record).wrote |= 1 << load32(wave + layout.WAVE_ID)
+
+
+@part
+def raced(wave: int, area: Any, reader: int, writer: int) -> None:
+    """Two accesses race, by their tags."""
+    use = use_of(wave, reader & c.SITES)
+    use.raced |= bit_of(reader)
+    use.writers |= bit_of(writer)
+    epoch = epoch_of(reader)
+    use.raced_in = among(use.raced_in, area.number)
+    use.raced_first = earlier(use.raced_first, epoch)
+    use.raced_last = max(use.raced_last, epoch)
+    if (reader ^ writer) >= c.GROUP_UNIT:
+        use.crossed = 1
+
+
+@part
+def unseen(wave: int, area: Any, reader: int) -> None:
+    """The cells leave out a reader."""
+    use = use_of(wave, reader & c.SITES)
+    use.unseen |= bit_of(reader)
+    epoch = epoch_of(reader)
+    use.unseen_in = among(use.unseen_in, area.number)
+    use.unseen_first = earlier(use.unseen_first, epoch)
+    use.unseen_last = max(use.unseen_last, epoch)
+
+
+@part
+def displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: int) -> None:
+    """The second readers whose place `cells.note_second` is about to give to another, unseen."""
+    some = 0
+    for i in range(second.size):
+        cell, held = first[i], second[i]
+        # By signs, as there: the place is this reader's, and the one who has it is another, of the same workgroup as the first.
+        kept = (held ^ cell) - c.GROUP_UNIT
+        some |= (c.WAVE_UNIT - 1 - (cell ^ tag)) & kept & -held & -(held ^ tag)
+    if some < 0:
+        for i in range(second.size):
+            cell, held = first[i], second[i]
+            if held != 0 and held != tag and (held ^ cell) < c.GROUP_UNIT and (cell ^ tag) >= c.WAVE_UNIT:
+                unseen(wave, area, held)

@@ -1,0 +1,83 @@
+"""Loads from LDS and stores to it by all lanes: their undefined bits go straight, as the data does without checks.
+
+Where what is loaded is defined and the registers are, or what is stored and what lies there, there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from simgpu.checks.uninitialized import flags, runtime, shadow_layout
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import ALL_LANES, Frame
+from simgpu.machine.operands import Place
+from simgpu.machine.values import I8, I64, Value
+from simgpu.memory import lds
+from simgpu.memory.whole_wave import direct
+
+WORD = ir.VectorType(I64, 8)
+
+
+class LDSMove:
+    """One load or store; only where `serves`."""
+
+    @classmethod
+    def serves(cls, inst: Instruction, places: dict[str, Place]) -> bool:
+        """Whether the instruction may go this way at all."""
+        memory = inst.spec.memory
+        assert memory is not None
+        known = memory.space == "ds" and memory.op in ("load", "store") and "addr" in places
+        return known and not memory.transpose and memory.bits in direct.WIDTHS
+
+    def __init__(self, frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+        self.frame = frame
+        self.places = places
+        self.data = [places[name] for name in ("vdst", "data0", "data1") if name in places]
+        shadow = frame.state(layout.LDS_BASE, I64) + frame.context(shadow_layout.LDS_SHADOW)
+        self.spans = lds.spans_of(frame, inst, places, shadow.pointer())
+
+    def whole(self) -> Value:
+        """i1: all lanes are active and in bounds, at addresses that are defined."""
+        known = ~self.frame.value(flags.undefined(self.frame, self.places["addr"]))
+        some = (self.frame.exec_bits() == ALL_LANES) & known
+        return self.frame.both(some, lambda: functools.reduce(operator.and_, map(direct.within, self.spans)))
+
+    def run(self, loaded: Callable[[Place], None]) -> None:
+        """Emit it where `whole` holds; loaded: emits what follows where a register may have got undefined bits."""
+        unknown = functools.reduce(operator.or_, (self.frame.value(flags.undefined(self.frame, place)) for place in self.data))
+        idle = ~unknown
+        for span in self.spans:
+            idle = self.frame.both(idle, functools.partial(direct.all_zero, span))
+        with self.frame.build.if_then(~idle):
+            if "vdst" in self.places:
+                self._load(self.places["vdst"])
+                loaded(self.places["vdst"])
+            else:
+                for span, place in zip(self.spans, self.data, strict=True):
+                    self._store(span, place)
+
+    def _rows(self, place: Place) -> Value:
+        """Pointer to the shadow rows of an operand's registers."""
+        return self.frame.at(self.frame.at(self.frame.wave, shadow_layout.DELTA), self.frame.slot(place.slot))
+
+    def _load(self, place: Place) -> None:
+        rows = self._rows(place)
+        direct.load(self.spans, rows)
+        pointer = flags.flag_pointer(self.frame, place)
+        for number in range(flags.registers_of(place)):
+            words = (rows.at(at).load(WORD, 64) for at in range(number * layout.ROW, (number + 1) * layout.ROW, 64))
+            some = functools.reduce(operator.or_, words).bitcast(ir.IntType(512)) != 0
+            states = (self.frame.value(ir.Constant(I8, state)) for state in (shadow_layout.MIXED, shadow_layout.DEFINED))
+            pointer.at(number).store(self.frame.build.select(some, *states), 1)
+
+    def _store(self, span: direct.Span, place: Place) -> None:
+        rows = self._rows(place)
+        with self.frame.build.if_then(flags.never_written(self.frame, place), likely=False):
+            for number in range(flags.registers_of(place)):
+                runtime.fill_row.call(self.frame.build, self.frame.wave, rows.at(number * layout.ROW))
+        direct.store(span, rows)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import triton.runtime
 import triton.testing
-from triton.runtime import driver, jit
+from triton.backends import backends
+from triton.runtime import jit
 from triton.runtime.autotuner import Autotuner
 
 from simgpu.hardware.errors import LaunchError
@@ -41,8 +44,11 @@ def device(
     forget_quietly()
     with ExitStack() as stack:
         chosen = SimDriver(session)
-        for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to
-            stack.enter_context(_changed(driver, name, chosen))
+        # What Triton's compiler holds, and what programs see: they differ where a program reloaded the module.
+        for held in {id(held): held for held in (jit.driver, triton.runtime.driver)}.values():
+            for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to
+                stack.enter_context(_changed(held, name, chosen))
+        stack.enter_context(_offered(chosen))
         stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
         stack.enter_context(_changed(jit.JITFunction, "device_caches", KERNELS))
         stack.enter_context(_changed(Autotuner, "run", tuned(Autotuner.run)))
@@ -68,6 +74,30 @@ def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+class _Offer:
+    """What Triton asks of a backend's driver when it looks for one: whether there is a GPU, and the driver; None: there is none."""
+
+    def __init__(self, driver: SimDriver | None) -> None:
+        self._driver = driver
+
+    def is_active(self) -> bool:
+        return self._driver is not None
+
+    def __call__(self) -> SimDriver | None:
+        return self._driver
+
+
+@contextmanager
+def _offered(driver: SimDriver) -> Iterator[None]:
+    """The driver as that of the only backend with a GPU, for the block."""
+    before = dict(backends)
+    backends.update({name: replace(one, driver=_Offer(driver if name == "amd" else None)) for name, one in before.items()})
+    try:
+        yield
+    finally:
+        backends.update(before)
 
 
 def _with_arrays(specialize: Any) -> Any:

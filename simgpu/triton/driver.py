@@ -75,6 +75,20 @@ class Launcher:
         return Value(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
 
 
+class DeviceInterface:
+    """Of `torch.cuda`, what Triton's own questions about bandwidth ask; LaunchError for the rest, by which it times a GPU."""
+
+    def current_device(self) -> int:
+        """0: a session has one device."""
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise LaunchError(
+            "triton.testing.do_bench was imported before simgpu.triton.device replaced it by a model: "
+            "call it as triton.testing.do_bench(...), or import it inside the block"
+        )
+
+
 class SimDriver(DriverBase):
     """One simulated device, stream 0."""
 
@@ -117,12 +131,8 @@ class SimDriver(DriverBase):
         """The CPU: its tensors are the simulated device's memory."""
         return import_module("torch").device("cpu")
 
-    def get_device_interface(self) -> Any:
-        """For Triton's own `do_bench`, which times a GPU: LaunchError."""
-        raise LaunchError(
-            "triton.testing.do_bench was imported before simgpu.triton.device replaced it by a model: "
-            "call it as triton.testing.do_bench(...), or import it inside the block"
-        )
+    def get_device_interface(self) -> DeviceInterface:
+        return DeviceInterface()
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return benchmark

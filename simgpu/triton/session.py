@@ -15,6 +15,7 @@ from simgpu.engine.launch import launch
 from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
+from simgpu.hip.properties import values
 from simgpu.timed import time_launch
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
@@ -194,15 +195,15 @@ def _plain(value: Value) -> object:
 
 def properties(session: Session) -> Mapping[str, Any]:
     """What Triton and its users ask of a device, under HIP's names."""
-    hardware = session.gpu.descriptor
+    told = values(session.gpu.descriptor, 0)
     return {
-        "max_shared_mem": hardware.lds_bytes,
-        "max_num_regs": hardware.registers_per_cu // 2,  # HIP's regsPerBlock, as `simgpu.hip` has it
-        "max_threads_per_sm": hardware.threads_per_cu,
-        "multiprocessor_count": hardware.num_cus,
-        "sm_clock_rate": hardware.clock_mhz * 1000,
-        "mem_clock_rate": 0,  # HBM's own clock is in no descriptor
-        "mem_bus_width": 0,
+        "max_shared_mem": told["sharedMemPerBlock"],
+        "max_num_regs": told["regsPerBlock"],
+        "max_threads_per_sm": told["maxThreadsPerMultiProcessor"],
+        "multiprocessor_count": told["multiProcessorCount"],
+        "sm_clock_rate": told["clockRate"],
+        "mem_clock_rate": told["memoryClockRate"],
+        "mem_bus_width": told["memoryBusWidth"],
         "arch": session.gpu.arch,
         "warpSize": WARP,
         "cooperativeLaunch": 0,

@@ -252,3 +252,29 @@ def ratio(x, y, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     quotient = tl.load(x + at, mask=at < n, other=1.0) / tl.load(y + at, mask=at < n, other=1.0)
     tl.store(out + at, quotient, mask=at < n)
+
+
+@triton.jit
+def gated_in_place(a, b, n, BLOCK: tl.constexpr):
+    """Rows of a and b become silu(a) b and its gate; a block of fewer elements than threads is loaded by all waves."""
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    live = tl.arange(0, BLOCK) < n
+    gate, value = tl.load(a + at, mask=live, other=0), tl.load(b + at, mask=live, other=0)
+    sigmoid = tl.sigmoid(gate.to(tl.float32))
+    tl.store(a + at, gate * sigmoid * value, mask=live)
+    tl.store(b + at, sigmoid, mask=live)
+
+
+@triton.jit
+def cumsum_in_place(x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.cumsum(tl.load(x + at), axis=0))
+
+
+@triton.jit
+def count_and_go_on(counter, out, BLOCK: tl.constexpr):
+    """Wave 1 may load what wave 0 stored: no redundant load, as all threads go on with it."""
+    seen = tl.load(counter)
+    tl.store(counter, seen + 1)  # the load may come behind
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, at + seen)

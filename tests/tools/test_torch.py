@@ -76,6 +76,54 @@ def test_numpy_s_memory_is_not_the_gpu_s() -> None:
     assert not array.any()
 
 
+@pytest.mark.parametrize("ask", [lambda x: x.numpy(), lambda x: np.asarray(x), lambda x: np.asarray(x, dtype=np.float64)])
+def test_numpy_takes_no_tensor_of_the_gpu(ask: Any) -> None:
+    x, h = torch.arange(3.0, device="cuda"), torch.arange(3.0)
+    for on_gpu in (x, x[1:], x.half(), x + h):
+        with pytest.raises(TypeError, match=r"can't convert cuda:0 device .* Use Tensor.cpu\(\)"):
+            ask(on_gpu)
+    assert np.array_equal(ask(h), [0, 1, 2]) and np.array_equal(ask(x.cpu()), [0, 1, 2])
+    copy = x.numpy(force=True)
+    x += 1
+    assert np.array_equal(copy, [0, 1, 2])
+
+
+def test_gradients_of_host_tensors_are_the_host_s() -> None:
+    h = torch.ones(2, 3, requires_grad=True)
+    torch.nn.functional.linear(torch.ones(4, 3), h).sum().backward()
+    assert not h.grad.is_cuda and np.array_equal(h.grad.numpy(), np.full((2, 3), 4.0))
+
+
+def test_tensors_of_the_gpu_are_printed_with_their_device() -> None:
+    x, h = torch.ones(2, device="cuda"), torch.ones(2)
+    assert repr(x) == str(x) == f"{x}" == "tensor([1., 1.], device='cuda:0')"
+    assert repr(x.half()) == "tensor([1., 1.], device='cuda:0', dtype=torch.float16)"
+    assert repr(torch.nn.Parameter(x)).endswith("tensor([1., 1.], device='cuda:0', requires_grad=True)")
+    assert repr(h) == f"{h}" == "tensor([1., 1.])" and f"{x[0]:.2f}" == f"{h[0]:.2f}" == "1.00"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_sampled_benchmark_computes_no_products(dtype: Any, monkeypatch: Any) -> None:
+    """Of the GPU; the host's, and all where whole launches run, are computed."""
+    import triton
+
+    a, made = torch.ones(3, 5, dtype=dtype, device="cuda"), []
+
+    def products() -> None:
+        out = torch.empty(3, 3, dtype=dtype, device="cuda").fill_(2)
+        bias, host = torch.ones(3, dtype=dtype, device="cuda"), torch.ones(2, 2)
+        torch.mm(a, a.T, out=out)
+        made[:] = [a @ a.T, torch.nn.functional.linear(a, a, bias), a[None] @ a.T, out, host @ host, double(bias)]
+
+    triton.testing.do_bench(products)
+    assert [float(one.flatten()[0]) for one in made] == [5, 6, 5, 5, 2, 2]
+    shapes = [(one.shape, one.dtype, one.device) for one in made]
+    monkeypatch.setenv("SIMGPU_BENCH", "sample")
+    triton.testing.do_bench(products)
+    assert [float(one.flatten()[0]) for one in made[:5]] == [0, 0, 0, 2, 2]
+    assert [(one.shape, one.dtype, one.device) for one in made] == shapes
+
+
 def test_kernels_refuse_host_tensors_as_triton_does() -> None:
     with pytest.raises(ValueError, match=r"argument x is a tensor in host memory.*\.cuda\(\)"):
         double(torch.arange(10.0))

@@ -49,12 +49,47 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return HERE if truth == _CPU and place_of(tensor) == GPU else truth
 
 
+def _repr(tensor: torch.Tensor, **options: Any) -> str:
+    """`repr`, in which PyTorch asks the tensor for its device."""
+    with pretended():
+        return torch._tensor_str._str(tensor, **options)
+
+
+def _format(tensor: torch.Tensor, spec: str) -> str:
+    """`format`: of a number its own, of others `repr`."""
+    if tensor.dim() == 0:
+        return tensor.__format__(spec)
+    with pretended():
+        return object.__format__(tensor, spec)
+
+
+def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+    """`Tensor.numpy`: TypeError for a tensor that was made on the GPU or moved there, a copy if it is forced."""
+    if marked(tensor) != GPU:
+        return tensor.numpy(force=force)
+    if force:
+        return tensor.detach().clone().numpy(force=True)
+    raise TypeError(
+        f"can't convert {HERE} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
+def _array(tensor: torch.Tensor, dtype: Any = None) -> Any:
+    """What `numpy.asarray` calls."""
+    array = _numpy(tensor)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
 # What a tensor says of its place.
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.device.__get__: _device,
     torch.Tensor.is_cuda.__get__: lambda tensor: place_of(tensor) == GPU,
     torch.Tensor.is_cpu.__get__: lambda tensor: place_of(tensor) != GPU,
     torch.Tensor.get_device: lambda tensor: HERE.index if place_of(tensor) == GPU else -1,
+    torch.Tensor.__repr__: _repr,
+    torch.Tensor.__format__: _format,
+    torch.Tensor.numpy: _numpy,
+    torch.Tensor.__array__: _array,
     torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
 # Functions that give a device: what they are told is no place to make a tensor at.

@@ -37,12 +37,12 @@ class Suite:
     """How the tests of a checkout are run.
 
     tests: files, folders and options for pytest, or the pattern of scripts that are run one by one; folder: where they run;
-    imports: folder on Python's path; variables: of the environment; scripts: whether tests is such a pattern.
+    imports: folders on Python's path; variables: of the environment; scripts: whether tests is such a pattern.
     """
 
     tests: tuple[str, ...] = ("tests",)
     folder: str = "."
-    imports: str = "."
+    imports: tuple[str, ...] = (".",)
     variables: Mapping[str, str] = field(default_factory=dict)
     scripts: bool = False
 
@@ -50,13 +50,14 @@ class Suite:
 _UNIT = "python/test/unit"
 # By the name that is given with a checkout; others have their tests in `tests`.
 SUITES: dict[str, Suite] = {
-    "triton-core": Suite(("language/test_core.py",), _UNIT, _UNIT),
-    "triton-unit": Suite(("language", "runtime", "tools", "--ignore=language/test_core.py"), _UNIT, _UNIT),
-    "triton-kernels": Suite(imports=".", folder="python/triton_kernels"),
+    "triton-core": Suite(("language/test_core.py",), _UNIT, (_UNIT,)),
+    "triton-unit": Suite(("language", "runtime", "tools", "--ignore=language/test_core.py"), _UNIT, (_UNIT,)),
+    "triton-kernels": Suite(folder="python/triton_kernels"),
     "triton-tutorials": Suite(("[0-9]*.py",), "python/tutorials", scripts=True),
-    "aiter": Suite(("op_tests/triton_tests",), variables={"AITER_TRITON_ONLY": "1"}),
-    "liger": Suite(("test/transformers",), imports="src"),
-    "flaggems": Suite((".", "--mode=quick", "--ref=cpu"), folder="tests", imports="src"),
+    # Without its compiled modules, nothing puts aiter/jit/utils on the path, where `build_targets` lies.
+    "aiter": Suite(("op_tests/triton_tests",), imports=(".", "aiter/jit/utils"), variables={"AITER_TRITON_ONLY": "1"}),
+    "liger": Suite(("test/transformers",), imports=("src",)),
+    "flaggems": Suite((".", "--mode=quick", "--ref=cpu"), folder="tests", imports=("src",)),
     "fla": Suite(("tests/modules", "tests/ops")),
 }
 # Where simgpu is installed, pytest loads it by itself.
@@ -109,7 +110,7 @@ def environment(suite: Suite, checkout: Path, options: Namespace) -> dict[str, s
     import simgpu
 
     ours = str(Path(simgpu.__file__).resolve().parents[1])
-    path = [str(checkout / suite.imports), ours, os.environ.get("PYTHONPATH", "")]
+    path = [*(str(checkout / folder) for folder in suite.imports), ours, os.environ.get("PYTHONPATH", "")]
     given = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
     return {**os.environ, "SIMGPU_AUTOTUNE": str(options.autotune), **given, **suite.variables}
 

@@ -87,6 +87,12 @@ def test_device_properties_are_hip_s() -> None:
     assert found["max_threads_per_sm"] == 2048 and found["max_num_regs"] == 65536 and found["multiprocessor_count"] == 304
 
 
+@pytest.mark.parametrize(("target", "gigabytes"), [("mi100", 1228.8), ("mi210", 1638.4), ("mi300x", 5324.8), ("mi355x", 8000)])
+def test_triton_tells_the_bandwidth_of_the_data_sheet(target: str, gigabytes: float) -> None:
+    with simgpu.triton.device(target):
+        assert triton.testing.get_dram_gbps() == triton.testing.get_dram_gbps(0) == pytest.approx(gigabytes, rel=1e-5)
+
+
 def test_compiled_kernels_are_kept_by_device_and_target() -> None:
     x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
     function, before = kernels.vector_add, kernels.vector_add.device_caches
@@ -123,6 +129,33 @@ def test_the_driver_s_default_is_the_session_s() -> None:
     with simgpu.triton.device("mi210") as session:
         triton.runtime.driver.reset_active()
         assert triton.runtime.driver.active.session is session
+
+
+def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
+    """In a process of its own: the module stays another one."""
+    text = """if True:
+        import importlib, sys
+        import numpy as np, triton, simgpu.triton
+        from simgpu.triton.driver import active_driver
+        from tests.support import triton_kernels as kernels
+        before = dict(triton.backends.backends)
+        with simgpu.triton.device("mi210") as session:
+            importlib.reload(sys.modules["triton.runtime.driver"])
+            importlib.reload(sys.modules["triton.runtime"])
+            assert triton.runtime.driver._active is None
+            assert triton.runtime.driver.active.session is session
+        assert triton.backends.backends == before
+        x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+        with simgpu.triton.device("mi300x") as session:
+            assert triton.runtime.driver.active is active_driver() and active_driver().session is session
+            kernels.vector_add[(1,)](x, x, out, 8, BLOCK=16)
+            assert session.launches == 1
+        print(out.sum())
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.stdout == "16.0\n", done.stderr
 
 
 class Stored(Tensor):

@@ -103,6 +103,39 @@ def test_a_race_between_programs_is_told_at_its_line(target: str) -> None:
     assert finding.text in str(caught.value)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", [1, 41, 64])
+def test_a_small_block_in_place_is_no_error(target: str, n: int) -> None:
+    """Several waves load it, one stores it: a note names the element, and two waves of one program."""
+    rows = 9
+    a, b = (np.random.default_rng(n).standard_normal((rows, n)).astype(np.float32) for _ in range(2))
+    gate, value = a.astype(np.float64), b.astype(np.float64)
+    with simgpu.triton.device(target, check=True):
+        kernel = kernels.gated_in_place[(rows,)](a, b, n, BLOCK=64)
+        notes = kernel.function.last.run.findings
+    sigmoid = 1 / (1 + np.exp(-gate))
+    assert np.allclose(a, gate * sigmoid * value, atol=1e-5) and np.allclose(b, sigmoid, atol=1e-6)
+    assert {(note.kind, note.severity) for note in notes} == {("race", "note")}
+    assert {note.message.partition("[")[0].rpartition("(")[2] for note in notes} == {"a", "b"}
+    assert all("no effect" in note.message and "of workgroup" not in note.message for note in notes)
+
+
+def test_a_scan_in_place_is_no_error() -> None:
+    x = np.arange(64, dtype=np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.cumsum_in_place[(4,)](x, BLOCK=16)
+    assert np.array_equal(x.reshape(4, 16), np.arange(64, dtype=np.float32).reshape(4, 16).cumsum(1))
+
+
+def test_a_counter_that_all_threads_go_on_with_is_a_race() -> None:
+    counter, out = np.zeros(1, np.int32), np.zeros(256, np.int32)
+    with simgpu.triton.device("mi300x", check=True), pytest.raises(simgpu.triton.KernelFinding, match=r"counter\[0\]") as caught:
+        kernels.count_and_go_on[(1,)](counter, out, BLOCK=256)
+    assert caught.value.findings[0].source == line("# the load may come behind")
+    with simgpu.triton.device("mi300x", check=True):  # one wave is in order
+        kernels.count_and_go_on[(1,)](counter, out, BLOCK=256, num_warps=1)
+
+
 def test_atomics_are_no_race() -> None:
     x, total = np.ones(100, np.float32), np.zeros(1, np.float32)
     with simgpu.triton.device("mi300x", check=True):

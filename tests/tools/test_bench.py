@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +17,9 @@ from simgpu import Device
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.isa.spec import REGISTRY
 from simgpu.profile import Opcode, Profile
-from simgpu.tools.benchmarks import attention, corpus, engine, exec, first_launch, operator, profile, rates, start
+from simgpu.tools.benchmarks import attention, blas, corpus, engine, exec, first_launch, host, operator, profile, rates, start
 from simgpu.tools.benchmarks import gemm as bench_gemm
+from simgpu.tools.benchmarks.blas import PIN_VARIABLES
 from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
@@ -52,7 +56,8 @@ def made(name: str, value: float | None, right: bool = True) -> Row:
 def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
     """The tables of issues 8 and 29, the later's goals where both have one; and the check of numbers."""
     assert [(goal.name, goal.limit, goal.unit, goal.at_least) for goal in GOALS] == [
-        ("gemm f32", 1.9, "x numpy", False), ("gemm f16", 5, "x numpy", False), ("attention", 2, "x numpy", False),
+        ("gemm f32", 1.9, "x numpy", False), ("gemm f16", 5, "x numpy", False), ("gemm aiter", 6, "x numpy", False),
+        ("attention", 2, "x numpy", False),
         ("valu", 500, "M/s", True), ("lds", 90, "M/s", True), ("scalar", 300, "M/s", True), ("vector add", 0.05, "s", False),
         ("corpus", 0.1, "s", False), ("cold start", 2, "s", False), ("warm start", 0.8, "s", False),
         ("first launch", 1, "s", False), ("first launch, 300", 2.5, "s", False),
@@ -61,6 +66,13 @@ def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
         ("checked gemm", 6, "x numpy", False),
         ("numerics gemm", 1.5, "x plain", False), ("numerics attention", 1.2, "x plain", False),
     ]  # fmt: skip
+
+
+def test_without_a_checkout_of_aiter_its_row_says_what_to_give(capsys: Capture) -> None:
+    out = printed(capsys, "--only", "gemm aiter", "--aiter", "/nowhere")
+    assert "not found: give --aiter FOLDER" in out and "0 of 1 met" in out
+    asked = subprocess.run([sys.executable, "-m", "simgpu.tools.benchmarks.aiter_gemm", "/nowhere"], capture_output=True, text=True)
+    assert asked.returncode == 2 and "give the folder of a checkout" in asked.stderr
 
 
 def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
@@ -98,6 +110,23 @@ def test_the_table_is_a_page_too(capsys: Capture, tmp_path: Path) -> None:
     assert title == "0 of 1 goals met" and len(columns) == len(row) and row[0] == "corpus" and "/nowhere" in row[-1]
     assert all(note in out for note in document["notes"]) and document["command"].startswith("simgpu bench --html")
     assert "--force to overwrite it" in failing(capsys, "--html", str(file))
+
+def test_the_head_says_where_blas_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PIN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    free = host.host_lines(host.host_document(2))
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    lines = host.host_lines(host.host_document(2))
+    assert lines[-1] == "BLAS is not free to choose: OPENBLAS_CORETYPE=Haswell is set, so that ratios to numpy may flatter simgpu"
+    assert len(lines) == len(free) + 1 and "free" not in free[-1]
+
+
+def test_the_head_names_the_kernels_that_openblas_runs() -> None:
+    program = "from simgpu.tools.benchmarks.blas import blas_kernels; import json; print(json.dumps(blas_kernels()))"
+    if not blas.blas_kernels():
+        pytest.skip("numpy is not a wheel with OpenBLAS")
+    core = "Nehalem" if platform.machine() == "x86_64" else "ARMV8"
+    assert json.loads(output_of(["-c", program], {"OPENBLAS_CORETYPE": core})).upper() == core.upper()
 
 
 def test_json_has_host_rows_and_detail(capsys: Capture) -> None:

@@ -2,6 +2,7 @@
 
     goals.py            the goals of speed, a row each
     gemm.py             a GEMM against numpy's
+    aiter_gemm.py       AITER's bf16 GEMM of gfx950 against numpy's
     llm_gemm.py         60 products of language models, modelled
     attention.py        fused attention against numpy's
     engine.py           wave-instructions a second, by kind of work

@@ -1,12 +1,19 @@
-"""numpy's BLAS, which benchmarks compare with: its threads, which it reads from the environment when it is loaded, and its name."""
+"""numpy's BLAS, which benchmarks compare with: its name, and its threads and kernels, as it takes them from the environment."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
+# What names a CPU, or its caches, to OpenBLAS (USAGE.md, "Runtime variables"), MKL and BLIS in place of the one they would find.
+PIN_VARIABLES = (
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR", "BLIS_ARCH_TYPE",
+)  # fmt: skip
+CORE_NAME = "scipy_openblas_get_corename64_"  # in numpy's wheels
 
 
 def threads_environment(threads: int) -> Mapping[str, str]:
@@ -26,3 +33,20 @@ def blas_name() -> str:
     config: Any = np.show_config(mode="dicts")
     found = config["Build Dependencies"]["blas"]
     return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+
+
+def blas_kernels() -> str:
+    """The CPU whose kernels OpenBLAS runs in this process, as it says itself; "" where numpy is not a wheel with OpenBLAS."""
+    import numpy as np
+
+    for path in (Path(np.__file__).parent.parent / "numpy.libs").glob("*openblas*"):
+        asked = getattr(ctypes.CDLL(str(path)), CORE_NAME, None)  # numpy has loaded it, so that it is the same
+        if asked is not None:
+            asked.restype = ctypes.c_char_p
+            return str(asked().decode())
+    return ""
+
+
+def blas_pins() -> list[str]:
+    """The variables, with their values, that have BLAS take another CPU's kernels or blocks than the host's."""
+    return [f"{name}={os.environ[name]}" for name in PIN_VARIABLES if os.environ.get(name)]

@@ -74,7 +74,7 @@ def measure(gemm: Gemm) -> dict[str, Any]:
     """Both times and what follows from them; units are in the names."""
     import numpy as np
 
-    from simgpu.tools.benchmarks.turn_about import best_seconds
+    from simgpu.tools.benchmarks.turn_about import best_seconds, figures
 
     prepared, work, device = gemm.prepared, gemm.work, gemm.prepared.device
     a, b = (operand.view.astype(np.float32) for operand in work.operands[:2])
@@ -93,13 +93,7 @@ def measure(gemm: Gemm) -> dict[str, Any]:
         "size": gemm.tree.problem.m,
         "threads": device.threads,
         "checked": bool(device.check),
-        "simulated_seconds": simulated,
-        "numpy_seconds": blas,
-        "ratio": simulated / blas,
-        "simulated_gflops": gflop / simulated,
-        "numpy_gflops": gflop / blas,
-        "wave_instructions": instructions,
-        "wave_instructions_per_second": instructions / simulated,
+        **figures(simulated, blas, gflop, instructions),
         "one_workgroup_seconds": gemm.first,
         "findings": findings,
         "max_error": verdict.max_error,

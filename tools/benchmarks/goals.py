@@ -1,6 +1,6 @@
 """The goals of speed, a row each: what is measured, by which of the benchmarks, against what.
 
-python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--profile]
+python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--aiter FOLDER] [--profile]
 
 prints one row as JSON: what `simgpu bench` asks a new process for.
 """
@@ -33,6 +33,7 @@ class Setting:
 
     threads: int  # of simgpu and BLAS
     corpus: str = CORPUS  # the folder of compilers' kernels
+    aiter: str = ""  # a checkout of github.com/ROCm/aiter
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,15 @@ def _corpus(setting: Setting) -> Measured:
     return Measured(found["median_seconds"], note, True, found)
 
 
+def _aiter(setting: Setting) -> Measured:
+    from simgpu.tools.benchmarks import aiter_gemm
+
+    if not (Path(setting.aiter) / aiter_gemm.OBJECT).is_file():
+        return Measured(None, f"{aiter_gemm.OBJECT} not found: give --aiter FOLDER, a checkout of github.com/ROCm/aiter")
+    found = aiter_gemm.measure(Path(setting.aiter), SIZE, setting.threads)
+    return Measured(found["ratio"], _against(found), found["pass"], found)
+
+
 def _checked_lds(setting: Setting) -> Measured:
     from simgpu.tools.benchmarks import engine
 
@@ -201,6 +211,7 @@ def _memory(setting: Setting) -> Measured:
 GOALS = (
     _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.9, "mi100"),
     _gemm("gemm f16", f"f16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 5, "mi300x", "f16"),
+    Goal("gemm aiter", f"AITER's bf16 GEMM {SIZE}³ of gfx950, exact arithmetic, whole", 6, "x numpy", _aiter),
     Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 2, "x numpy", _attention, subject=_attention_subject),
     _loop("valu", "VALU loop (f32 fma, 64 lanes)", 500, "valu"),
     _loop("lds", "LDS loop (ds_read_b128 + ds_write_b128)", 90, "lds"),
@@ -231,13 +242,14 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
     parser.add_argument("--corpus", default=CORPUS, help=f"folder of compilers' kernels (default: {CORPUS})")
+    parser.add_argument("--aiter", default="", help="checkout of github.com/ROCm/aiter")
     parser.add_argument("--profile", action="store_true", help="the time by opcode instead")
     options = parser.parse_args()
     limit_threads(options.threads)  # before numpy is loaded
     from simgpu.tools.shared.console import print_json
 
     (goal,) = [goal for goal in GOALS if goal.name == options.name]
-    setting = Setting(options.threads, options.corpus)
+    setting = Setting(options.threads, options.corpus, options.aiter)
     try:
         print_json(_profile(goal, setting) if options.profile else vars(goal.measure(setting)))
     except SimError as error:

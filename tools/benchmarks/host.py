@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from simgpu.tools.benchmarks.blas import THREAD_VARIABLES, blas_name
+from simgpu.tools.benchmarks.blas import THREAD_VARIABLES, blas_kernels, blas_name, blas_pins
 from simgpu.version import VERSION
 
 PACKAGES = ("numpy", "numba", "llvmlite")
@@ -18,15 +18,17 @@ def host_document(threads: int) -> dict[str, Any]:
     """For JSON; threads: that simgpu and BLAS are given."""
     import llvmlite.binding as llvm
 
+    from simgpu.machine.compiling.helpers import hardware_threads
     from simgpu.machine.jit import host
 
     return {
         "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors",
-        "cores": _cores(), "threads": threads,
+        "cores": hardware_threads(), "threads": threads,
         "load": os.getloadavg()[0], "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}", "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
-        "llvm": ".".join(map(str, llvm.llvm_version_info)), "blas": blas_name(), "blas_threads": threads,
+        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        "blas": blas_name(), "blas_kernels": blas_kernels(), "blas_pins": blas_pins(), "blas_threads": threads,
     }  # fmt: skip
 
 
@@ -36,10 +38,13 @@ def host_lines(found: dict[str, Any]) -> list[str]:
     threads = f"{found['threads']} threads for simgpu, {found['blas_threads']} for BLAS ({THREAD_VARIABLES[0]} and kin)"
     packages = ", ".join(f"{name} {found[name]}" for name in PACKAGES)
     cpu = ", ".join(filter(None, [found["cpu"], f"LLVM's {found['llvm_cpu']}", found["vectors"]]))
+    kernels = f", {found['blas_kernels']}'s kernels" if found["blas_kernels"] else ""
+    pins = ", ".join(found["blas_pins"])
     return [
         f"simgpu {found['simgpu']} on {cpu}; {cores}; load {found['load']:.1f} before",
         f"{found['system']}, Python {found['python']}, {packages}, LLVM {found['llvm']}",
-        f"BLAS {found['blas']}; {threads}",
+        f"BLAS {found['blas']}{kernels}; {threads}",
+        *([f"BLAS is not free to choose: {pins} is set, so that ratios to numpy may flatter simgpu"] if pins else []),
     ]
 
 
@@ -49,8 +54,3 @@ def _cpu() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,5 @@
-"""Peak memory of a process that simulates a kernel, beyond the buffers of its launch: Python, numpy and ours, warm.
+"""Peak memory of a process that simulates a kernel, beyond the buffers of its launch (operands, result, and the kernel's scratch
+memory, as for parts of a sum): Python, numpy and ours, warm.
 
 python -m simgpu.tools.benchmarks.memory [WORK] [--threads 2] [--json]
 
@@ -58,17 +59,22 @@ def measure(work: str, threads: int) -> dict[str, float]:
 
 
 def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
-    """Runs the tree's kernel on float32 operands of so many elements; no array of the host's outlives its upload."""
+    """Runs the tree's kernel on float32 operands of so many elements, of which no array of the host's outlives its upload.
+
+    Returns the buffers, scratch memory among them.
+    """
     import numpy as np
 
     from simgpu import Device, asm
+    from simgpu.asm.emit import Prepared
 
     kernel, device = asm.emit(tree), Device(TARGET, threads=threads)
     source = np.random.default_rng(0)
     buffers = [device.upload(source.random(count, dtype=np.float32)) for count in counts[:-1]]
     buffers.append(device.alloc(4 * counts[-1]))
-    asm.launch(kernel, device, *buffers)
-    return buffers
+    prepared = Prepared(kernel, device)
+    prepared.launch(*buffers)
+    return [*buffers, *prepared.scratch.values()]
 
 
 def _gemm(threads: int) -> list[Buffer]:

@@ -21,3 +21,16 @@ def best_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[f
         if time.perf_counter() - started > ENOUGH:
             break
     return best
+
+
+def figures(simulated: float, blas: float, gflop: float, instructions: int) -> dict[str, float]:
+    """Of a product of so many GFLOP: seconds, ratio and GFLOP/s beside numpy's, and wave-instructions; units are in the names."""
+    return {
+        "simulated_seconds": simulated,
+        "numpy_seconds": blas,
+        "ratio": simulated / blas,
+        "simulated_gflops": gflop / simulated,
+        "numpy_gflops": gflop / blas,
+        "wave_instructions": instructions,
+        "wave_instructions_per_second": instructions / simulated,
+    }

@@ -28,6 +28,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"rows of the table: {', '.join(NAMES)}")
     parser.add_argument("--threads", type=int, help="host threads, BLAS's too in the table (default: 2 there, else all cores)")
     parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
+    parser.add_argument("--aiter", default="", metavar="FOLDER", help="checkout of github.com/ROCm/aiter, for its row")
     parser.add_argument("--verbose", action="store_true", help="the table of all of the corpus, too")
     parser.add_argument("--profile", action="store_true", help=PROFILE)
     add_html_option(parser)
@@ -149,7 +150,8 @@ def goals(options: Namespace) -> int:
 
 
 def _child(goal: Goal, options: Namespace, threads: int, *more: str) -> Any:
-    arguments = ["-m", "simgpu.tools.benchmarks.goals", goal.name, "--threads", str(threads), "--corpus", options.corpus, *more]
+    folders = ["--corpus", options.corpus, "--aiter", options.aiter]
+    arguments = ["-m", "simgpu.tools.benchmarks.goals", goal.name, "--threads", str(threads), *folders, *more]
     with progress(goal.work):
         return json.loads(output_of(arguments, threads_environment(threads)))
 

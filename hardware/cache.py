@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -20,11 +21,31 @@ from pathlib import Path
 MAGIC = b"simgpu cache 1\n"
 DIGEST_BYTES = 32  # SHA-256
 LARGEST = 1 << 26  # bytes of a file: the largest kernel here has 2 MB of code
+LONGEST_WAIT, LOOK = 20.0, 0.01  # seconds for another process that makes a file, and between looks whether it has
 LINKS = 40  # symbolic links in a path, as Linux counts them
 
 # What another system lacks is not asked there: Windows keeps a user's cache from others by access lists.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK  # a folder may be passed that cannot be listed
+
+
+def _locked(file: int, seconds: float) -> bool:
+    """Whether nobody else has a file locked, after so many seconds at most; it is then, where the system can."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                return False
+            time.sleep(LOOK)
+        except OSError:
+            return True
 
 
 class CacheRefused(RuntimeWarning):
@@ -40,6 +61,7 @@ class Folder:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._at: int | None = None  # the folder, held open: what a path names may change
+        self._held = set[str]()  # names of files that are being made here
         try:
             self._path = _place(kind)
             if hasattr(os, "geteuid"):
@@ -99,29 +121,33 @@ class Folder:
         return False
 
     @contextlib.contextmanager
-    def made_once(self, name: str) -> Iterator[None]:
+    def made_once(self, name: str, wait: bool = True) -> Iterator[bool]:
         """For a block that loads a file or else makes and stores it: one process at a time, so that the next one finds it made.
 
-        Where the system cannot lock a file nobody waits, and several may make it.
+        It gets True, or False where another process is at it and `wait` is False. Nobody waits for longer than LONGEST_WAIT, nor
+        while this folder holds another file, so that no two wait for each other, nor where the system cannot lock a file; then
+        several may make it.
         """
         lock = f".{name}.lock"
         try:
-            import fcntl
-
-            held = os.open(self._name(lock), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=self._at) if self._usable else -1
-        except (ImportError, OSError):
-            held = -1
-        if held < 0:
-            yield
+            made = os.open(self._name(lock), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=self._at) if self._usable else -1
+        except OSError:
+            made = -1
+        if made < 0:
+            yield True
             return
+        if not _locked(made, LONGEST_WAIT if wait and not self._held else 0.0):
+            os.close(made)
+            yield wait
+            return
+        self._held.add(name)
         try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(held, fcntl.LOCK_EX)
-            yield
+            yield True
         finally:
+            self._held.discard(name)
             with contextlib.suppress(OSError):
                 os.unlink(self._name(lock), dir_fd=self._at)
-            os.close(held)
+            os.close(made)
 
     def place(self, name: str, content: bytes) -> Path | None:
         """The path of a file that holds the content and nothing else, for others to load; None where there is none to be had."""

@@ -71,7 +71,8 @@ ORDER = {
         "debugger/native",
         "debugger",
         "debugger/flow",
-        "triton hip",
+        "hip",
+        "triton",
         "__main__.py",
     ],
     "tools": [

@@ -131,7 +131,7 @@ class Guarded(Check):
     def __init__(self, check: Check) -> None:
         self.check = check
         self.kind = type(check)
-        self.wave_bytes = check.wave_bytes
+        self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
         self.sums = check.sums
 
     # -- in handlers -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from simgpu import hardware
 from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
-from simgpu.engine.check import guarded
+from simgpu.engine.check import guarded, name_of
 from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
@@ -136,11 +136,11 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
+        self.memory = Memory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.checks = checks  # guarded from here on
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout
-        self.memory = Memory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.kept = Kept()
         self.heap_bytes = HEAP_BYTES
         self._heaps: list[Heap] = []  # at most one, of all devices that share the memory
@@ -174,6 +174,12 @@ class Device:
 
     @checks.setter
     def checks(self, checks: Sequence[Check]) -> None:
+        if not self.memory.checked and any(check.undefined for check in checks):
+            names = ", ".join(name_of(check) for check in checks if check.undefined)
+            raise LaunchError(
+                "this device was made without checks, so that nobody noted which bytes of its memory are defined, "
+                f"which {names} asks: make another, Device(…, check=True)"
+            )
         self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
 
     def sharing(self, checks: Sequence[Check]) -> Self:

@@ -149,6 +149,8 @@ class Launch:
         block, size = geometry.block, geometry.global_size
         rest = [s % b for s, b in zip(size, block, strict=True)]
         axes = sum(1 << axis for axis in range(3) if rest[axis])
+        if not axes:
+            return table
         for which in range(1, 8):
             if which & ~axes:
                 continue
@@ -244,22 +246,22 @@ class Launch:
         fields = Context.from_buffer(context.data)
         fields.allocations, fields.count = self.table.address, len(self.table)
         fields.bitmap_pages = self.table.page_zero
-        fields.entered, fields.exited, fields.lanes = (counts.ctypes.data for counts in (entered, exited, lanes))
+        first, step = counts.ctypes.data, counts.strides[0]  # asking numpy for an address takes a microsecond
+        fields.entered, fields.exited, fields.lanes = first, first + step, first + 2 * step
         fields.programs = programs.ctypes.data
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
         waves = self.borrowed.host("waves", resident * self.waves * self.stride)
         lds = self.borrowed.host("LDS", resident * lds_stride)
-        template = initial_state.template(
-            self.info, given, self.lds_bytes, self.entry, self.program.address, context.ctypes.data
-        )
+        here = context.ctypes.data
+        template = initial_state.template(self.info, given, self.lds_bytes, self.entry, self.program.address, here)
         job = initial_state.job(self.info, self.geometry, self.device.arch)
         job.counter, job.budget = self.counter.ctypes.data, self.budget.ctypes.data
         job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.ctypes.data, self.stride
         job.slots, job.lds, job.lds_stride = resident, lds.ctypes.data, lds_stride
         job.scratch, job.scratch_wave = given.scratch, wave_bytes
-        job.context, job.template, job.kernargs = context.ctypes.data, template.ctypes.data, kernargs.ctypes.data
-        job.entered = entered[self.entry :].ctypes.data
+        job.context, job.template, job.kernargs = here, template.ctypes.data, kernargs.ctypes.data
+        job.entered = first + counts.itemsize * self.entry
         slots = (Slot * resident)()
         return Worker(job, slots, context, entered, exited, lanes, programs, given, host, [waves, lds, template, kernargs])
 
@@ -304,7 +306,8 @@ class Launch:
             except SimError as error:
                 error.findings = tuple(self._findings(workers))
                 raise
-            run = replace(run, findings=self._findings(workers), notes=self.notes)
+            if self.device.checks or self.notes:
+                run = replace(run, findings=self._findings(workers), notes=self.notes)
             self._clear_counts(workers)
             well = True
             return run

@@ -18,19 +18,21 @@ from llvmlite import ir
 from simgpu.alu import register_indexing, salu, valu
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.engine.check import Check, CheckFailed, guarded, name_of
+from simgpu.engine.workers import scheduler
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
+from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
-from simgpu.machine.jit import Compiler
+from simgpu.machine.jit import Compiler, uncollected
 from simgpu.machine.layout import SLOTS, Fault, Status
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
 from simgpu.machine.values import I32, I64
-from simgpu.matrix import f32, f32_chains, instruction
+from simgpu.matrix import fma_tile, instruction, tiles
 from simgpu.memory import lds, lds_atomics, smem, vmem
 
 FILLED = 1024  # records that are filled at once
@@ -42,7 +44,7 @@ T = TypeVar("T")
 class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
-    fuse: whether a record may do the work of others (`matrix.f32_chains`); not where registers are looked at in between; starts:
+    fuse: whether a record may do the work of others (`matrix.tiles`); not where registers are looked at in between; starts:
     uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
     """
 
@@ -76,10 +78,11 @@ class Program:
         self.version = 0  # another one where other instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
         self._following: dict[int, list[int]] = {}
-        self._handlers: dict[int, int] = {}  # of records whose slots are filled
+        self._batch = Batch(compiler)
+        self._handlers: dict[int, int] = {}  # of records whose slots are filled: `Batch.address`
         self._lock = threading.Lock()
 
-    @property
+    @functools.cached_property
     def address(self) -> int:
         """Host address of the first record."""
         return int(self.records.ctypes.data)
@@ -100,11 +103,12 @@ class Program:
 
     def is_lowered(self, index: int) -> bool:
         """Whether `lower` would find nothing new to do at record `index`."""
-        return index in self._entered and (index in self.instructions or index in self.problems)
+        known = index in self.instructions or index in self.problems
+        return known and index in self._entered and index not in self._handlers
 
     def lower(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lower everything that is reachable from record `index` by direct control flow, or a part of it once `goes_on` says no."""
-        with self._lock:
+        with self._lock, uncollected():
             before = len(self.instructions)
             self.version += 1
             self._entered.add(index)
@@ -124,6 +128,9 @@ class Program:
                     changed = True
                 if changed:
                     self._pass_over()
+            if before == 0:
+                self._batch.address_of_source(scheduler.LOOP, scheduler.loop_source)  # which a launch needs as well
+            self._batch.finish(goes_on)
             self._publish()
 
     def reachable(self, index: int) -> set[int]:
@@ -161,7 +168,7 @@ class Program:
         return len(self.fused) < before
 
     def _join(self) -> None:
-        """Make chains of what follows each other, where that is certain."""
+        """Make tiles of what follows each other, where that is certain."""
         if self._indirect:
             return
         run: list[tuple[int, Instruction]] = []
@@ -178,7 +185,7 @@ class Program:
     def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
         if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
             return
-        for tile in f32_chains.tiles(run, self.fused):
+        for tile in tiles.tiles(run, self.fused):
             table = np.array(tile.table, np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
@@ -186,9 +193,9 @@ class Program:
                 plan.word(word)
             count, steps = len(tile.steps[0]), tile.unrolled
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
-            emitter = functools.partial(f32.emit_tile, inst=tile.first, count=count, steps=steps)
+            emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps)
             first, *others = tile.records
-            self._set(first, compiled(tile.first, plan, emitter, self.compiler, self.checks), plan.slots)
+            self._set(first, compiled(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
             idle = self.compiler.address("idle", _idle)
             for at in others:
                 self._set(at, idle, [])
@@ -200,7 +207,7 @@ class Program:
         for at in sorted(self.fused, reverse=True):
             after = at + self.instructions[at].size // 4
             after = behind.get(after, after)
-            self.records[at, f32.NEXT_SLOT] = (after - at) * layout.RECORD
+            self.records[at, fma_tile.NEXT_SLOT] = (after - at) * layout.RECORD
             if at != self.fused[at][0]:
                 behind[at] = after
 
@@ -258,7 +265,7 @@ class Program:
 
     def _unsupported(self, index: int, why: str) -> list[int]:
         self.problems[index] = why
-        self._set(index, self.compiler.address("unsupported", leave(Status.UNSUPPORTED)), [])
+        self._set(index, self._faulting, [])
         return []
 
     def _clamped(self, index: int) -> int:
@@ -278,11 +285,26 @@ class Program:
 
         They enter what was lowered meanwhile by a computed jump, which reads in this order (`Frame.jump_record`).
         """
+        settled = {index: self._settled(index, handler) for index, handler in self._handlers.items()}
+        made = {index: address for index, address in settled.items() if address is not None}
         self._fence()
-        places = np.fromiter(self._handlers, np.int64, len(self._handlers))
-        addresses = np.fromiter(self._handlers.values(), np.uint64, len(self._handlers))
-        self.records.view(np.uint64)[places, 0] = addresses
-        self._handlers.clear()
+        places = np.fromiter(made, np.int64, len(made))
+        self.records.view(np.uint64)[places, 0] = np.fromiter(made.values(), np.uint64, len(made))
+        for index in made:
+            del self._handlers[index]
+
+    def _settled(self, index: int, handler: int) -> int | None:
+        """The address of a record's handler, None where it is not compiled: then the record keeps the one that asks for it."""
+        try:
+            return self._batch.settled(handler)
+        except SimError as error:
+            self.problems[index] = str(error)
+            return self._faulting
+
+    @property
+    def _faulting(self) -> int:
+        """Address of the handler that returns a fault."""
+        return self.compiler.address("unsupported", leave(Status.UNSUPPORTED))
 
     def _fence(self) -> None:
         """Order this thread's stores before it and after it."""
@@ -299,7 +321,7 @@ class Program:
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self.compiler, self.checks)
+            address, slots = handler_of(inst, self.mode, self._batch, self.checks)
             self._set(index, address, slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
@@ -313,14 +335,14 @@ class Program:
             plan.slots[control.target - 2] = control.jump_target() & 0xFFFFFFFF
             if control.outside:
                 plan.note("outside")
-        self._set(index, compiled(inst, plan, control.emit, self.compiler, self.checks), plan.slots)
+        self._set(index, compiled(inst, plan, control.emit, self._batch, self.checks), plan.slots)
         return control.successors()
 
 
 def handler_of(
-    inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()
+    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = ()
 ) -> tuple[int, list[int]]:
-    """Address of the handler of an instruction that falls through, and its record's slots."""
+    """Address of the handler of an instruction that falls through, or what a batch has stand for it, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
     plan.indexed = mode.indexed
@@ -328,9 +350,10 @@ def handler_of(
 
 
 def compiled(
-    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler, checks: Sequence[Check] = ()
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = ()
 ) -> int:
-    """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
+    """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
+    body."""
     dwords = inst.size // 4
     plan.emitter = emitter
     active = [check for check in map(guarded, checks) if check.concerns(inst)]
@@ -404,7 +427,7 @@ def leave(status: int) -> Callable[[ir.Module, str], None]:
 
 def _idle(module: ir.Module, name: str) -> None:
     """The handler of an instruction whose work another of its tile does."""
-    f32.pass_over(Frame(module, name))
+    fma_tile.pass_over(Frame(module, name))
 
 
 def _fence(module: ir.Module, name: str) -> None:

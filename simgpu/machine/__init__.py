@@ -5,6 +5,7 @@
     operands.py    where an instruction's operands live
     host_memory.py  zeroed, aligned memory of the host
     shield.py      what must not be broken off, run to its end
+    compiling/     LLVM IR to object files: many together, in several processes
     jit.py         LLVM IR to callable addresses, object code kept on disk
     intrinsics.py  LLVM's intrinsic functions
     values.py      IR values with operators

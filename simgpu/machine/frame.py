@@ -159,6 +159,19 @@ class Frame:
         result.add_incoming(ir.Constant(I1, 0), before)
         return result
 
+    def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Value:
+        """i1: what one of two emits, which alone is asked."""
+        build = self.build
+        results = []
+        with build.if_else(condition) as (first, second):
+            for branch, make in ((first, then), (second, otherwise)):
+                with branch:
+                    results.append((make(), build.block))
+        merged = build.phi(I1)
+        for value, block in results:
+            merged.add_incoming(value, block)
+        return merged
+
     def loop(
         self, count: Any, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
     ) -> list[Any]:

@@ -61,7 +61,7 @@ class Sums:
 class Hooks:
     """What one check emits when a handler is compiled. An instance keeps nothing: handlers are shared by all launches."""
 
-    sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.f32_chains`)
+    sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.tiles`)
 
     def concerns(self, inst: Instruction) -> bool:
         """Whether anything is emitted for the instruction; without any it shares plain handlers."""

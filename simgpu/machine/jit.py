@@ -22,6 +22,8 @@ from llvmlite import ir
 import simgpu.hardware
 from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
+from simgpu.machine.compiling import object_file
+from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.shield import unbroken
 
 # Of the package: they decide nothing about a handler, or are links.
@@ -42,8 +44,8 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-# Functions that handlers call by name: by key, what makes the object file of one. `runtime` adds to it.
-CALLED: dict[str, Callable[[str], bytes]] = {}
+# Functions that handlers call by name: by key, what makes the source of one. `runtime` adds to it.
+CALLED: dict[str, Callable[[str], Source]] = {}
 
 
 class Host:
@@ -73,10 +75,7 @@ class Host:
         self.data_layout = str(self.machine.target_data)
 
     def fresh_machine(self) -> llvm.TargetMachine:
-        target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=2, jit=True, codemodel="jitdefault"
-        )
+        return object_file.machine(self.triple, self.cpu, self.features)
 
     @functools.cached_property
     def vector_bits(self) -> int:
@@ -107,29 +106,9 @@ class Host:
         """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
         return self.machine.emit_assembly(llvm.parse_assembly(text))
 
-    def object_code(self, text: str, loops: bool = False) -> bytes:
-        """Object file of a module's IR; raises RuntimeError where LLVM rejects it.
-
-        loops: whether the text is a compiler's, with calls to inline and loops to vectorise, which takes all of LLVM's passes.
-        Handlers have their vectors written out: a few passes make as good code of them, in a sixth of the time (docs/engine.md).
-        """
-        parsed = llvm.parse_assembly(text)
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = loops
-        options.slp_vectorization = False
-        builder = llvm.create_pass_builder(self.machine, options)
-        passes = builder.getModulePassManager() if loops else _few_passes()
-        passes.run(parsed, builder)
-        return self.machine.emit_object(parsed)
-
-
-def _few_passes() -> llvm.ModulePassManager:
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
-    return passes
+    def object_code(self, source: Source) -> bytes:
+        """Object file of a module's IR; raises RuntimeError where LLVM rejects it."""
+        return object_file.object_code(self.machine, source)
 
 
 @functools.cache
@@ -139,12 +118,17 @@ def host() -> Host:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """For a block that makes tens of thousands of objects: Python looks for garbage once behind it, not dozens of times in it."""
+    """For a block that makes tens of thousands of objects: Python looks for garbage once behind it, not dozens of times in it.
+
+    It looks among the new objects only: the others, of which a process with numpy has half a million, take 0.1 s. What the block
+    still refers to at its end counts as old from then on.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.collect(1)
         if collects:
             gc.enable()
 
@@ -160,74 +144,106 @@ class Compiler:
         self._engine = llvm.create_mcjit_compiler(
             llvm.parse_assembly(""), self._host.fresh_machine()
         )
-        self._kept = cache.Folder("handlers")
+        self.kept = cache.Folder("handlers")
         self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
+        self._names: dict[str, str] = {}
+        self._new: dict[str, bytes] = {}  # by name: what is compiled and not loaded
         self.compiled = 0
         self.loaded = 0
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
-        return self.address_of_object(key, functools.partial(self.object_code, build))
+        return self.address_of_source(key, functools.partial(self.source, build))
 
-    def object_code(self, build: Callable[[ir.Module, str], None], name: str) -> bytes:
-        """The object file of function `name`, which `build(module, name)` emits."""
-        return self._compile(functools.partial(self._ir, build), name)
-
-    def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
-        """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""
-        return self.address_of_object(key, functools.partial(self._compile, build))
-
-    def address_of_object(self, key: str, make: Callable[[str], bytes]) -> int:
-        """Address of the function for `key`; `make(name)` is its object file, asked for when it is new."""
+    def address_of_source(self, key: str, make: Callable[[str], Source]) -> int:
+        """Address of the function for `key`; `make(name)` is its source, asked for when it is new."""
         found = self._addresses.get(key)
         return unbroken(lambda: self._loaded(key, make)) if found is None else found
 
-    def _loaded(self, key: str, make: Callable[[str], bytes]) -> int:
+    def find(self, key: str) -> int | None:
+        """Address of the function for `key`, None where it is to be compiled."""
+        found = self._addresses.get(key)
+        return unbroken(lambda: self._found(key)) if found is None else found
+
+    def _loaded(self, key: str, make: Callable[[str], Source]) -> int:
+        with self._lock:
+            found = self._found(key)
+            return self._load(key, self._made(self.name(key), make)) if found is None else found
+
+    def _found(self, key: str) -> int | None:
         with self._lock:
             found = self._addresses.get(key)
             if found is not None:
                 return found
-            name = self.name(key)
-            code = self._kept.load(name)
-            if code is not None:
-                self.loaded += 1
-            else:
-                code = self._made(name, make)
-            self._load_called(key, code)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
-            address = self._engine.get_function_address(name)
-            if not address:
-                raise SimError(f"internal: the object file of {key} has no function {name}")
-            self._addresses[key] = address
-            self.code[address] = key, len(code)
-            return address
+            code = self._new.pop(self.name(key), None)
+            if code is None:
+                code = self.kept.load(self.name(key))
+                self.loaded += code is not None
+            return None if code is None else self._load(key, code)
 
-    def _made(self, name: str, make: Callable[[str], bytes]) -> bytes:
+    def _load(self, key: str, code: bytes) -> int:
+        self._load_called(key, code)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        address = int(self._engine.get_function_address(self.name(key)))
+        if not address:
+            raise SimError(f"internal: the object file of {key} has no function {self.name(key)}")
+        self._addresses[key] = address
+        self.code[address] = key, len(code)
+        return address
+
+    def _made(self, name: str, make: Callable[[str], Source]) -> bytes:
         """A new function's object file, kept; another process's, where one makes it at this moment."""
-        with self._kept.made_once(name):
-            code = self._kept.load(name)
+        with self.kept.made_once(name):
+            code = self.kept.load(name)
             if code is not None:
                 self.loaded += 1
-            else:
-                code = make(name)
-                self.compiled += 1
-                self._kept.store(name, code)
-        return code
+                return code
+            made = self.object_code(make(name))
+            if isinstance(made, str):
+                raise rejected(name, made)
+            self.keep(name, made)
+            return self._new.pop(name)
+
+    def keep(self, name: str, code: bytes) -> None:
+        """Have a new function's object file found, by this process and by others."""
+        self.kept.store(name, code)
+        with self._lock:
+            self.compiled += 1
+            self._new[name] = code
+
+    def object_code(self, source: Source) -> bytes | str:
+        """The object file, or what LLVM says against the source."""
+        try:
+            return self._host.object_code(source)
+        except RuntimeError as error:
+            return str(error)
+
+    @property
+    def machine(self) -> tuple[str, str, str]:
+        """Triple, CPU and features that it compiles for."""
+        return self._host.triple, self._host.cpu, self._host.features
 
     def _load_called(self, key: str, code: bytes) -> None:
         """Have the functions loaded that an object file names: LLVM ends the process where one lacks."""
         for called, make in list(CALLED.items()):
             if called != key and self.name(called).encode() in code:
-                self.address_of_object(called, make)
+                self.address_of_source(called, make)
+
+    def called(self, name: str) -> tuple[str, Callable[[str], Source]] | None:
+        """Key and source of the function that handlers call by a name."""
+        return next(((key, make) for key, make in list(CALLED.items()) if self.name(key) == name), None)
 
     def name(self, key: str) -> str:
         """What the function for `key` is called in its object file."""
-        return "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
+        return name
 
     def is_kept(self, key: str) -> bool:
         """Whether the function for `key` need not be compiled."""
-        return key in self._addresses or self._kept.load(self.name(key)) is not None
+        return key in self._addresses or self.kept.load(self.name(key)) is not None
 
     def module(self, name: str) -> ir.Module:
         """An empty module for the host."""
@@ -236,17 +252,21 @@ class Compiler:
         module.data_layout = self._host.data_layout
         return module
 
-    def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
-        module = self.module(name)
-        with uncollected():
-            build(module, name)
-            return str(module)
+    def source(self, build: Callable[[ir.Module, str], None], name: str) -> Source:
+        """The source of function `name`, which `build(module, name)` emits."""
+        with self._lock, uncollected():
+            return Source(self._text(build, name))
 
-    def _compile(self, build: Callable[[str], str], name: str) -> bytes:
-        try:
-            return self._host.object_code(build(name))
-        except RuntimeError as error:
-            raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
+    def _text(self, build: Callable[[ir.Module, str], None], name: str) -> str:
+        """Leaves nothing of the module but garbage, so that it is found before it counts as old."""
+        module = self.module(name)
+        build(module, name)
+        return str(module)
+
+
+def rejected(name: str, why: str) -> SimError:
+    """What to say where LLVM rejects a function."""
+    return SimError(f"internal: LLVM rejects handler {name}: {why}")
 
 
 @functools.cache

@@ -5,9 +5,9 @@
     sums.py           the walk over D; pairwise sums (CDNA1, CDNA2)
     i8.py             i8 products, two steps of k at a time
     cdna3/            sums of CDNA3 and later: f16, bf16, xf32 and narrower elements
-    f32.py            f32 products, straight from the registers
-    f64.py            f64 products, a register pair of D at a time
+    lane_groups.py    f32 and f64 elements of 16 lanes, in registers and as host vectors
+    fma_tile.py       f32 and f64 products: one instruction, or several that run as one
     instruction.py    an instruction's operands, and which of these serves it
-    f32_chains.py     f32 instructions that run as one
+    tiles.py          which f32 and f64 instructions run as one
     one_mfma.py       simgpu.mfma: one matrix instruction on arrays, through its compiled handler
 """

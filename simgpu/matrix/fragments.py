@@ -30,7 +30,6 @@ GROUP = 16  # lanes of one host vector of 32-bit elements
 # The exponent of a zero: no sum's largest exponent comes from it.
 NO_TERM = -(1 << 20)
 FROW = ir.VectorType(F32, LANES)
-DROW = ir.VectorType(F64, LANES)
 
 
 def stack(frame: Frame, nbytes: int) -> Any:

@@ -1,6 +1,6 @@
 """Matrix instructions: their operands, and which code serves them.
 
-f32, the commonest, multiplies straight from the registers (`f32`). Other types spread their packed elements first (`fragments`)
+f32 and f64 are chains of fused multiply-adds everywhere (`fma_tile`). Other types spread their packed elements first (`fragments`)
 and then sum as their generation does (`sums`, `i8`, `cdna3`).
 """
 
@@ -15,17 +15,16 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
+from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
-from simgpu.machine.values import F32, F64, I64
 from simgpu.matrix.cdna3.fast import FastSum
 from simgpu.matrix.cdna3.general import GeneralSum
 from simgpu.matrix.cdna3.scales import Scales
-from simgpu.matrix.f32 import FloatTile, Operands, selections
-from simgpu.matrix.f64 import WIDTH, double_sum, doubles, spread
+from simgpu.matrix.fma_tile import emit_one, selections
 from simgpu.matrix.fragments import GROUP, Spread, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
-from simgpu.matrix.sums import V32, VI, Accumulator, Groups, PairwiseSum
+from simgpu.matrix.lane_groups import LANE_GROUPS
+from simgpu.matrix.sums import VI, Accumulator, Groups, PairwiseSum
 from simgpu.memory.whole_wave.prefetch import Queue
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
@@ -86,8 +85,8 @@ def _overlap(x: Reg, y: Reg) -> bool:
 
 
 def chainable(inst: Instruction) -> bool:
-    """An f32 instruction that accumulates in place, whose D is neither A nor B."""
-    if inst.spec.kind != "matrix" or row_of(inst).a_type != "f32":
+    """An f32 or f64 instruction that accumulates in place, whose D is neither A nor B."""
+    if inst.spec.kind != "matrix" or row_of(inst).a_type not in LANE_GROUPS:
         return False
     d, a, b = (inst.args[name] for name in ("vdst", "src0", "src1"))
     assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg)
@@ -98,13 +97,10 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     row = row_of(inst)
     Queue(frame).fetch(row.m * row.n * row.k * row.blocks)
     mods = selections(inst)
-    if row.a_type == "f32":
-        _emit_float(frame, places, row, mods)
+    if row.a_type in LANE_GROUPS:
+        _emit_float(frame, inst, places)
         return
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
-    if row.cd_type == "f64":
-        _emit_double(frame, inst, places, row, {**mods, "blgp": 0})
-        return
     walk = walk_of(row, formats, mods, GROUP)
     a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
     b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
@@ -167,37 +163,19 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces) -> Accumula
     return Accumulator(groups, c, None, d)
 
 
-def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
-    def readable(place: Place) -> Any:
+def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
+    def readable(place: Place, copied: bool) -> Any:
         """Pointer to the registers; to a copy of them where D may overwrite them."""
         pointer = frame.operand(place.slot)
-        return _copied(frame, pointer, place.bits // 32) if places.aliased else pointer
+        return _copied(frame, pointer, place.bits // 32) if copied else pointer
 
-    operands = Operands(readable(places.a), [readable(places.b)], lambda _: frame.slot(SLOT_INDEX).zext(I64))
-    c = None if places.c.kind == "imm" else readable(places.c)
+    lanes = LANE_GROUPS[row_of(inst).cd_type]
+    a, b = (readable(place, places.aliased and lanes.registers == 1) for place in (places.a, places.b))
+    c = None if places.c.kind == "imm" else readable(places.c, places.aliased)
 
-    def initial(d: int, offset: int) -> Any:
-        return load_scalar(frame, places.c).bitcast(F32).splat(GROUP) if c is None else c.at(offset).load(V32, 64)
+    def initial(_: int, row: int, group: int) -> Any:
+        if c is not None:
+            return lanes.load(c, row, group)
+        return load_scalar(frame, places.c).bitcast(lanes.scalar).splat(GROUP)
 
-    d = frame.operand(places.d.slot)
-    FloatTile(frame, row, mods).emit([d], initial, lambda step, values, _: step(operands, values))
-
-
-def _emit_double(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
-    """f64; NEG negates A, B, C by bits 0, 1, 2."""
-    negate = inst.src_mods.neg | int(inst.mods.get("neg", 0))
-    a, b = (
-        spread(frame, frame.operand(place.slot), place.bits // 32, bool(negate >> number & 1))
-        for number, place in enumerate((places.a, places.b))
-    )
-    registers = None if places.c.kind == "imm" else frame.operand(places.c.slot)
-    if registers is not None and places.aliased:
-        registers = _copied(frame, registers, places.c.bits // 32)
-
-    def c(pair: int) -> Any:
-        if registers is not None:
-            return doubles(frame, registers, pair, bool(negate & 4))
-        value = load_scalar(frame, places.c)
-        return (value ^ 1 << 63 if negate & 4 else value).bitcast(F64).splat(LANES)
-
-    double_sum(frame, walk_of(row, row, mods, WIDTH), frame.operand(places.d.slot), c, a, b)
+    emit_one(frame, inst, frame.operand(places.d.slot), a, b, initial)

@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import layout
+from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.frame import ALL_LANES, PTR, Frame, Part
 from simgpu.machine.hooks import Access, observe
 from simgpu.machine.jit import CALLED, compiler
@@ -85,8 +86,8 @@ def _key(lane_bytes: int, to_memory: bool) -> str:
     return f"{__name__}.{'store' if to_memory else 'load'}{lane_bytes}"
 
 
-def _part(lane_bytes: int, to_memory: bool, name: str) -> bytes:
-    """The object file of what handlers without checks call: the lanes' addresses lie in the wave, their mask is the argument."""
+def _part(lane_bytes: int, to_memory: bool, name: str) -> Source:
+    """The source of what handlers without checks call: the lanes' addresses lie in the wave, their mask is the argument."""
 
     def build(module: ir.Module, name: str) -> None:
         part = Part(module, name)
@@ -94,7 +95,7 @@ def _part(lane_bytes: int, to_memory: bool, name: str) -> bytes:
         GlobalAccess(part, addresses, lane_bytes, to_memory).emit(part.argument)
         part.finish()
 
-    return compiler().object_code(build, name)
+    return compiler().source(build, name)
 
 
 for _bytes in (1, 2, 4, 8, 12, 16):

@@ -21,9 +21,9 @@ from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
 from simgpu.memory.lane_copy import WIDE64, Narrow, Rows, constant, lane_numbers, read_staged, write_staged
-from simgpu.memory.lds_dma import load_to_lds, store_from_lds, store_rows
+from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
 from simgpu.memory.whole_wave import direct
-from simgpu.memory.whole_wave.direct_global import DirectGlobal
+from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
 ELEMENT_LOG2 = 2
@@ -143,6 +143,9 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
         _access(frame, inst, places, lanes)
         _no_failure(frame, inst, places, lanes)
         return
+    if memory.op == "load" and not memory.format:
+        _load_to_lds(frame, inst, places, lanes)
+        return
     access = addressed(frame, inst, places)
     if memory.format:
         _formatted(frame, inst, places, access, lanes, bool(to_lds))
@@ -157,10 +160,25 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
                 frame.write_row(frame.operand(places["vdata"].slot), part, ir.Constant(ROW32, None), outside)
         return
     fits = in_range(access, 0, memory.bits * memory.count // 8)
-    if memory.op == "store":
-        store_from_lds(frame, inst, places, access.addresses, lanes & fits)
-    else:
-        load_to_lds(frame, inst, places, access.addresses, lanes, fits)
+    store_from_lds(frame, inst, places, access.addresses, lanes & fits)
+
+
+def _load_to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A load to LDS: of a raw buffer with every lane in range at once, or else of anything."""
+    memory = inst.spec.memory
+    assert memory is not None
+    rows = Rows(memory.bits * memory.count, memory.sign)
+
+    def general() -> None:
+        access = addressed(frame, inst, places)
+        load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows.lane_bytes))
+
+    if inst.mods.get("idxen") or not inst.mods.get("offen") or not direct.serves(frame, rows) or frame.hooks:
+        general()  # hooks look at what is staged for LDS
+        return
+    block, fits = block_of(frame, inst, places, rows.lane_bytes)
+    access, plain = _raw(frame, inst, rows, places, DirectToLDS)
+    access.run((lanes == ALL_LANES) & plain & fits, block, otherwise=general)
 
 
 def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -235,20 +253,25 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
 
 def _direct(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:
     """A raw buffer's every lane in range, or else anything."""
+    access, plain = _raw(frame, inst, rows, places, DirectGlobal)
+    access.run(
+        (lanes == ALL_LANES) & plain,
+        frame.operand(places["vdata"].slot),
+        otherwise=lambda: _general(frame, inst, rows, places, lanes),
+    )
+
+
+def _raw(
+    frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], kind: type[DirectGlobal]
+) -> tuple[DirectGlobal, Value]:
+    """The access of a buffer taken for a raw one, and i1: it is."""
     memory = inst.spec.memory
     assert memory is not None
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.slot(places["offset"].slot).zext(I64) + _soffset(frame, places["soffset"])
-    special = resource.swizzle | resource.add_tid
-    whole = lanes == ALL_LANES
     room = resource.records - offset - rows.lane_bytes
-    start = resource.base + offset
-    access = DirectGlobal(frame, start, frame.operand(places["vaddr"].slot), rows.lane_bytes, memory.op == "store", room)
-    access.run(
-        whole & ~special,
-        frame.operand(places["vdata"].slot),
-        otherwise=lambda: _general(frame, inst, rows, places, lanes),
-    )
+    access = kind(frame, resource.base + offset, frame.operand(places["vaddr"].slot), rows.lane_bytes, memory.op == "store", room)
+    return access, ~(resource.swizzle | resource.add_tid)
 
 
 def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:

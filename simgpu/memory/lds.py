@@ -101,22 +101,33 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     lanes = frame.exec_bits()
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     rows = Rows(memory.bits, memory.sign, memory.d16)
-    if "addr" not in places or memory.transpose or not direct.serves(frame, rows):
+    staged = memory.op == "store" and frame.hooks  # they look at it
+    if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
-    spans = [_span(frame, places, name, scale, rows.lane_bytes) for name, _, scale in _parts(inst)]
+    spans = spans_of(frame, inst, places)
     whole = lanes == ALL_LANES
     for span in spans:
         whole = whole & direct.within(span)
     with frame.build.if_else(whole) as (then, otherwise):
         with then:
             if memory.op == "load":
-                direct.load(spans, frame.operand(places["vdst"].slot))
+                _direct_load(frame, inst, places, spans)
             else:
                 for span, (_, data, _) in zip(spans, _parts(inst), strict=True):
                     direct.store(span, frame.operand(places[data].slot))
         with otherwise:
             _any_lanes(frame, inst, places, rows, lanes)
+
+
+def _direct_load(frame: Frame, inst: Instruction, places: dict[str, Place], spans: list[direct.Span]) -> None:
+    size, every = spans[0].lane_bytes, ir.Constant(I64, ALL_LANES)
+    # Before the load, which may overwrite the addresses.
+    offsets = [offsets_of(frame, places["addr"], places[name], scale) for name, _, scale in _parts(inst) if frame.hooks]
+    direct.load(spans, frame.operand(places["vdst"].slot))
+    for each in offsets:
+        straight = (each == each[0] + lane_numbers(size)).bitcast(I64) == ALL_LANES
+        observe(frame, Access("lds", each, every, size, True, False, contiguous=straight))
 
 
 def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
@@ -129,11 +140,16 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
     return [("offset0", "data0", scale), ("offset1", "data1", scale)]
 
 
-def _span(frame: Frame, places: dict[str, Place], name: str, scale: int, lane_bytes: int) -> direct.Span:
-    offset = frame.slot(places[name].slot) * scale
-    base = frame.state(layout.LDS_BASE, I64).pointer()
+def spans_of(frame: Frame, inst: Instruction, places: dict[str, Place], block: Any = None) -> list[direct.Span]:
+    """A load's or store's one or two places of each lane, in LDS or in a block of its size at pointer `block`."""
+    memory = inst.spec.memory
+    assert memory is not None
+    base = frame.state(layout.LDS_BASE, I64).pointer() if block is None else block
+    lane_bytes = memory.bits // 8
     room = frame.state(layout.LDS_SIZE, I64) - lane_bytes
-    return direct.Span(frame, frame.operand(places["addr"].slot), base.at(offset), room, lane_bytes, offset)
+    distances = frame.operand(places["addr"].slot)
+    offsets = [frame.slot(places[name].slot) * scale for name, _, scale in _parts(inst)]
+    return [direct.Span(frame, distances, base.at(offset), room, lane_bytes, offset) for offset in offsets]
 
 
 def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:

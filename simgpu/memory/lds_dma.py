@@ -13,7 +13,9 @@ from typing import Any
 from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I64, Value, where
 from simgpu.memory.any_lanes import GlobalAccess
@@ -60,6 +62,13 @@ def store_from_lds(
     GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
 
 
+def block_of(frame: Frame, inst: Instruction, places: dict[str, Place], lane_bytes: int) -> tuple[Value, Value]:
+    """Where all lanes' bytes go in LDS, as a host pointer, and i1: that is in bounds."""
+    first, size = _first_offset(frame, inst, places), frame.state(layout.LDS_SIZE, I64)
+    fits = (first + LANES * lane_bytes).unsigned <= size
+    return frame.state(layout.LDS_BASE, I64).pointer().at(first), fits & (first.signed >= 0)
+
+
 def address_bits(inst: Instruction) -> int:
     """The bits of M0 that the instruction's place in LDS is made from."""
     bits = 0x3FFFF if inst.target in GFX950 else 0xFFFF
@@ -68,5 +77,9 @@ def address_bits(inst: Instruction) -> int:
 
 def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows) -> Value:
     """M0 + the instruction's offset + the lane's share, <64 x i64>; one below 0 is far outside LDS."""
+    return _first_offset(frame, inst, places) + lane_numbers(rows.lane_bytes)
+
+
+def _first_offset(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Value:
     m0 = (frame.state(frame.scalar(isa.M0)) & address_bits(inst)).zext(I64)
-    return m0 + frame.slot(places["offset"].slot).sext(I64) + lane_numbers(rows.lane_bytes)
+    return m0 + frame.slot(places["offset"].slot).sext(I64)

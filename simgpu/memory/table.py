@@ -51,7 +51,11 @@ class Bitmaps:
     def used(self) -> np.ndarray:
         """Pages that may have bits, in order: those touched, and those behind them."""
         first = np.flatnonzero(self.touched)
-        return np.union1d(first, first + 1) if len(first) else first
+        if not len(first):
+            return first
+        used = np.zeros(first[-1] + 2, np.bool_)
+        used[first] = used[first + 1] = True
+        return np.flatnonzero(used)
 
     def clear(self) -> None:
         """Zero what was set."""

@@ -72,6 +72,21 @@ def test_what_several_want_at_once_is_made_once(base: Path) -> None:
     assert [path.name for path in (base / "things").iterdir()] == ["name"], "no lock is left"
 
 
+def test_nobody_waits_for_itself_or_for_ever(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = Folder("things"), Folder("things")
+    with other.made_once("theirs"), mine.made_once("name"):
+        began = time.monotonic()
+        with mine.made_once("name") as first, mine.made_once("theirs") as second, mine.made_once("theirs", wait=False) as third:
+            assert (first, second, third) == (True, True, False)
+        assert time.monotonic() - began < 5, "who holds one waits for none: two might wait for each other"
+        with other.made_once("name", wait=False) as taken:
+            assert not taken, "it is still held"
+    monkeypatch.setattr(cache, "LONGEST_WAIT", 0.2)
+    with other.made_once("theirs"), mine.made_once("theirs") as late:
+        assert late
+    assert not list((base / "things").iterdir()), "no lock is left"
+
+
 def test_folders_and_files_are_the_users_alone(base: Path) -> None:
     before = os.umask(0)
     try:

@@ -13,6 +13,7 @@ from ctypes import c_int64
 
 import numpy as np
 
+from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.jit import compiler
 
 
@@ -82,17 +83,19 @@ FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 
 LOOP = "scheduler"  # the loop's key among the handlers
-def _made(name: str) -> bytes:
-    """The loop's object file."""
+
+
+def loop_source(name: str) -> Source:
+    """The loop's source."""
     from simgpu.engine.workers import scheduler_loop  # which knows this file's structures
 
-    return scheduler_loop.run_worker.object_code(name)
+    return scheduler_loop.run_worker.source(name)
 
 
 @functools.cache
 def _entry() -> Callable[[int, int, int], int]:
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
-    return signature(compiler().address_of_object(LOOP, _made))
+    return signature(compiler().address_of_source(LOOP, loop_source))
 
 
 def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
-from simgpu.machine.jit import CALLED, compiler, host, uncollected
+from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.jit import CALLED, compiler, uncollected
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.runtime.translate import Translation
 from simgpu.machine.values import I64
@@ -40,24 +41,27 @@ class Runtime:
 
     @property
     def address(self) -> int:
-        return compiler().address_of_object(self.key, self.object_code)
+        return compiler().address_of_source(self.key, self.source)
 
-    def object_code(self, name: str) -> bytes:
-        """Its object file, as function `name`."""
-        return host().object_code(self.text(name), loops=True)
+    def source(self, name: str) -> Source:
+        """Its source, as function `name`."""
+        return Source(self.text(name), loops=True)
 
     def text(self, name: str) -> str:
         """The module's IR."""
-        module = compiler().module(name)
         with uncollected():
-            Translation(module).entry(self._part, name, self.parameters, self.returns)
-            return str(module)
+            return self._text(name)
+
+    def _text(self, name: str) -> str:
+        module = compiler().module(name)
+        Translation(module).entry(self._part, name, self.parameters, self.returns)
+        return str(module)
 
 
 def runtime(function: Callable[..., int | None]) -> Runtime:
     """Decorator: a function that handlers may call."""
     made = Runtime(function)
-    CALLED[made.key] = made.object_code
+    CALLED[made.key] = made.source
     return made
 
 

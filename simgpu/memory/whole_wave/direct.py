@@ -27,9 +27,12 @@ CHUNK = 16  # bytes that kernels keep together where they swizzle tiles
 FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 bits
 
 
+WIDTHS = (32, 64, 128)  # bits a lane
+
+
 def serves(frame: Frame, rows: Rows) -> bool:
-    """Whether accesses of these rows may go this way: dwords, and nobody looks at what is staged."""
-    return rows.bits in (32, 64, 128) and not frame.dry and not frame.hooks
+    """Whether accesses of these rows may go this way: dwords."""
+    return rows.bits in WIDTHS and not frame.dry
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,37 @@ def _columns(lines: list[Value]) -> list[Value]:
 def _picked(two: Sequence[Value], picks: Sequence[int]) -> Value:
     """Dwords of two vectors, numbered through."""
     return two[0].shuffled(picks, two[1])
+
+
+def copy(span: Span, target: Value) -> None:
+    """The lanes' bytes, one lane's behind the other's, to `target`."""
+    with span.frame.build.if_else(in_runs(span)) as (lines, apart):
+        with lines:
+            copy_lines(span, target)
+        with apart:
+            _copied(span, target, span.lane_bytes)
+
+
+def copy_lines(span: Span, target: Value) -> None:
+    """Copy where the lanes that share a line follow each other."""
+    _copied(span, target, LINE)
+
+
+def _copied(span: Span, target: Value, nbytes: int) -> None:
+    for lane in range(0, LANES, nbytes // span.lane_bytes):
+        value = span.place(lane).load(ir.VectorType(I32, nbytes // 4), align=1)
+        target.at(lane * span.lane_bytes).store(value, align=1)
+
+
+def all_zero(span: Span) -> Value:
+    """i1: no bit of the lanes' bytes is set; they must be in bounds."""
+
+    def zero(nbytes: int) -> Value:
+        kind = I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)
+        pieces = [span.place(lane).load(kind, align=1) for lane in range(0, LANES, nbytes // span.lane_bytes)]
+        return functools.reduce(operator.or_, pieces).bitcast(ir.IntType(8 * nbytes)) == 0
+
+    return span.frame.chosen(in_runs(span), lambda: zero(LINE), lambda: zero(span.lane_bytes))
 
 
 # -- stores ----------------------------------------------------------------------------------------

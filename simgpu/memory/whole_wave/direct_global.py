@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, Frame
+from simgpu.machine.frame import ALL_LANES, ROW32, Frame
+from simgpu.machine.hooks import Access, observe
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, Value, where
 from simgpu.memory.any_lanes import field, hinted, mark_lane, note_page
@@ -56,13 +57,33 @@ class DirectGlobal:
 
     def run(self, active: Value, registers: Value, otherwise: Callable[[], None]) -> None:
         """Move the registers where all is as it should be and the i1 `active` holds, else do what `otherwise` emits."""
+        frame = self.frame
         aligned = (self._first() & 7) == 0
-        run = self.frame.both(active & aligned, lambda: contiguous.is_one_range(self.span))
-        with self.frame.build.if_else(run) as (whole, apart):
-            with whole:
-                self._run_whole(registers)
-            with apart:
-                self._run_apart(active, registers, otherwise)
+        run = frame.both(active & aligned, lambda: contiguous.is_one_range(self.span))
+        offsets = self._offsets() if frame.hooks else None  # a load may overwrite the distances
+
+        def whole() -> ir.Constant:
+            self._run_whole(registers)
+            return ir.Constant(I1, 1)
+
+        def apart() -> Value:
+            return frame.chosen(active & direct.within(self.span), lambda: self._run_apart(registers), general)
+
+        def general() -> ir.Constant:
+            otherwise()
+            return ir.Constant(I1, 0)
+
+        served = frame.chosen(run, whole, apart)
+        if frame.hooks:
+            with frame.build.if_then(served):
+                observe(frame, Access(
+                    "global", offsets, ir.Constant(I64, ALL_LANES), self.span.lane_bytes, not self.to_memory, self.to_memory,
+                    entry=self.entry, contiguous=run,
+                ))  # fmt: skip
+
+    def _offsets(self) -> Value:
+        """Of the lanes in the allocation: <64 x i64>."""
+        return self.span.distances.load(ROW32).zext(I64) + self.offset
 
     def _first(self) -> Value:
         """i64: the first lane's place in the allocation."""
@@ -73,25 +94,30 @@ class DirectGlobal:
         table = self._table()
         with self.frame.build.if_then(table != 0):
             run.mark(table, first)
-        if self.to_memory:
-            direct.store_lines(run, registers)
-            return
-        if self.streams and run.lane_bytes == direct.CHUNK:
+        if not self.to_memory and self.streams and run.lane_bytes == direct.CHUNK:
             run.look_ahead(table, first, self._stride(run.start.address()))
-        direct.load_lines([run], registers)
+        self._move_lines(run, registers)
 
-    def _run_apart(self, active: Value, registers: Value, otherwise: Callable[[], None]) -> None:
-        with self.frame.build.if_else(active & direct.within(self.span)) as (then, general):
-            with then:
-                self._mark()
-                if self.to_memory:
-                    direct.store(self.span, registers)
-                else:
-                    if self.streams:
-                        self._look_ahead()
-                    direct.load([self.span], registers)
-            with general:
-                otherwise()
+    def _run_apart(self, registers: Value) -> ir.Constant:
+        self._mark()
+        if not self.to_memory and self.streams:
+            self._look_ahead()
+        self._move(registers)
+        return ir.Constant(I1, 1)
+
+    def _move_lines(self, span: Span, registers: Value) -> None:
+        """Move them where the lanes that share a line follow each other."""
+        if self.to_memory:
+            direct.store_lines(span, registers)
+        else:
+            direct.load_lines([span], registers)
+
+    def _move(self, registers: Value) -> None:
+        """Move them wherever the lanes' bytes lie."""
+        if self.to_memory:
+            direct.store(self.span, registers)
+        else:
+            direct.load([self.span], registers)
 
     def _stride(self, start: Value) -> Value:
         """How far `start` lies behind that of last time, which the wave remembers by the instruction's place in the code."""
@@ -144,6 +170,16 @@ class DirectGlobal:
                 marks.write()
 
 
+class DirectToLDS(DirectGlobal):
+    """A load whose bytes go to LDS, one lane's behind the other's, from the pointer on that `run` takes for registers."""
+
+    def _move_lines(self, span: Span, registers: Value) -> None:
+        direct.copy_lines(span, registers)
+
+    def _move(self, registers: Value) -> None:
+        direct.copy(self.span, registers)
+
+
 def of_addresses(
     frame: Frame, addresses: Value, offset: Value, lane_bytes: int, to_memory: bool
 ) -> tuple[DirectGlobal, Value]:
@@ -182,27 +218,15 @@ class Marks:
         straddles = [block & span.lane_bytes - 1 for block in self.bits]
         rows = [block ^ direct.first_of_each(block, span.sharing) for block in self.bits]
         columns = [block ^ self.bits[0] for block in self.bits[1:]]
-        return self._chosen(
+        return self.frame.chosen(
             self._of_one_line(rows, straddles),
             lambda: self._words(range(0, LANES, span.sharing)),
-            lambda: self._chosen(self._of_one_line(columns, straddles), lambda: self._words(range(GROUP)), self._exactly),
+            lambda: self.frame.chosen(self._of_one_line(columns, straddles), lambda: self._words(range(GROUP)), self._exactly),
         )
 
     def _of_one_line(self, differences: Sequence[Value], straddles: Sequence[Value]) -> Value:
         """i1: no difference reaches beyond a line, and no lane's bytes lie in two."""
         return direct.none([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
-
-    def _chosen(self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        build = self.build
-        results = []
-        with build.if_else(condition) as (first, second):
-            for branch, make in ((first, then), (second, otherwise)):
-                with branch:
-                    results.append((make(), build.block))
-        merged = build.phi(I1)
-        for value, block in results:
-            merged.add_incoming(value, block)
-        return merged
 
     def _bit(self, lane: int | Value) -> Value:
         """i64: where a lane's bits begin."""

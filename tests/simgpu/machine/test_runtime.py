@@ -33,7 +33,7 @@ def test_a_kept_caller_loads_what_it_calls(tmp_path: Path, monkeypatch: pytest.M
         return 3 * x
 
     triple = Runtime(thrice)
-    monkeypatch.setitem(jit.CALLED, triple.key, triple.object_code)
+    monkeypatch.setitem(jit.CALLED, triple.key, triple.source)
 
     def caller(module: ir.Module, name: str) -> None:
         function = ir.Function(module, ir.FunctionType(I64, [I64]), name)

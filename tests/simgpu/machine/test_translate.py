@@ -45,7 +45,7 @@ def wrapped(value: int) -> int:
 def compiled(function: Callable[..., Any]) -> Callable[..., int]:
     """The function as machine code, of this run's key: Python names all lambdas and locals alike."""
     made = Runtime(function)
-    address = compiler().address_of_object(f"{function.__module__}.{function.__qualname__}.{made.text('f')}", made.object_code)
+    address = compiler().address_of_source(f"{function.__module__}.{function.__qualname__}.{made.text('f')}", made.source)
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * made.parameters)(address)
 
 

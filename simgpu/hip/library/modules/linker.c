@@ -14,11 +14,12 @@ typedef struct {
 } Link;
 
 static int add_part(Link *link, const void *part, size_t bytes) {
+    if (bytes > UINT32_MAX) return NO_MEMORY;
     u8 *parts = realloc(link->parts, link->bytes + bytes);
     if (!parts) return NO_MEMORY;
     link->parts = parts;
     u32 *sizes = realloc(link->sizes, (link->count + 1) * sizeof *sizes);
-    if (!sizes || bytes > UINT32_MAX) return NO_MEMORY;
+    if (!sizes) return NO_MEMORY;
     link->sizes = sizes;
     memcpy(parts + link->bytes, part, bytes);
     sizes[link->count++] = (u32)bytes, link->bytes += bytes;

@@ -1,4 +1,4 @@
-"""f32 matrix instructions of a tile, run as one.
+"""f32 and f64 matrix instructions of a tile, run as one.
 
 A step of f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D: more than the multiplications
 take. The first instruction of a tile therefore does the work of those that follow it on the same D, in order, and that of those
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine import layout
-from simgpu.matrix.instruction import chainable
+from simgpu.matrix.fma_tile import MOST_SPREAD
+from simgpu.matrix.instruction import chainable, row_of
 
 WIDEST = 2  # D's of a tile
 UNROLLED = 4  # steps of a tile without a branch in between, at most
@@ -74,7 +75,7 @@ class Registers(NamedTuple):
         if inst.spec.kind != "matrix":
             return cls(None, 0, 0, touched, touched)
         d = _bits(inst, ("vdst",))
-        kind = (inst.mnemonic, sorted(inst.mods.items())) if chainable(inst) else None
+        kind = (inst.mnemonic, inst.src_mods.neg, sorted(inst.mods.items())) if chainable(inst) else None
         return cls(kind, d, _bits(inst, ("src0", "src1")), touched, d)
 
 
@@ -95,12 +96,17 @@ def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
         if first in taken or registers[first].kind is None:
             continue
         longest, *others = _chains(registers, first, taken)
+        longest = longest[: _most_steps(run[first][1])]
         a = [run[at][1].args["src0"] for at in longest]
         beside = [chain for chain in others if [run[at][1].args["src0"] for at in chain[: len(longest)]] == a]
         steps = list(zip(longest, *beside[: WIDEST - 1], strict=False))
         if len(steps) * len(steps[0]) > 1:
             taken.update(at for step in steps for at in step)
             yield Tile(tuple(tuple(run[at] for at in step) for step in steps))
+
+
+def _most_steps(inst: Instruction) -> int:
+    return MOST_SPREAD if row_of(inst).cd_type == "f64" else WINDOW
 
 
 def _chains(registers: Sequence[Registers], first: int, taken: Container[int]) -> list[list[int]]:

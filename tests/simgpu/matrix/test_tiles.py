@@ -1,4 +1,4 @@
-"""Tiles of f32 matrix instructions: same bits as one at a time, and none where that would not hold."""
+"""Tiles of f32 and f64 matrix instructions: same bits as one at a time, and none where that would not hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from simgpu.asm.builder.toolchain import assemble
 from simgpu.engine.launch import Launch
 from simgpu.engine.program import Program
 from simgpu.hardware.isa import decode
-from simgpu.matrix.f32_chains import tiles
+from simgpu.matrix.fma_tile import MOST_SPREAD
+from simgpu.matrix.tiles import tiles
 from tests.support.engine_kernel import Kernel
 
 SETUP = """
@@ -38,8 +39,9 @@ def mfma(d: int, a: int, b: int) -> str:
 
 
 def both(
-    lines: str, monkeypatch: pytest.MonkeyPatch, target: str = "gfx908", clear: str = CLEAR, dump: Sequence[str] = ACCUMULATORS
-) -> int:
+    lines: str, monkeypatch: pytest.MonkeyPatch, target: str = "gfx908", clear: str = CLEAR, dump: Sequence[str] = ACCUMULATORS,
+    data: np.ndarray | None = None,
+) -> int:  # fmt: skip
     """Instructions that tiles hold; asserts that their results are those of single ones."""
     text = SETUP + clear + "\n" + lines + "\ns_nop 15"
     joined: list[Program] = []
@@ -50,10 +52,10 @@ def both(
         joined.append(self)
 
     monkeypatch.setattr(Program, "__init__", remembered)
-    tiled = Kernel(target, text, dump).run()
+    tiled = Kernel(target, text, dump).run(data)
     count = len(joined[-1].fused)
     monkeypatch.setattr(Launch, "fuse", False)
-    single = Kernel(target, text, dump).run()
+    single = Kernel(target, text, dump).run(data)
     monkeypatch.undo()
     assert not joined[-1].fused
     for name in dump:
@@ -195,6 +197,92 @@ def test_any_stream_in_one_file_gives_the_same_bits(lines):
     clear = "\n".join(f"v_mov_b32 v{i}, v{i % 5 + 1}" for i in range(8, 32))
     with pytest.MonkeyPatch.context() as monkeypatch:
         both(lines, monkeypatch, "gfx90a", clear, [f"v{i}" for i in range(8, 32)])
+
+
+# -- f64 ------------------------------------------------------------------------------------------
+
+EXTREMES = np.array([0, 1 << 63, 1, (1 << 63) + (1 << 52) - 1, 0x7FF << 52, 0xFFF << 52, (0x7FF << 52) + 5, 0x7FE << 52], np.uint64)
+LOAD = "v_mul_u32_u24 v1, 24, v0\nglobal_load_dwordx4 v[2:5], v1, s[4:5]\nglobal_load_dwordx2 v[6:7], v1, s[4:5] offset:16\n"
+
+
+F64 = "v_mfma_f64_16x16x4f64 v[{d}:{e}], v[{a}:{a1}], v[{b}:{b1}], v[{d}:{e}]"
+
+
+def f64(d: int, a: int, b: int, text: str = F64) -> str:
+    return text.format(d=d, e=d + 7, a=a, a1=a + 1, b=b, b1=b + 1)
+
+
+def both_f64(lines: str, monkeypatch: pytest.MonkeyPatch, target: str, ordinary: bool) -> int:
+    """`both` on v[8:31], with numbers in v[2:7], or else an extreme in one lane of eight."""
+    rng = np.random.default_rng(len(lines))
+    data = rng.standard_normal((64, 3)).view(np.uint64)
+    if not ordinary:
+        data = np.where(rng.random(data.shape) < 1 / 8, rng.choice(EXTREMES, data.shape), data)
+    copies = "".join(f"\nv_mov_b32 v{i}, v{2 + i % 6}" for i in range(8, 32))
+    return both(lines, monkeypatch, target, LOAD + "s_waitcnt vmcnt(0)" + copies, [f"v{i}" for i in range(8, 32)], data)
+
+
+@pytest.mark.parametrize("ordinary", [True, False])
+def test_f64_tiles(ordinary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two D's and one D, with an EXEC that says nothing to matrix instructions."""
+    lines = ["s_mov_b64 exec, 0x5a5a5", *(f64(d, 2 + 2 * (step % 2), 6 - 2 * step) for step in range(3) for d in (8, 16))]
+    assert both_f64("\n".join(lines), monkeypatch, "gfx90a", ordinary) == 6
+    lines = [f64(24, 2 + 2 * (step % 3), 6 - 2 * (step % 2)) for step in range(19)]
+    assert both_f64("\n".join(lines), monkeypatch, "gfx90a", ordinary) == 19
+
+
+def test_f64_tiles_are_cut_where_the_copies_of_their_operands_would_not_fit() -> None:
+    lines = [f64(d, 2 + 2 * (step % 2), 6) for step in range(MOST_SPREAD + 1) for d in (8, 16)]
+    assert [len(tile) for tile in found(lines, "gfx90a")] == [MOST_SPREAD, 1]
+    assert [len(tile) for tile in found([f64(8, 2, 4)] * (2 * MOST_SPREAD), "gfx90a")] == [MOST_SPREAD] * 2
+
+
+def test_f64_instructions_that_depend_on_each_other_are_apart() -> None:
+    assert found([f64(8, 2, 4), f64(16, 8, 4)], "gfx90a") == []  # reads the first's D as A
+    assert found([f64(8, 2, 4), f64(16, 2, 14)], "gfx90a") == []  # as B
+    assert found([f64(8, 2, 4), f64(12, 2, 4)], "gfx90a") == []  # D's overlap
+    assert found([f64(8, 2, 4), "v_mov_b32 v5, 0", f64(8, 2, 4)], "gfx90a") == []  # half of B is written
+    assert found([f64(8, 2, 4), "v_mov_b32 v6, v15", f64(8, 2, 4)], "gfx90a") == []  # half of D's last element is read
+    other = "v_mfma_f64_4x4x4f64 v[8:9], v[2:3], v[4:5], v[8:9]"
+    assert found([f64(8, 2, 4), other, f64(8, 2, 4)], "gfx90a") == []
+    assert found([f64(8, 2, 4), "v_mov_b32 v6, 0", f64(8, 2, 4)], "gfx90a") == [[(0,), (2,)]]
+
+
+NEGATED = F64.replace("4f64", "4_f64") + " neg:[{neg}]"
+
+
+@pytest.mark.parametrize("neg", ["1,0,0", "0,1,0", "0,0,1", "1,1,1"])
+@pytest.mark.parametrize("ordinary", [True, False])
+def test_f64_tiles_with_signs_changed(neg: str, ordinary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C's in every step anew; instructions whose signs differ are not of one tile."""
+    text = NEGATED.replace("{neg}", neg)
+    lines = [f64(d, 2 + 2 * step, 6 - 2 * step, text) for step in range(3) for d in (8, 16)]
+    assert both_f64("\n".join(lines), monkeypatch, "gfx942", ordinary) == 6
+    assert found([f64(8, 2, 4, text), f64(8, 2, 4, F64.replace("4f64", "4_f64"))], "gfx942") == []
+
+
+@st.composite
+def streams_of_doubles(draw: st.DrawFn) -> str:
+    """D's that others read as A or B, or overlap: v8 to v31; blocks of 4 among them."""
+    lines = []
+    for _ in range(draw(st.integers(2, 12))):
+        kind = draw(st.integers(0, 7))
+        d = draw(st.sampled_from([8, 10, 16, 24]))
+        a, b = (draw(st.one_of(st.sampled_from([2, 4, 6]), st.integers(1, 15).map(lambda i: 2 * i))) for _ in "ab")
+        if kind == 0:
+            lines.append(f"v_xor_b32 v{draw(st.integers(2, 31))}, 0x80000001, v{draw(st.integers(2, 31))}")
+        elif kind == 1:
+            lines.append(f"v_mfma_f64_4x4x4f64 v[{d}:{d + 1}], v[{a}:{a + 1}], v[{b}:{b + 1}], v[{d}:{d + 1}]")
+        else:
+            lines.append(f64(d, a, b))
+    return "\n".join(lines)
+
+
+@settings(max_examples=30, deadline=None)
+@given(streams_of_doubles(), st.booleans())
+def test_any_stream_of_doubles_gives_the_same_bits(lines: str, ordinary: bool) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        both_f64(lines, monkeypatch, "gfx90a", ordinary)
 
 
 def test_a_second_kernel_that_enters_a_chain_takes_it_apart():

@@ -1,0 +1,147 @@
+"""Functions that are compiled together, as those that a launch lowers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from llvmlite import ir
+
+from simgpu.hardware.errors import SimError
+from simgpu.machine.compiling.helpers import MOST, WORTH, Helper, Job, Queue, hardware_threads
+from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.jit import Compiler, rejected
+
+LOOK = 0.02  # seconds between looks whether to go on
+# Seconds with nothing to do here in which nothing comes of helpers or other processes: LLVM takes 12 for a host's slowest function.
+PATIENCE = 20.0
+DECLARED = re.compile(r'^declare .*@"(h[0-9a-f]{32})"', re.MULTILINE)
+
+
+class Batch:
+    """Stands for the compiler where many functions are asked for: their IR is made at once, LLVM's part is done by `finish`.
+
+    One thread uses it. Helping processes begin when enough waits, and end with `finish`.
+    """
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._queue = Queue()
+        self._promised: list[str] = []  # keys
+        self._wanted: set[str] = set()  # keys whose object files are not made
+        self._elsewhere: list[Job] = []  # what another process makes at this moment
+        self._claims: dict[str, ExitStack] = {}
+        self._failed: dict[str, SimError] = {}
+        self._helpers: list[Helper] = []
+        self._patient = True  # whether other processes are waited for
+
+    def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
+        """Address of the function for `key`; where it is new, a negative number that stands for it until `finish` (`settled`)."""
+        return self.address_of_source(key, lambda name: self._compiler.source(build, name))
+
+    def address_of_source(self, key: str, make: Callable[[str], Source]) -> int:
+        """The same of the function whose source `make(name)` is."""
+        if key not in self._wanted:
+            found = self._compiler.find(key)
+            if found is not None:
+                return found
+            self._want(key, make)
+        self._promised.append(key)
+        return -len(self._promised)
+
+    def settled(self, address: int) -> int | None:
+        """What an address or a promise has become: an address, or None where `finish` did not get that far.
+
+        Raises SimError where LLVM rejects the function.
+        """
+        if address >= 0:
+            return address
+        key = self._promised[-address - 1]
+        if key in self._failed:
+            raise self._failed[key]
+        return self._compiler.find(key)
+
+    def _want(self, key: str, make: Callable[[str], Source]) -> None:
+        compiler = self._compiler
+        source = make(compiler.name(key))
+        self._wanted.add(key)
+        self._queue.put(Job(key, compiler.name(key), source))
+        for name in DECLARED.findall(source.text):
+            called = compiler.called(name)
+            if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
+                self._want(*called)
+        self._begin_helpers()
+
+    def _begin_helpers(self) -> None:
+        count = min(hardware_threads() - 1, MOST, self._queue.size // WORTH)
+        while len(self._helpers) < count:
+            try:
+                self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._made, self._back))
+            except OSError:  # no process to be had
+                return
+
+    def finish(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Compile what is left; a part of it once `goes_on` says no, and the remainder the next time."""
+        came, self._patient = time.monotonic(), True
+        try:
+            while self._wanted and goes_on():
+                job = self._queue.take()
+                if job is None:
+                    if self._waited():
+                        came = time.monotonic()
+                    elif time.monotonic() > came + PATIENCE:
+                        self._end_helpers()  # what they had been given is compiled here
+                        self._patient = False  # and what other processes should
+                elif self._begin(job):
+                    self._made(job, self._compiler.object_code(job.source))
+                    came = time.monotonic()
+        finally:
+            self._end_helpers()
+
+    def _waited(self) -> bool:
+        """Waits for helpers and for other processes, whose files are looked for again; whether something came."""
+        with self._queue.changed:
+            before = len(self._wanted)
+            self._queue.changed.wait(LOOK)
+            while self._elsewhere:
+                self._queue.put(self._elsewhere.pop())
+            return len(self._wanted) < before
+
+    def _end_helpers(self) -> None:
+        for helper in self._helpers:
+            helper.end()
+        self._helpers.clear()
+
+    def _begin(self, job: Job) -> bool:
+        """Whether this process is to compile it: not what is kept by now, nor what another process compiles."""
+        claim = ExitStack()
+        if not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
+            with self._queue.changed:
+                self._elsewhere.append(job)
+            return False
+        self._claims[job.key] = claim
+        if self._compiler.is_kept(job.key):
+            self._done(job)
+            return False
+        return True
+
+    def _made(self, job: Job, code: bytes | str) -> None:
+        """Keep what came of a job: the object file, or what LLVM says against it."""
+        if isinstance(code, bytes):
+            self._compiler.keep(job.name, code)
+        else:
+            self._failed[job.key] = rejected(job.name, code)
+        self._done(job)
+
+    def _done(self, job: Job) -> None:
+        self._claims.pop(job.key).close()
+        with self._queue.changed:
+            self._wanted.discard(job.key)
+            self._queue.changed.notify_all()
+
+    def _back(self, job: Job) -> None:
+        """Have another thread do what a helper had been given."""
+        self._claims.pop(job.key).close()
+        self._queue.put(job)

@@ -1,0 +1,135 @@
+"""Helping processes: each compiles what a thread of this process gives it from a queue.
+
+llvmlite holds a lock around each call into LLVM, so threads would not help. A helper is a fresh Python that runs
+`object_file.py` and knows nothing else: no fork of a process with threads, and nothing to import but LLVM. One that ends, or
+never begins, costs time only: what it had been given is compiled here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simgpu.machine.compiling import object_file
+from simgpu.machine.compiling.object_file import Source
+
+WORTH = 1 << 18  # size of what waits that is worth a process: LLVM takes 0.15 s for it, which is what a process takes to begin
+AHEAD = 1 << 16  # size of what a process has been given before it is given more: so it need not wait for this process's threads
+MOST = 3  # with more of them, this process would not make IR as fast as they compile it
+LOOPS = 3  # times as long LLVM takes for a compiler's text
+
+
+def hardware_threads() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(order=True)
+class Job:
+    """A function to compile; the largest first, so that all end at about the same time."""
+
+    order: int = field(init=False)
+    key: str
+    name: str
+    source: Source = field(compare=False)
+
+    def __post_init__(self) -> None:
+        self.order = -self.size
+
+    @property
+    def size(self) -> int:
+        return len(self.source.text) * (LOOPS if self.source.loops else 1)
+
+
+class Queue:
+    """What is to be compiled, for the threads that compile it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._jobs: list[Job] = []
+        self.size = 0  # of all that ever came
+
+    def put(self, job: Job) -> None:
+        with self.changed:
+            heapq.heappush(self._jobs, job)
+            self.size += job.size
+            self.changed.notify_all()
+
+    def take(self) -> Job | None:
+        """The largest, or None where nothing waits."""
+        with self.changed:
+            return heapq.heappop(self._jobs) if self._jobs else None
+
+
+class Helper:
+    """A process and the thread that feeds it, until `end`.
+
+    begin(job): whether it is to compile a job, asked before it is given. made(job, code): what came of it; code: the object
+    file, or what LLVM says against the text. back(job): what it had been given when it ended.
+    """
+
+    def __init__(
+        self, machine: tuple[str, str, str], queue: Queue,
+        begin: Callable[[Job], bool], made: Callable[[Job, bytes | str], None], back: Callable[[Job], None],
+    ) -> None:  # fmt: skip
+        self._queue, self._begin, self._made, self._back = queue, begin, made, back
+        self._given: list[Job] = []  # in their order
+        self._ending = False
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # Without `site`: what it would add is in the path already, and what it runs is not asked for.
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", object_file.__file__, *machine],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the process, whatever it does; `back` gets what it had been given."""
+        with self._queue.changed:
+            self._ending = True
+            self._queue.changed.notify_all()
+        self._process.kill()
+        self._thread.join()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what could not be written any more
+                pipe.close()  # type: ignore[union-attr]
+
+    def _feed(self) -> None:
+        try:
+            while self._give():
+                answer = object_file.read(self._process.stdout)  # type: ignore[arg-type]
+                if answer is None:
+                    break
+                well, content = answer
+                self._made(self._given.pop(0), content if well else content.decode(errors="replace"))
+        except OSError:  # the process has ended
+            pass
+        finally:
+            for job in self._given:
+                self._back(job)
+
+    def _give(self) -> bool:
+        """Give the process what it can take, and wait for something to give while it has nothing; False at the end."""
+        while not self._given or sum(job.size for job in self._given) < AHEAD:
+            job = self._next()
+            if job is None:
+                break
+            if self._begin(job):
+                self._given.append(job)
+                object_file.write(self._process.stdin, job.source.loops, job.source.text.encode())  # type: ignore[arg-type]
+        return bool(self._given)
+
+    def _next(self) -> Job | None:
+        """The next job to give, None where there is none and it has some; waits while it has none."""
+        with self._queue.changed:
+            while (job := self._queue.take()) is None and not self._given and not self._ending:
+                self._queue.changed.wait()
+        return job

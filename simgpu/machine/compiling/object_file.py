@@ -1,0 +1,102 @@
+"""LLVM's part of compiling: a module's IR to an object file.
+
+It needs llvmlite only, so that it is also a program that starts in 0.1 s (`helpers.py` runs it by its path): it reads sources
+from its standard input and writes object files to its standard output until the input ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import struct
+import sys
+import threading
+from typing import BinaryIO, NamedTuple
+
+import llvmlite.binding as llvm
+
+
+class Source(NamedTuple):
+    """A module's IR.
+
+    loops: whether the text is a compiler's, with calls to inline and loops to vectorise, which takes all of LLVM's passes.
+    Handlers have their vectors written out: a few passes make as good code of them, in a sixth of the time (docs/engine.md).
+    """
+
+    text: str
+    loops: bool = False
+
+
+def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+    """What generates code for a host."""
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True, codemodel="jitdefault")
+
+
+def object_code(machine: llvm.TargetMachine, source: Source) -> bytes:
+    """The object file; raises RuntimeError where LLVM rejects the text."""
+    parsed = llvm.parse_assembly(source.text)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = source.loops
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getModulePassManager() if source.loops else _few_passes()
+    passes.run(parsed, builder)
+    return bytes(machine.emit_object(parsed))
+
+
+def _few_passes() -> llvm.ModulePassManager:
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
+
+
+# -- between processes: the length of what follows, whether it is (a source) of loops or (an answer) an object file, and bytes ----
+
+HEAD = struct.Struct("<Q?")
+
+
+def write(stream: BinaryIO, flag: bool, content: bytes) -> None:
+    stream.write(HEAD.pack(len(content), flag) + content)
+    stream.flush()
+
+
+def read(stream: BinaryIO) -> tuple[bool, bytes] | None:
+    """What `write` wrote; None where the stream ended."""
+    head = stream.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    size, flag = HEAD.unpack(head)
+    content = stream.read(size)
+    return (flag, content) if len(content) == size else None
+
+
+def _read_all(requests: queue.SimpleQueue[tuple[bool, bytes] | None]) -> None:
+    request: tuple[bool, bytes] | None = (False, b"")
+    while request is not None:
+        request = read(sys.stdin.buffer)
+        requests.put(request)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other process's to answer, which ends this one
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple, cpu, features = sys.argv[1:]
+    made = machine(triple, cpu, features)
+    # Read by a thread, so that whoever writes the next source need not wait, and be waited for, while an answer is written.
+    requests: queue.SimpleQueue[tuple[bool, bytes] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_all, args=[requests], daemon=True).start()
+    while (request := requests.get()) is not None:
+        try:
+            answer = True, object_code(made, Source(request[1].decode(), request[0]))
+        except RuntimeError as error:
+            answer = False, str(error).encode()
+        write(sys.stdout.buffer, *answer)
+
+
+if __name__ == "__main__":
+    main()

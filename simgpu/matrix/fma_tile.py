@@ -1,0 +1,208 @@
+"""f32 and f64 matrix instructions: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
+
+For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes, or
+a fixed shuffle: of f32, straight from the registers; of f64, from a copy in which an element's two registers were put together.
+A host that multiplies twice a clock can hardly load twice a clock beside it, so what was loaded serves several accumulators: of
+one D, or of several with the same A where instructions run as a tile (`tiles`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Sums
+from simgpu.machine.layout import LANES, SLOT_INDEX
+from simgpu.machine.values import I32, I64, Value, any_special, default_nan, fma
+from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
+from simgpu.matrix.lane_groups import LANE_GROUPS
+from simgpu.memory.whole_wave.prefetch import Queue
+
+BATCH = 16  # accumulators that stay in host registers, 64 bytes each
+MOST_SPREAD = 8  # steps of a tile whose operands are copied: what the host's first cache has room for
+
+# Slots of the instructions of a tile.
+NEXT_SLOT = 2  # bytes to the record that comes next
+TABLE_SLOT = 3  # in the first's: host address of the table
+
+
+class Operands(NamedTuple):
+    """What one instruction on each D multiplies."""
+
+    a: Any  # pointer to the elements of A: registers, of f64 rows of `LaneGroups`
+    b: Sequence[Any]  # the same of B, for each D
+    records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number so
+
+
+# (step, values, whether few lines of code matter more than time): the values after step(operands, values) for all operands in order
+Steps = Callable[[Callable[[Operands, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
+
+
+class FloatTile:
+    """Code for one f32 or f64 matrix instruction, or for several that share A step by step and have a D each."""
+
+    def __init__(self, frame: Frame, inst: Instruction) -> None:
+        self.frame = frame
+        self.row = row = mfma.find(inst.mnemonic, inst.target)
+        self.lanes = LANE_GROUPS[row.cd_type]
+        self.negated = negated(inst)
+        self.outputs = outputs_of(row)
+        mods = selections(inst)
+        if row.cd_type == "f64":
+            mods = dict.fromkeys(mods, 0)  # BLGP's place holds the signs
+        self.a_map = row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])
+        self.b_map = row.map("B", blgp=mods["blgp"])
+
+    def emit(self, ds: Sequence[Any], initial: Callable[[int, int, int], Any], steps: Steps) -> None:
+        """ds: pointers to the registers of each D; initial(number, row, group): the 16 lanes of C that D `number` has there."""
+        places = [(f, g) for f in range(len(self.outputs)) for g in range(LANES // GROUP)]
+        size = max(1, BATCH // (self.lanes.registers * len(ds)))
+        for start in range(0, len(places), size):
+            batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
+            values = [initial(*place) for place in batch]
+            sums = steps(functools.partial(self._step, batch), values, False)
+            if any(check.sums for check in self.frame.hooks):
+                with self.frame.build.if_then(any_special(sums), likely=False):
+                    again = [initial(*place) for place in batch]
+                    steps(functools.partial(self._told, batch), again, True)
+            for (d, f, g), value in zip(batch, sums, strict=True):
+                self.lanes.store(ds[d], f, g, default_nan(value))
+
+    def spread(self, a: Any, b: Sequence[Any], rows: Any) -> None:
+        """Put the elements of f64 operands together in memory at `rows`: of A, then of the B of each D."""
+        for number, registers in enumerate((a, *b)):
+            self.lanes.spread(self.frame, registers, rows.at(number * self.lanes.row), self.negated >> min(number, 1) & 1)
+
+    def spread_bytes(self, count: int) -> int:
+        """What `spread` fills for `count` D's."""
+        return (1 + count) * self.lanes.row
+
+    def from_spread(self, rows: Any, count: int, records: Callable[[int], Any]) -> Operands:
+        """What it filled."""
+        return Operands(rows, [rows.at((1 + number) * self.lanes.row) for number in range(count)], records)
+
+    def _added(self, values: Sequence[Any]) -> list[Any]:
+        """C as it is added."""
+        return [-value if self.negated & 4 else value for value in values]
+
+    def _step(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+        """The accumulators of `batch` (D, row, group of lanes) after one instruction on each D."""
+        values = self._added(values)
+        for k in range(self.row.k):
+            for number, place in enumerate(batch):
+                values[number] = fma(*self._factors(operands, place, k), values[number])
+        return values
+
+    def _told(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+        """The same, and tells hooks of what is not finite."""
+        following = self._step(batch, operands, values)
+        for place, old, new in zip(batch, self._added(values), following, strict=True):
+            with self.frame.build.if_then(any_special([new])):
+                zeros = old.aligned(0.0)[1]  # 0 where all factors are finite, as in `any_special`
+                for factor in (factor for k in range(self.row.k) for factor in self._factors(operands, place, k)):
+                    zeros = fma(factor, 0.0, zeros)
+                d, f, g = place
+                number = self.frame.value(ir.Constant(I64, f * (LANES // GROUP) + g))
+                new, old, zeros = (self.lanes.in_order(value) for value in (new, old, zeros))
+                for check in (check for check in self.frame.hooks if check.sums):
+                    check.summed(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
+        return following
+
+    def _factors(self, operands: Operands, place: tuple[int, int, int], k: int) -> tuple[Value, Value]:
+        """What the lanes of `place` multiply at k."""
+        d, f, g = place
+        lanes = [g * GROUP + lane for lane in self.lanes.order]
+        i, j, block = (self.outputs[f, lanes, axis] for axis in range(3))
+        a, b = (self.lanes.places(owners) for owners in (self.a_map[block, i, k], self.b_map[block, k, j]))
+        return elements(operands.a, a, self.lanes.scalar), elements(operands.b[d], b, self.lanes.scalar)
+
+
+def selections(inst: Instruction) -> dict[str, int]:
+    """The modifiers that say whose elements a lane takes."""
+    return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+
+
+def negated(inst: Instruction) -> int:
+    """Whose elements f64 instructions change the sign of: bit 0 A's, 1 B's, 2 C's."""
+    return inst.src_mods.neg | int(inst.mods.get("neg", 0))
+
+
+def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: Callable[[int, int, int], Any]) -> None:
+    """One instruction; d, a, b: pointers to registers, initial: as of `FloatTile.emit`. A and B of f64 may lie where D does."""
+    tile = FloatTile(frame, inst)
+
+    def record(_: int) -> Value:
+        return frame.slot(SLOT_INDEX).zext(I64)
+
+    if tile.lanes.registers == 1:
+        operands = Operands(a, [b], record)
+    else:
+        rows = stack(frame, tile.spread_bytes(1))
+        tile.spread(a, [b], rows)
+        operands = tile.from_spread(rows, 1, record)
+    tile.emit([d], initial, lambda step, values, _: step(operands, values))
+
+
+def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
+    """The first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
+
+    steps: how many of the tile's steps are done at a time; their number is a multiple of it.
+    """
+    tile = FloatTile(frame, inst)
+    table = frame.slot(TABLE_SLOT, I64).pointer()
+    length = table.load(I32).zext(I64)
+
+    def register(number: int, base: Any = table) -> Any:
+        return frame.at(frame.wave, base.at(4 * number).load(I32))
+
+    def record(records: Any, d: int) -> Value:
+        return records.at(4 * d).load(I32).zext(I64)
+
+    ds = [register(1 + number) for number in range(count)]
+    entry = 1 + 2 * count  # words of a step
+    first = 1 + count  # of the first step
+    size = tile.spread_bytes(count)
+    spread: Any = None if tile.lanes.registers == 1 else stack(frame, MOST_SPREAD * size)
+
+    def registers(base: Any, at: int) -> tuple[Any, list[Any]]:
+        a, *bs = (register(first + at * entry + part, base) for part in range(1 + count))
+        return a, bs
+
+    def spread_one(number: Any) -> tuple[()]:
+        tile.spread(*registers(table.at(number * (4 * entry)), 0), spread.at(number * size))
+        return ()
+
+    if spread is not None:
+        frame.loop(length, spread_one)
+
+    def accumulate(step: Any, values: list[Any], short: bool) -> list[Any]:
+        together = 1 if short else steps
+
+        def several(number: Any, *values: Any) -> Sequence[Any]:
+            if not short:
+                Queue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
+            base = table.at(number * (4 * entry))
+            for at in range(together):
+                records = functools.partial(record, base.at(4 * (first + at * entry + 1 + count)))
+                if spread is None:
+                    operands = Operands(*registers(base, at), records)
+                else:
+                    operands = tile.from_spread(spread.at(number * size).at(at * size), count, records)
+                values = step(operands, values)
+            return values
+
+        return frame.loop(length, several, values, step=together)
+
+    tile.emit(ds, lambda d, f, g: tile.lanes.load(ds[d], f, g), accumulate)
+    pass_over(frame)
+
+
+def pass_over(frame: Frame) -> None:
+    """Go on behind the instructions that follow and have nothing left to do."""
+    frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))

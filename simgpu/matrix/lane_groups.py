@@ -1,0 +1,87 @@
+"""f32 and f64 elements of 16 lanes at a time, in registers and as host vectors.
+
+An f64 element is a pair of registers: its low words lie in one, its high words in the next. A vector of 16 doubles has the lanes
+in an order in which a host puts pairs together and takes them apart with shuffles inside 128 bits, one a vector of 64 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.machine.frame import Frame
+from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.values import F32, F64, I32, Value
+from simgpu.matrix.fragments import GROUP
+
+WORDS = ir.VectorType(I32, GROUP)
+
+
+@dataclass(frozen=True)
+class LaneGroups:
+    """How elements of one type lie; a row is all lanes' registers of one element."""
+
+    scalar: ir.Type
+    registers: int  # of an element
+    order: tuple[int, ...]  # lanes of a group as a vector has them
+
+    @property
+    def vector(self) -> ir.VectorType:
+        """16 lanes."""
+        return ir.VectorType(self.scalar, GROUP)
+
+    @property
+    def row(self) -> int:
+        """Bytes of 64 elements."""
+        return self.registers * ROW
+
+    @property
+    def position(self) -> np.ndarray:
+        """Where a vector has a group's lane: int64 (16,)."""
+        return np.argsort(self.order)
+
+    def places(self, owners: np.ndarray) -> np.ndarray:
+        """row·64 + place of elements by their owners (register, lane, low bit), in rows whose groups are in this order."""
+        owners = owners.astype(np.int64)
+        row, lane = owners[..., 0] // self.registers, owners[..., 1]
+        return row * LANES + lane // GROUP * GROUP + self.position[lane % GROUP]
+
+    def load(self, registers: Any, row: int, group: int) -> Value:
+        """The elements of 16 lanes, of the row so many behind the one at `registers`."""
+        words = [self._word(registers, row, group, number).load(WORDS, 64) for number in range(self.registers)]
+        return self._element(words).bitcast(self.vector)
+
+    def store(self, registers: Any, row: int, group: int, value: Value) -> None:
+        """The reverse."""
+        words = value.bitcast(ir.VectorType(I32, self.registers * GROUP))
+        for number in range(self.registers):
+            lanes = [self.registers * int(at) + number for at in self.position]
+            self._word(registers, row, group, number).store(words.shuffled(lanes), 64)
+
+    def spread(self, frame: Frame, registers: Any, rows: Any, sign: int) -> None:
+        """Copy a row of `registers` to memory at `rows`, one vector behind the other; sign: what to do to each sign bit, by xor."""
+        for group in range(LANES // GROUP):
+            words = [self._word(registers, 0, group, number).load(WORDS, 64) for number in range(self.registers)]
+            words[-1] = words[-1] ^ (sign << 31) if sign else words[-1]
+            rows.at(group * GROUP * 4 * self.registers).store(self._element(words), 64)
+
+    def in_order(self, value: Value) -> Value:
+        """A vector, by lane."""
+        return value.shuffled([int(at) for at in self.position])
+
+    def _word(self, registers: Any, row: int, group: int, number: int) -> Any:
+        return registers.at(row * self.row + number * ROW + group * 4 * GROUP)
+
+    def _element(self, words: list[Value]) -> Value:
+        if len(words) == 1:
+            return words[0]
+        return words[0].shuffled([place for lane in self.order for place in (lane, GROUP + lane)], words[1])
+
+
+LANE_GROUPS = {
+    "f32": LaneGroups(F32, 1, tuple(range(GROUP))),
+    "f64": LaneGroups(F64, 2, (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)),
+}

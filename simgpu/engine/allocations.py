@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -76,6 +77,45 @@ class Allocation:
         return self.base + self.data.size
 
 
+@dataclass(frozen=True)
+class _Held:
+    """What is allocated, by address. A change makes another one: an exception from a signal's handler leaves the old or the new.
+
+    number: no other one's; rows, tracked: the same as launches see them, after an empty row that stands for no allocation.
+    """
+
+    number: int
+    bases: list[int]
+    allocations: list[Allocation]
+    rows: np.ndarray
+    tracked: np.ndarray
+
+    def place(self, allocation: Allocation) -> int | None:
+        """Where the allocation stands; None where it does not."""
+        at = bisect.bisect_left(self.bases, allocation.base)
+        while at < len(self.bases) and self.bases[at] == allocation.base:  # one of no bytes may lie before another
+            if self.allocations[at] is allocation:
+                return at
+            at += 1
+        return None
+
+    def with_one(self, number: int, at: int, allocation: Allocation) -> _Held:
+        """Also with this one, before the one at a place."""
+        return _Held(
+            number,
+            [*self.bases[:at], allocation.base, *self.bases[at:]],
+            [*self.allocations[:at], allocation, *self.allocations[at:]],
+            np.concatenate([self.rows[: at + 1], _row(allocation)[None], self.rows[at + 1 :]]),
+            np.concatenate([self.tracked[: at + 1], [allocation.tracked], self.tracked[at + 1 :]]),
+        )
+
+    def without_one(self, number: int, at: int) -> _Held:
+        """Without the one at a place."""
+        rows, tracked = (np.concatenate([each[: at + 1], each[at + 2 :]]) for each in (self.rows, self.tracked))
+        bases, allocations = self.bases[:at] + self.bases[at + 1 :], self.allocations[:at] + self.allocations[at + 1 :]
+        return _Held(number, bases, allocations, rows, tracked)
+
+
 class Memory:
     """The allocations of one device, and the table of them that handlers search. Several threads may use it.
 
@@ -88,21 +128,16 @@ class Memory:
         self.counts = unique_bytes
         self.advice = ""  # for pointers to nowhere
         self._first = self._next = first
-        self._bases: list[int] = []
-        self._allocations: list[Allocation] = []
+        self._numbers = itertools.count(1)
+        self._held = _Held(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
-        # The same as launches see them, in whole numbers; the first row stands for no allocation.
-        self._rows = np.zeros((64, COLUMNS), np.int64)
-        self._tracked = np.zeros(64, bool)
         self._tables = Tables(unique_bytes)
-        self._version = 0
         self._lock = threading.RLock()
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         """All that is allocated, by address."""
-        with self._lock:
-            return tuple(self._allocations)
+        return tuple(self._held.allocations)
 
     @property
     def extent(self) -> int:
@@ -150,21 +185,16 @@ class Memory:
 
     def _inserted(self, allocation: Allocation) -> Allocation:
         """The allocation, where no other one is."""
-        with self._lock:
-            at = bisect.bisect(self._bases, allocation.base)
-            if (at and self._allocations[at - 1].end > allocation.base) or (
-                at < len(self._bases) and self._bases[at] < allocation.end
+
+        def insert(held: _Held) -> _Held:
+            at = bisect.bisect(held.bases, allocation.base)
+            if (at and held.allocations[at - 1].end > allocation.base) or (
+                at < len(held.bases) and held.bases[at] < allocation.end
             ):
                 raise LaunchError(f"the memory at {allocation.address:#x} lies where the device has its own: allocate it again")
-            self._bases.insert(at, allocation.base)
-            self._allocations.insert(at, allocation)
-            count = len(self._bases)
-            if count + 1 >= len(self._rows):
-                self._rows, self._tracked = (np.concatenate([rows, np.zeros_like(rows)]) for rows in (self._rows, self._tracked))
-            for rows, row in ((self._rows, _row(allocation)), (self._tracked, allocation.tracked)):
-                rows[at + 2 : count + 1] = rows[at + 1 : count]
-                rows[at + 1] = row
-            self._version += 1
+            return held.with_one(next(self._numbers), at, allocation)
+
+        self._change(insert)
         return allocation
 
     def place(
@@ -192,30 +222,37 @@ class Memory:
 
     def free(self, allocation: Allocation) -> None:
         """Give an allocation back; the device's own address is never used again."""
-        with self._lock:
-            at = self._place(allocation)
+
+        def remove(held: _Held) -> _Held:
+            at = held.place(allocation)
             if at is None:
                 raise SimError(f"memory at {allocation.address:#x} was freed before")
-            count = len(self._bases)
-            del self._bases[at], self._allocations[at]
-            for rows in (self._rows, self._tracked):
-                rows[at + 1 : count] = rows[at + 2 : count + 1]
-            self._version += 1
-            if allocation.tracked and not allocation.host:
-                self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+            return held.without_one(next(self._numbers), at)
+
+        self._change(remove)
+        if allocation.tracked and not allocation.host:
+            self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+
+    def _change(self, change: Callable[[_Held], _Held]) -> None:
+        """Hold what `change` makes of what is held; once more where a finalizer freed something meanwhile, in this thread."""
+        with self._lock:
+            while True:
+                held = self._held
+                changed = change(held)
+                if self._held is held:
+                    self._held = changed
+                    return
 
     def define(self, address: int, nbytes: int) -> None:
         """Note that the host wrote bytes from the address on, as far as allocations have them; a no-op in plain mode."""
         if not self.checked:
             return
-        with self._lock:
-            at = max(bisect.bisect(self._bases, address) - 1, 0)
-            while at < len(self._bases) and self._bases[at] < address + nbytes:
-                held = self._allocations[at]
-                start, stop = max(address, held.base), min(address + nbytes, held.end)
-                if start < stop:
-                    held.define(start - held.address, stop - held.address)
-                at += 1
+        held = self._held
+        first = max(bisect.bisect(held.bases, address) - 1, 0)
+        for one in held.allocations[first : bisect.bisect_left(held.bases, address + nbytes)]:
+            start, stop = max(address, one.base), min(address + nbytes, one.end)
+            if start < stop:
+                one.define(start - one.address, stop - one.address)
 
     def undefined_bytes(self, address: int, nbytes: int) -> int:
         """How many bytes from the address on, in one allocation, have bits that nothing wrote; 0 in plain mode."""
@@ -225,24 +262,15 @@ class Memory:
         at = address - held.base
         return int(np.count_nonzero(held.undefined[at : at + nbytes]))
 
-    def _place(self, allocation: Allocation) -> int | None:
-        at = bisect.bisect_left(self._bases, allocation.base)
-        while at < len(self._bases) and self._bases[at] == allocation.base:  # one of no bytes may lie before another
-            if self._allocations[at] is allocation:
-                return at
-            at += 1
-        return None
-
     def holds(self, allocation: Allocation) -> bool:
         """Whether it is this memory's, and not freed."""
-        return self._place(allocation) is not None
+        return self._held.place(allocation) is not None
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds `address`."""
-        at = bisect.bisect(self._bases, address) - 1
-        if at >= 0 and address < self._allocations[at].end:
-            return self._allocations[at]
-        return None
+        held = self._held
+        at = bisect.bisect(held.bases, address) - 1
+        return held.allocations[at] if at >= 0 and address < held.allocations[at].end else None
 
     def describe(self, address: int, names: Mapping[int, str] = MappingProxyType({})) -> str:
         """Words for an address that no allocation holds: what is near. names: of allocations without a label, by address."""
@@ -252,24 +280,25 @@ class Memory:
         inside = self.find(address)
         if inside is not None:
             return f"at the end of {named(inside, names)}: the access runs past it"
-        at = bisect.bisect(self._bases, address) - 1
-        if at >= 0 and address - self._allocations[at].end < GAP:
-            near = self._allocations[at]
+        held = self._held
+        at = bisect.bisect(held.bases, address) - 1
+        if at >= 0 and address - held.allocations[at].end < GAP:
+            near = held.allocations[at]
             return f"{address - near.address - near.nbytes} bytes past the end of {named(near, names)}"
-        if at + 1 < len(self._allocations) and self._bases[at + 1] - address < GAP:
-            near = self._allocations[at + 1]
+        if at + 1 < len(held.allocations) and held.bases[at + 1] - address < GAP:
+            near = held.allocations[at + 1]
             return f"{near.address - address} bytes before {named(near, names)}"
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
     def table(self) -> tuple[int, Table]:
         """A launch's view of the allocations as they are now, and its number; it goes back by `give_back`."""
-        with self._lock:
-            rows = self._rows[: len(self._bases) + 1]
-            if self.checked:  # checks have fields in the rows, and what is undefined changes
-                self._version += 1
-                for row, allocation in zip(rows[1:], self._allocations, strict=True):
-                    row[UNDEFINED] = allocation.has_undefined()
-            return self._version, self._tables.take(self._version, rows, self._tracked[: len(rows)])
+        held = self._held
+        if not self.checked:
+            return held.number, self._tables.take(held.number, held.rows, held.tracked)
+        rows = held.rows.copy()  # checks have fields in the rows, and what is undefined changes
+        rows[1:, UNDEFINED] = [allocation.has_undefined() for allocation in held.allocations]
+        number = next(self._numbers)
+        return number, self._tables.take(number, rows, held.tracked)
 
     def give_back(self, number: int, table: Table) -> None:
         """A launch's view that nobody uses any more."""

@@ -312,8 +312,10 @@ class Launch:
             well = True
             return run
         finally:
-            self.output.flush()
-            self.end(well)
+            try:
+                self.output.flush()
+            finally:
+                self.end(well)
 
     def begin(self) -> list[Worker]:
         """Lowers the code and makes the workers; `end` follows, whatever is raised."""
@@ -322,9 +324,11 @@ class Launch:
 
     def end(self, well: bool) -> None:
         """Gives back what the launch took; well: whether it may serve the next one."""
-        if self._table is not None:
-            self.device.memory.give_back(*self._table)
-        self.borrowed.end(well)
+        try:
+            if self._table is not None:
+                self.device.memory.give_back(*self._table)
+        finally:
+            self.borrowed.end(well)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
         if not self.device.checks:

@@ -54,6 +54,15 @@ class Borrowed:
         self._returns.append(give_back)
 
     def end(self, well: bool) -> None:
-        """Give back what was used, or, where the launch failed, give it up: nobody knows in which state it is."""
+        """Give back what was used, or, where the launch failed, give it up: nobody knows in which state it is.
+
+        Raises what the first failed with, after all the others.
+        """
+        raised: BaseException | None = None
         for each in self._returns if well else self._drops:
-            each()
+            try:
+                each()
+            except BaseException as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised

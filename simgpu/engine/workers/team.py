@@ -10,12 +10,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
-from simgpu.machine import layout
-from simgpu.machine.shield import WAKE, Shielded
+from simgpu.machine import layout, shield
+from simgpu.machine.shield import WAKE
 
 # A worker in the launching thread comes back to Python after so many record steps at least and at most, about once in SECONDS.
 FEWEST, MOST, SECONDS = layout.PIECE, 1 << 17, 0.01
@@ -35,8 +36,11 @@ class Team:
 
     def __init__(self, timeout: float | None) -> None:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._opened = threading.Condition(self._lock)  # for the workers' threads, which nothing strikes
         self._working = self._left = 0  # workers whose threads work, and that have not ended
+        self._over = threading.Lock()  # taken until none is left
+        self._turn = 0  # of `run`: a thread that begins too late belongs to an earlier one
         self._stopping = self._alone = self._open = False
         self._steps = 4 * FEWEST
         self._workers: Sequence[Worker] = ()
@@ -69,19 +73,21 @@ class Team:
         if self._alone:
             work(workers[0])
             return
-        self._left = len(workers)
+        self._turn += 1
+        self._left, self._over = len(workers), threading.Lock()
+        self._over.acquire()
         try:
             for worker in workers:
-                _begin(Shielded(target=self._thread, args=(worker, work)))
-            with self._changed:
+                _begin(partial(self._thread, worker, work, self._turn))
+            with self._lock:
                 # All begin together: an exception that is set in this thread by its number may strike one that just starts instead
                 # (CPython 3.11), and whoever waits for the kernel to run would set it then.
                 self._open = True
-                self._changed.notify_all()
-                while self._left:
-                    self._changed.wait(WAKE)
-                    if time.monotonic() >= self._deadline:
-                        raise TimeOver
+                self._opened.notify_all()
+            while self._left:
+                self._over.acquire(timeout=WAKE)
+                if time.monotonic() >= self._deadline:
+                    raise TimeOver
         finally:
             self._end()
 
@@ -103,40 +109,41 @@ class Team:
             elif took > SECONDS:
                 self._steps = max(self._steps // 2, FEWEST)
 
-    def _thread(self, worker: Worker, work: Callable[[Worker], None]) -> None:
-        with self._changed:
+    def _thread(self, worker: Worker, work: Callable[[Worker], None], turn: int) -> None:
+        with self._lock:
+            if turn != self._turn:
+                return
             self._working += 1
             while not self._open and not self._stopping:
-                self._changed.wait(WAKE)
+                self._opened.wait(WAKE)
             works = not self._stopping
         try:
             if works:
                 work(worker)
         finally:
-            with self._changed:
+            with self._lock:
                 self._working -= 1
                 self._left -= 1
-                self._changed.notify_all()
+                if not self._left:
+                    self._over.release()
 
     def _end(self) -> None:
         """Wait until no thread works, whatever else is raised here meanwhile: an exception is on its way already."""
         while True:
             try:
-                with self._changed:
-                    if self._left:
-                        self.stop()
-                        self._changed.notify_all()
-                    while self._working:
-                        self._changed.wait(WAKE)
-                    return
+                if self._left:
+                    self.stop()
+                    with self._lock:
+                        self._turn += 1
+                while self._working:
+                    time.sleep(1e-4)
+                return
             except BaseException:  # a second Ctrl-C
                 continue
 
 
-def _begin(thread: threading.Thread) -> None:
+def _begin(function: Callable[[], None]) -> None:
     try:
-        thread.start()
+        shield.begin(function)
     except RuntimeError as error:
-        if error.__context__ is not None:  # it struck where a condition waited, which then released a lock that it had not
-            raise error.__context__ from None
         raise LaunchError(f"the host has no more threads ({error}): give the Device fewer, threads=1") from None

@@ -17,7 +17,7 @@ import pytest
 import simgpu
 from simgpu.debugger.snapshot import trace
 from simgpu.hardware.errors import Deadlock, TimeLimit
-from simgpu.machine.shield import Shielded, unbroken
+from simgpu.machine.shield import at_work, unbroken
 from simgpu.tools.cli import main
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
@@ -77,7 +77,7 @@ def threads_at_work():
     which a busy host may give late."""
     until = time.monotonic() + 1
     while True:
-        threads = [thread for thread in threading.enumerate() if isinstance(thread, Shielded) and thread.is_alive()]
+        threads = at_work()
         if not threads or time.monotonic() > until:
             return threads
         time.sleep(1e-4)
@@ -162,6 +162,51 @@ def test_interrupts_at_every_moment_leave_the_device_whole(threads):
         signal.signal(signal.SIGALRM, before)
     assert set(ended) <= {wanted} and len(ended) < 150
     assert kernel.launch(grid=8).instructions == wanted
+
+
+class StruckAt:
+    """Raises Interrupt in the block at the end of the n-th call, of Python's or C's functions, that this thread makes there.
+
+    Python looks for signals after calls and where a function begins, and nowhere else but at the end of loops.
+    """
+
+    def __init__(self, n):
+        self.left = n
+
+    def __enter__(self):
+        sys.setprofile(self.look)
+
+    def look(self, frame, event, argument):
+        if event in ("call", "c_return"):
+            self.left -= 1
+            if not self.left:
+                sys.setprofile(None)
+                raise Interrupt
+
+    def __exit__(self, *raised):
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize(("check", "threads"), HOW)
+def test_an_interrupt_after_any_call_leaves_the_device_whole(check, threads):
+    n, struck = 1, True
+    while struck:
+        gpu = simgpu.Device("gfx90a", check=check, threads=threads)
+        kernel, kept = loaded_kernel(gpu, "s_add_u32 s20, s11, 5", "buffer"), gpu.alloc(64)
+        kernel.launch(grid=4, args=[kept])
+        at = StruckAt(n)
+        try:
+            with at:
+                buffer = gpu.alloc(64)
+                assert kernel.launch(grid=4, args=[buffer]).instructions == 8
+                gpu.free(buffer)
+        except Interrupt:
+            pass
+        assert not threads_at_work()
+        assert kernel.launch(grid=4, args=[kept]).instructions == 8
+        struck = at.left <= 0
+        n += 5
+    assert n > 500
 
 
 CHILD = """

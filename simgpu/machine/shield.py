@@ -10,7 +10,6 @@ exception that strikes within leaves their locks taken for ever, or hides behind
 from __future__ import annotations
 
 import _thread
-import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -31,16 +30,6 @@ def begin(function: Callable[[], object]) -> None:
 def _run(function: Callable[[], object]) -> None:
     _HERE.shielded = True
     function()
-
-
-def at_work() -> int:
-    """How many shielded threads there are."""
-    count = 0
-    for frame in sys._current_frames().values():
-        while frame.f_back is not None:
-            frame = frame.f_back
-        count += frame.f_code is _run.__code__
-    return count
 
 
 def unbroken(function: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:

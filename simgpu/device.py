@@ -40,12 +40,11 @@ class Kernel(engine.Kernel):
         if executor is None:
             if slices is not None:
                 raise LaunchError(f"slices={slices}: give the executor that is to run them")
-            run = super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
-        else:
-            from simgpu.slices.sliced import launch_sliced
+            return super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
+        from simgpu.slices.sliced import launch_sliced
 
-            geometry = Geometry.of(grid, block, dynamic_lds, global_size)
-            run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+        run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
         extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
         return replace(run, kernel=self, call={**extents, "args": list(args)})
 

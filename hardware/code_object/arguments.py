@@ -47,7 +47,8 @@ class Geometry:
         if (grid is None) == (global_size is None):
             raise LaunchError("give either grid (workgroups) or global_size (work-items)")
         if grid is not None:
-            x, y, z = (g * b for g, b in zip(_three("grid", grid), extents, strict=True))
+            (gx, gy, gz), (bx, by, bz) = _three("grid", grid), extents
+            x, y, z = gx * bx, gy * by, gz * bz
         else:
             assert global_size is not None
             x, y, z = _three("global_size", global_size)
@@ -58,8 +59,8 @@ class Geometry:
     @property
     def groups(self) -> tuple[int, int, int]:
         """The workgroups in each dimension, partial ones included."""
-        x, y, z = (-(-n // b) for n, b in zip(self.global_size, self.block, strict=True))
-        return x, y, z
+        (x, y, z), (bx, by, bz) = self.global_size, self.block
+        return -(-x // bx), -(-y // by), -(-z // bz)
 
     @property
     def used_dimensions(self) -> int:
@@ -69,6 +70,8 @@ class Geometry:
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     """The one to three extents, filled up with 1."""
+    if type(extents) is int and extents > 0:  # as most are
+        return extents, 1, 1
     values: tuple[object, ...] = (extents,)
     if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
         values = tuple(extents)
@@ -106,7 +109,7 @@ def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:
 def check_geometry(kernel: Kernel, geometry: Geometry) -> None:
     """Raises LaunchError for a workgroup or grid that the kernel cannot be launched with."""
     for label, extents in (("block", geometry.block), ("grid", geometry.global_size)):
-        if len(extents) != 3 or any(n < 1 or n >= 1 << 32 for n in extents):
+        if len(extents) != 3 or min(extents) < 1 or max(extents) >= 1 << 32:
             raise LaunchError(f"{kernel.name}: {label} {extents} needs three extents from 1 to 2^32-1")
     items = geometry.block[0] * geometry.block[1] * geometry.block[2]
     limit = min(kernel.max_flat_workgroup_size or WORKGROUP_LIMIT, WORKGROUP_LIMIT)

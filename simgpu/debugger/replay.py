@@ -215,9 +215,9 @@ class Replay(Launch):
         for slot in self.worker.slots:
             slot.state, slot.turns = scheduler.EMPTY, 0
         self._slot = -1
-        self.counter[0] = 0 if self.whole else self.number
+        self.shared.counter = 0 if self.whole else self.number
         job.groups = self._dispatched if self.whole else self.number + 1
-        self.budget[0] = self.device.max_instructions
+        self.shared.budget = self.device.max_instructions
 
     def run(self) -> Any:  # not as a launch runs
         raise NotImplementedError("a replay is resumed")

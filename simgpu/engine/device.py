@@ -27,7 +27,7 @@ from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.jit import Compiler, compiler
-from simgpu.machine.mode import Mode
+from simgpu.machine.mode import Mode, number
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -290,7 +290,7 @@ class Module(Mapping[str, "Kernel"]):
         image, first = code.image(address)
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         self.bias = address - first
-        self._programs: dict[tuple[int, Mode, bool], Program] = {}
+        self._programs: dict[tuple[int, int, bool], Program] = {}
         self._starts: dict[int, np.ndarray] = {}  # by segment, see `Program`
         self._segments: list[Allocation] = []
         for segment in code.segments:
@@ -357,19 +357,20 @@ class Module(Mapping[str, "Kernel"]):
             if program.base <= start < program.base + len(program.code):
                 program.patch(start - program.base, data)
 
-    def program(self, info: KernelInfo, mode: Mode, fuse: bool) -> Program:
-        """The records of the segment that holds the kernel's code; fuse: see `Program`."""
+    def program(self, info: KernelInfo, word: int, fuse: bool) -> Program:
+        """The records of the segment that holds the kernel's code, for a value of the MODE register; fuse: see `Program`."""
         if not self._segments:
             raise LaunchError(f"{info.name}: its module was unloaded")
         for segment in self.code.segments:
             if segment.executable and segment.address <= info.start < segment.end:
-                key = (segment.address, mode, fuse)
+                key = segment.address, number(word), fuse
                 if key not in self._programs:
                     start = segment.address + self.bias
                     allocation = self.device.memory.find(start)
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     starts = self._starts.setdefault(segment.address, np.zeros(len(code) // 4 + 9, np.uint8))
+                    mode = Mode.of_register(word)
                     self._programs[key] = Program(
                         code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )
@@ -424,7 +425,8 @@ class Kernel(Loaded):
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         check_geometry(self.info, geometry)
         self.check_buffers(args)
-        return launch(self, geometry, args, cooperative)
+        extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
+        return launch(self, geometry, args, cooperative, {**extents, "args": list(args)})
 
     def resident_groups(self, block: int | Sequence[int] = 64, dynamic_lds: int = 0) -> int:
         """Workgroups of the kernel that reside on the GPU at once, by its registers and LDS: the most of a cooperative launch."""

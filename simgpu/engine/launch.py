@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
+from ctypes import addressof
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
@@ -19,22 +18,21 @@ from simgpu.engine.program import Program
 from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import Borrowed
+from simgpu.engine.workers.desk import EXTENTS, Counts, Desk
 from simgpu.engine.workers.global_sync import GlobalSync
 from simgpu.engine.workers.initial_state import Given, mode_register
-from simgpu.engine.workers.scheduler import Slot
+from simgpu.engine.workers.scheduler import Shared, Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
-from simgpu.machine.host_memory import aligned_bytes
-from simgpu.machine.layout import Context, Status
-from simgpu.machine.mode import Mode
+from simgpu.machine.layout import Status
 from simgpu.machine.shield import unbroken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from simgpu.engine.device import Kernel
     from simgpu.memory.table import Table
@@ -54,12 +52,15 @@ PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
 
 class Launch:
-    """The state of one launch, until `run` returns."""
+    """The state of one launch, until `run` returns. call: how the user asked for it, for `Run`; None for launches of our own."""
 
     fuse = True  # see `Program`
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False,
+        call: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.call = kernel, call
         self.info = kernel.info
         self.device = kernel.module.device
         self.geometry = geometry
@@ -83,7 +84,7 @@ class Launch:
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
-        self.counter = np.zeros(1, np.int64)  # the next workgroup to begin
+        self.shared = Shared()
         self.at_work: Sequence[Worker] = ()
         self.cooperative = cooperative
         if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
@@ -119,8 +120,7 @@ class Launch:
             if number not in self.programs:
                 if len(self.programs) == MODES:
                     raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
-                wanted = Mode.of_register(word)
-                self.programs[number] = self.kernel.module.program(self.info, wanted, self.fuse)
+                self.programs[number] = self.kernel.module.program(self.info, word, self.fuse)
             return self.programs[number]
 
     def instruction(self, index: int) -> Instruction | None:
@@ -139,19 +139,17 @@ class Launch:
         size = -(-len(data) // 64) * 64 + 64
         return self.borrowed.device(size, data.ljust(size, b"\0"), "the kernel arguments")
 
-    def _partial_kernargs(self, geometry: Geometry, kernarg: int) -> np.ndarray:
+    def _partial_kernargs(self, geometry: Geometry, kernarg: int) -> list[int]:
         """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
 
         Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
         finds its own size there (docs/semantics.md).
         """
-        table = np.full(8, kernarg, np.int64)
-        block, size = geometry.block, geometry.global_size
-        rest = [s % b for s, b in zip(size, block, strict=True)]
+        table = [kernarg] * EXTENTS
+        (x, y, z), (bx, by, bz) = geometry.global_size, geometry.block
+        rest = x % bx, y % by, z % bz
         axes = sum(1 << axis for axis in range(3) if rest[axis])
-        if not axes:
-            return table
-        for which in range(1, 8):
+        for which in range(1, EXTENTS if axes else 1):
             if which & ~axes:
                 continue
             extra = dict(geometry.extra)
@@ -197,8 +195,7 @@ class Launch:
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.groups // self.workers)
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
-        self.budget = aligned_bytes(64).view(np.int64)  # [0]: record steps left, in a cache line of its own
-        self.budget[0] = self.device.max_instructions
+        self.shared.budget = self.device.max_instructions
         shared = self._shared_arguments()
         given = [self._given(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
         self._table = self.device.memory.table()
@@ -210,7 +207,7 @@ class Launch:
             checked.prepare(self, workers)
         return workers
 
-    def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, np.ndarray]:
+    def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, list[int]]:
         """What the waves of one worker find in memory; scratch: bytes of private memory."""
         host = self._host_calls(resident)
         geometry, arguments = self.geometry, self.kernarg
@@ -219,51 +216,44 @@ class Launch:
             geometry = replace(geometry, extra={**geometry.extra, **shared, **mine})
             arguments = pack(self.info, self.args, geometry)
         kernarg = self._kernargs(arguments)
-        kernel_object = self.info.descriptor_address + self.kernel.module.bias
-        packet = initial_state.packet(geometry, self.private, self.lds_bytes, kernel_object, kernarg)
-        given = Given(
-            kernarg,
-            arguments,
-            self.borrowed.device(64, packet, "the dispatch packet"),
-            self.borrowed.device(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue"),
-            self.borrowed.device(scratch, b"", "private memory", writable=True, private=True) if scratch else 0,
-            self.private,
-        )
+        descriptor, packet, queue = self.info.descriptor, 0, 0
+        if descriptor.enable_dispatch_ptr:
+            kernel_object = self.info.descriptor_address + self.kernel.module.bias
+            data = initial_state.packet(geometry, self.private, self.lds_bytes, kernel_object, kernarg)
+            packet = self.borrowed.device(64, data, "the dispatch packet")
+        if descriptor.enable_queue_ptr:
+            queue = self.borrowed.device(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue")
+        private = self.borrowed.device(scratch, b"", "private memory", writable=True, private=True) if scratch else 0
+        given = Given(kernarg, arguments, packet, queue, private, self.private)
         return given, host, self._partial_kernargs(geometry, kernarg)
 
     def _worker(
-        self, resident: int, lds_stride: int, wave_bytes: int, given: Given, host: HostCalls | None, kernargs: np.ndarray
+        self, resident: int, lds_stride: int, wave_bytes: int, given: Given, host: HostCalls | None, kernargs: list[int]
     ) -> Worker:
-        count, free = self.program.count + 1, self.program.counts
-        counts = free.pop() if free else np.zeros((3, count), np.int64)
+        free = self.program.counts
+        counts = free.pop() if free else Counts.of(self.program.count + 1)
         self.borrowed.also(lambda: free.append(counts))
-        entered, exited, lanes = counts
-        # What it holds of operands and of lines to fetch is as good in another launch.
-        context = self.borrowed.take("context", layout.CTX_BYTES, lambda: aligned_bytes(layout.CTX_BYTES)).view(np.int64)
-        programs = np.zeros(mode.NUMBERS, np.int64)
-        for number, program in self.programs.items():
-            programs[number] = program.address
-        fields = Context.from_buffer(context.data)
+        desk = self.borrowed.take("desk", Desk.nbytes, Desk)
+        desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
+        desk.set_programs({number: program.address for number, program in self.programs.items()})
+        desk.kernargs[:] = list(kernargs)
+        fields = desk.fields
         fields.allocations, fields.count = self.table.address, len(self.table)
         fields.bitmap_pages = self.table.page_zero
-        first, step = counts.ctypes.data, counts.strides[0]  # asking numpy for an address takes a microsecond
-        fields.entered, fields.exited, fields.lanes = first, first + step, first + 2 * step
-        fields.programs = programs.ctypes.data
+        fields.entered, fields.exited, fields.lanes = counts.rows
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
         waves = self.borrowed.host("waves", resident * self.waves * self.stride)
         lds = self.borrowed.host("LDS", resident * lds_stride)
-        here = context.ctypes.data
-        template = initial_state.template(self.info, given, self.lds_bytes, self.entry, self.program.address, here)
-        job = initial_state.job(self.info, self.geometry, self.device.arch)
-        job.counter, job.budget = self.counter.ctypes.data, self.budget.ctypes.data
-        job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.ctypes.data, self.stride
-        job.slots, job.lds, job.lds_stride = resident, lds.ctypes.data, lds_stride
+        job = desk.job(self.info, self.geometry, self.device.arch)
+        shared = addressof(self.shared)
+        job.counter, job.budget = shared + Shared.counter.offset, shared + Shared.budget.offset
+        job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.address, self.stride
+        job.slots, job.lds, job.lds_stride = resident, lds.address, lds_stride
         job.scratch, job.scratch_wave = given.scratch, wave_bytes
-        job.context, job.template, job.kernargs = here, template.ctypes.data, kernargs.ctypes.data
-        job.entered = first + counts.itemsize * self.entry
+        job.entered = fields.entered + 8 * self.entry
         slots = (Slot * resident)()
-        return Worker(job, slots, context, entered, exited, lanes, programs, given, host, [waves, lds, template, kernargs])
+        return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
 
     @property
     def accounts(self) -> Accounts:
@@ -281,15 +271,14 @@ class Launch:
         """Zero what a launch that ended well has counted."""
         records = self.accounts.records
         for worker in workers:
-            for counts in (worker.entered, worker.exited, worker.lanes):
-                counts[records] = 0
+            worker.counts[:, records] = 0
 
     # -- running -------------------------------------------------------------------------------
 
     @property
     def ended(self) -> tuple[int, int]:
         """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
-        begun = sum(min(max(int(self.counter[0]) - part.start, 0), len(part)) for part in self.parts)
+        begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
         return begun - sum(worker.job.taken for worker in self.at_work), sum(map(len, self.parts))
 
     def run(self) -> Run:
@@ -362,7 +351,7 @@ class Launch:
 
     def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
         """Workgroups first to last - 1, in the order of dispatch, on all workers."""
-        self.counter[0] = first
+        self.shared.counter = first
         for worker in workers:
             worker.job.groups, worker.job.exhausted, worker.job.current = last, 0, 0
             worker.status = scheduler.PAUSED
@@ -386,7 +375,7 @@ class Launch:
         left = self.device.max_instructions - instructions_so_far(self, workers)
         if left < 0:
             raise out_of_budget(self, next((worker for worker in workers if worker.status == scheduler.LIMIT), workers[0]))
-        self.budget[0] = left
+        self.shared.budget = left
         for worker in workers:
             worker.job.spent = 0
 
@@ -458,8 +447,10 @@ class Launch:
         wave.records, wave.status = program.address, Status.RUNNING
 
 
-def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False) -> Run:
+def launch(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False, call: Mapping[str, Any] | None = None
+) -> Run:
     """Run a kernel to its end; see `Kernel.launch`."""
-    return Launch(kernel, geometry, args, cooperative).run()
+    return Launch(kernel, geometry, args, cooperative, call).run()
 
 

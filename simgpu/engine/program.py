@@ -19,6 +19,7 @@ from simgpu.alu import register_indexing, salu, valu
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.engine.check import Check, CheckFailed, guarded, name_of
 from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.desk import Counts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
@@ -73,7 +74,7 @@ class Program:
         self.fused: dict[int, tuple[int, ...]] = {}
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
         self.kept: dict[tuple[str, int], Any] = {}  # what was found out about the code, by what it is and the entry
-        self.counts: list[np.ndarray] = []  # (3, count + 1), zero, for workers of coming launches
+        self.counts: list[Counts] = []  # zeros, for workers of coming launches
         self.starts = np.zeros(self.count + 9, np.uint8) if starts is None else starts
         self.version = 0  # another one where other instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records

@@ -137,19 +137,22 @@ class Account:
 
 
 FIDELITIES = ("exact", "bounded", "unverified", "unsupported")
+COUNTED = tuple(f"instructions_{name}" for name in CLASSES)
 MOVED = ("global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes", "scalar_read_bytes")
+MOVED_NOTHING = dict.fromkeys(MOVED, 0)
 
 
 @dataclass(frozen=True)
 class Accounts:
     """What the instructions that a launch may execute count as, a row each in the order of the code.
 
-    records: (rows,); counted: (rows, columns), what an execution adds to each class, each fidelity and mfma_flops; memory: the
-    rows of memory instructions; moved: (of these, columns of MOVED), bytes a lane; inexact: rows whose results may not be the
-    hardware's bits, with mnemonic and reason.
+    records: (rows,); offsets: (rows,), their bytes of code from the entry; counted: (rows, columns), what an execution adds to each
+    class, each fidelity and mfma_flops; memory: the rows of memory instructions; moved: (of these, columns of MOVED), bytes a lane;
+    inexact: rows whose results may not be the hardware's bits, with mnemonic and reason.
     """
 
     records: np.ndarray
+    offsets: np.ndarray
     counted: np.ndarray
     memory: np.ndarray
     moved: np.ndarray
@@ -175,36 +178,42 @@ class Accounts:
         inexact = [
             (at, instructions[record].mnemonic, rows[at].fidelity) for at, record in enumerate(records) if rows[at].fidelity.why
         ]
-        places = np.array(records, np.int64), np.array(memory, np.int64)
-        return cls(places[0], counted, places[1], np.array(moved, np.int64).reshape(-1, len(MOVED)), inexact)
+        at, bytes_ = np.array(records, np.int64), np.array(moved, np.int64).reshape(-1, len(MOVED))
+        return cls(at, 4 * (at - entry), counted, np.array(memory, np.int64), bytes_, inexact)
 
 
 def executed(launch: Launch, workers: list[Worker]) -> np.ndarray:
     """How often each record of `launch.accounts` ran."""
-    records = launch.accounts.records
-    times = np.zeros(len(records), np.int64)
-    for worker in workers:
-        times += scheduler.executions(worker.entered[records], worker.exited[records])
-    return times
+    return _tallied(launch.accounts, workers)[0]
+
+
+def _tallied(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.ndarray]:
+    """The same, and the lanes that each record served, of memory instructions."""
+    first, *others = (worker.counts[:, accounts.records] for worker in workers)
+    entered, exited, lanes = sum(others, first)
+    return scheduler.executions(entered, exited), lanes
 
 
 def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     """Counters of a finished launch from its workers' counts."""
-    accounts, times = launch.accounts, executed(launch, workers)
-    lanes = sum(worker.lanes[accounts.records[accounts.memory]] for worker in workers)
-    assert isinstance(lanes, np.ndarray)
-    offsets = 4 * (accounts.records - launch.entry)
+    accounts = launch.accounts
+    times, lanes = _tallied(accounts, workers)
     counted = (times @ accounts.counted).tolist()
-    counters = {f"instructions_{name}": count for name, count in zip(CLASSES, counted, strict=False)}
+    counters = dict(zip(COUNTED, counted, strict=False))
     fidelity = dict(zip(FIDELITIES, counted[len(CLASSES) : -1], strict=True))
     counters["mfma_flops"] = counted[-1]
-    counters |= zip(MOVED, (lanes @ accounts.moved).tolist(), strict=True)
+    counters.update(MOVED_NOTHING)
+    served = {}
+    if len(accounts.memory):
+        ran, lanes = times[accounts.memory], lanes[accounts.memory]
+        counters.update(zip(MOVED, (lanes @ accounts.moved).tolist(), strict=True))
+        (touched,) = ran.nonzero()
+        served = dict(zip(accounts.offsets[accounts.memory[touched]].tolist(), lanes[touched].tolist(), strict=True))
     if launch.table.bitmaps is not None:
         counters["unique_read_bytes"], counters["unique_write_bytes"] = launch.table.unique_bytes()
     total = counters["instructions"] = int(times.sum())
-    ran, touched = np.flatnonzero(times), np.flatnonzero(times[accounts.memory])
-    profile = dict(zip(offsets[ran].tolist(), times[ran].tolist(), strict=True))
-    served = dict(zip(offsets[accounts.memory[touched]].tolist(), lanes[touched].tolist(), strict=True))
+    (ran,) = times.nonzero()
+    profile = dict(zip(accounts.offsets[ran].tolist(), times[ran].tolist(), strict=True))
     conflicts: dict[int, int] = {}
     for lost in (check.conflicts(workers) for check in launch.device.checks):
         if lost is None:
@@ -212,7 +221,8 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
     inexact = [Inexact(mnemonic, why, int(times[at])) for at, mnemonic, why in accounts.inexact if times[at]]
-    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merged(inexact))
+    kernel, call = (launch.kernel, launch.call) if launch.call else (None, {})
+    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merged(inexact), (), kernel, call)
 
 
 def instructions_so_far(launch: Launch, workers: list[Worker]) -> int:

@@ -31,26 +31,19 @@ BASE, SIZE, READ, WRITTEN, LEAD, ASKED = (
 class Bitmaps:
     """Zeroed memory for the bitmaps of one launch at a time.
 
-    bits: (pages, PAGE) uint8; touched: for each page whether bits were set from there on.
+    bits: (pages, PAGE) uint8; touched: for each page whether bits were set from there on; address: of the first bit; page_zero:
+    where the byte of `touched` would lie for the page at address 0, modulo 2^64.
     """
 
     def __init__(self, pages: int) -> None:
         self.bits = aligned_bytes(pages * PAGE, PAGE).reshape(pages, PAGE)
         self.touched = np.zeros(pages, np.uint8)
-
-    @property
-    def address(self) -> int:
-        """Of the first bit."""
-        return int(self.bits.ctypes.data)
-
-    @property
-    def page_zero(self) -> int:
-        """Where the byte of `touched` would lie for the page at address 0, modulo 2^64."""
-        return (self.touched.ctypes.data - (self.address >> layout.BITMAP_PAGE)) % (1 << 64)
+        self.address = int(self.bits.ctypes.data)
+        self.page_zero = (self.touched.ctypes.data - (self.address >> layout.BITMAP_PAGE)) % (1 << 64)
 
     def used(self) -> np.ndarray:
         """Pages that may have bits, in order: those touched, and those behind them."""
-        first = np.flatnonzero(self.touched)
+        (first,) = self.touched.nonzero()
         if not len(first):
             return first
         used = np.zeros(first[-1] + 2, np.bool_)
@@ -74,6 +67,7 @@ class Table:
 
     def __init__(self, rows: np.ndarray, tracked: np.ndarray, bitmaps: Bitmaps | None) -> None:
         self.rows = rows
+        self.address = int(rows.ctypes.data)
         self.bitmaps = bitmaps
         self._counted = np.flatnonzero(tracked) if bitmaps else np.zeros(0, np.int64)
         if bitmaps is None:
@@ -88,10 +82,6 @@ class Table:
     def entries(self) -> Any:
         """The rows as a ctypes array of `Entry`."""
         return (Entry * len(self.rows)).from_buffer(self.rows.data)
-
-    @property
-    def address(self) -> int:
-        return int(self.rows.ctypes.data)
 
     @property
     def page_zero(self) -> int:

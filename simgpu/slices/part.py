@@ -64,16 +64,16 @@ class PartElsewhere(Part):
             heap.clear()
         workers = super().prepare()
         self._begun = -1
-        self.budget[0] = min(PATIENCE, self.device.max_instructions)
+        self.shared.budget = min(PATIENCE, self.device.max_instructions)
         return workers
 
     def _refill(self, workers: list[Worker]) -> None:
         super()._refill(workers)
-        begun = int(self.counter[0])
+        begun = self.shared.counter
         if begun == self._begun:
             raise InstructionLimit(f"{self.info.name}: no workgroup of the slice began or ended in {PATIENCE:,} wave-instructions")
         self._begun = begun
-        self.budget[0] = min(PATIENCE, int(self.budget[0]))
+        self.shared.budget = min(PATIENCE, self.shared.budget)
 
     def _run(self, workers: list[Worker]) -> Run:
         run = super()._run(workers)

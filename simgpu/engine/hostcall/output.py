@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
 from typing import TextIO
 
 from simgpu.hardware.errors import HostCallError
@@ -24,7 +23,7 @@ class Output:
         self._streams = stdout, stderr
         self._lock = threading.Lock()
         self._texts: dict[int, list[str]] = {}  # by workgroup
-        self._complaints: Counter[str] = Counter()
+        self._complaints: dict[str, int] = {}
         self._held = self._said = 0
 
     def say(self, group: int, text: str) -> None:
@@ -41,16 +40,18 @@ class Output:
             self._said += 0 if text in self._complaints else len(text)
             if self._said > COMPLAINTS_LIMIT:
                 raise HostCallError(f"printf: more than {COMPLAINTS_LIMIT:,} characters to stderr")
-            self._complaints[text] += 1
+            self._complaints[text] = self._complaints.get(text, 0) + 1
 
     def taken_complaints(self) -> dict[str, int]:
         """What went to the standard error and how often, which is not written any more."""
         with self._lock:
-            said, self._complaints = dict(self._complaints), Counter()
+            said, self._complaints = self._complaints, {}
             return said
 
     def flush(self) -> None:
         """Write out what is held."""
+        if not self._texts and not self._complaints:
+            return
         with self._lock:
             self._write()
         for text, times in self.taken_complaints().items():

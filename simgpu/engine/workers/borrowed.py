@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from simgpu.engine.allocations import Allocation, Memory
-from simgpu.engine.workers.kept import Kept
-from simgpu.machine.host_memory import aligned_bytes
+from simgpu.engine.workers.kept import Kept, nothing
+from simgpu.machine.host_memory import Room, aligned_room
 
 T = TypeVar("T")
 
@@ -20,21 +18,20 @@ class Borrowed:
     def __init__(self, memory: Memory, kept: Kept | None) -> None:
         self._memory, self._kept = memory, kept
         self.allocations: list[Allocation] = []  # of device memory
+        self._taken: list[tuple[Hashable, Any, int, Callable[[Any], None]]] = []  # as for `Kept.give_back`
         self._returns: list[Callable[[], None]] = []
-        self._drops: list[Callable[[], None]] = []
 
-    def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = lambda thing: None) -> T:
+    def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = nothing) -> T:
         """A thing of the key and size, or what `make` makes; drop: what gives it up."""
         kept = self._kept
         thing = make() if kept is None else kept.take(key, make)
-        self._drops.append(lambda: drop(thing))
-        self._returns.append(self._drops[-1] if kept is None else lambda: kept.give_back(key, thing, nbytes, drop))
+        self._taken.append((key, thing, nbytes, drop))
         return thing
 
-    def host(self, purpose: str, nbytes: int) -> np.ndarray:
+    def host(self, purpose: str, nbytes: int) -> Room:
         """Aligned host memory of so many bytes, or up to twice as many; zeroed when it is new."""
         size = 1 << max(nbytes - 1, 4095).bit_length()
-        return self.take((purpose, size), size, lambda: aligned_bytes(size))
+        return self.take((purpose, size), size, lambda: aligned_room(size))
 
     def device(self, nbytes: int, data: bytes, label: str, writable: bool = False, private: bool = False) -> int:
         """The address of device memory with the data at its begin; writable: for kernels; private: each lane has its own."""
@@ -44,7 +41,7 @@ class Borrowed:
             return self._memory.allocate(size, writable=writable, label=label, tracked=False, private=private)
 
         allocation = self.take(("device", size, label), size, make, self._memory.free)
-        allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
+        allocation.data.data[: len(data)] = data
         allocation.define(0, len(data))
         self.allocations.append(allocation)
         return allocation.address
@@ -59,7 +56,16 @@ class Borrowed:
         Raises what the first failed with, after all the others.
         """
         raised: BaseException | None = None
-        for each in self._returns if well else self._drops:
+        kept = self._kept if well else None
+        for key, thing, nbytes, drop in self._taken:
+            try:
+                if kept is None:
+                    drop(thing)
+                else:
+                    kept.give_back(key, thing, nbytes, drop)
+            except BaseException as error:
+                raised = raised or error
+        for each in self._returns if well else ():
             try:
                 each()
             except BaseException as error:

@@ -90,9 +90,8 @@ class GlobalSync:
     # -- workers -----------------------------------------------------------------------------------
 
     def begin(self, workers: int) -> None:
-        """So many workers have waves to run."""
-        with self._changed:
-            self._running = workers
+        """So many workers have waves to run, which none does yet."""
+        self._running = workers
 
     def leave(self) -> None:
         """A worker has no more waves to run."""

@@ -26,8 +26,8 @@ GRID_SYNC = "hidden_multigrid_sync_arg"
 
 @dataclass(frozen=True)
 class Given:
-    """What a launch gives its waves: device addresses of the kernel arguments (and their bytes), the packet, the queue and
-    a worker's private memory, of which a lane has `private` bytes."""
+    """What a launch gives its waves: device addresses of the kernel arguments (and their bytes), the packet and the queue where
+    the descriptor asks for them, else 0, and a worker's private memory, of which a lane has `private` bytes."""
 
     kernarg: int
     arguments: bytes
@@ -106,10 +106,8 @@ def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
     return words
 
 
-def template(info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int, context: int) -> np.ndarray:
-    """The state that every wave of a worker begins with: scalar file and constant fields."""
-    state = np.zeros(layout.ADDRESSES, np.uint8)
-    wave = Wave.from_buffer(state.data)
+def template(wave: Wave, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int, context: int) -> None:
+    """Make zeros the state that every wave of a worker begins with: scalar file and constant fields."""
     for at, word in enumerate(user_sgprs(info, given)):
         wave.sgprs[at] = word & 0xFFFFFFFF
     wave.mode = mode_register(info.descriptor)
@@ -118,7 +116,6 @@ def template(info: KernelInfo, given: Given, lds_bytes: int, entry: int, records
     wave.lds_size = lds_bytes
     wave.scratch_size = given.private
     wave.records = records
-    return state
 
 
 def registers(descriptor: Any, arch: str) -> tuple[int, int]:

@@ -14,7 +14,11 @@ KEPT_BYTES = 1 << 28  # of all that a device keeps; what was used longest ago go
 KEPT_THINGS = 256
 
 
-@dataclass
+def nothing(thing: object) -> None:
+    """What gives up a thing that goes by itself."""
+
+
+@dataclass(slots=True)
 class _Thing:
     """Something kept: its key, its size in bytes, and what gives it up."""
 
@@ -49,7 +53,7 @@ class Kept:
                     return content
         return make()
 
-    def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = lambda content: None) -> None:
+    def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = nothing) -> None:
         """Keep a thing for the next taker of the key; drop: what gives it up, once there is no room."""
         dropped = []
         with self._lock:

@@ -63,6 +63,17 @@ class Job(ctypes.Structure):
     )
 
 
+class Shared(ctypes.Structure):
+    """What the workers of a launch share, in cache lines of their own."""
+
+    _fields_ = (
+        ("counter", c_int64),  # the next workgroup to begin
+        ("between", c_int64 * 15),
+        ("budget", c_int64),  # record steps left
+        ("behind", c_int64 * 15),
+    )
+
+
 class Slot(ctypes.Structure):
     """A resident workgroup, or room for one."""
 
@@ -109,4 +120,6 @@ def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
 
 def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:
     """How often each record ran: transfers to it and before it, less those away before it."""
-    return np.cumsum(entered) - np.cumsum(exited) + exited
+    times: np.ndarray = (entered - exited).cumsum()
+    times += exited
+    return times

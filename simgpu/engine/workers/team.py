@@ -37,7 +37,6 @@ class Team:
     def __init__(self, timeout: float | None) -> None:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._lock = threading.Lock()
-        self._opened = threading.Condition(self._lock)  # for the workers' threads, which nothing strikes
         self._working = self._left = 0  # workers whose threads work, and that have not ended
         self._over = threading.Lock()  # taken until none is left
         self._turn = 0  # of `run`: a thread that begins too late belongs to an earlier one
@@ -74,6 +73,7 @@ class Team:
             work(workers[0])
             return
         self._turn += 1
+        self._opened = threading.Condition(self._lock)  # for the workers' threads, which nothing strikes
         self._left, self._over = len(workers), threading.Lock()
         self._over.acquire()
         try:

@@ -25,23 +25,30 @@ if TYPE_CHECKING:
 class Worker:
     """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps.
 
-    given: what its waves find in memory; host: where they call the host; status: with which the loop came back last; error: what
-    ended its thread.
+    counts: (3, records + 1) int64, of each record: entered, control transfers to it, exited, those from it, lanes, the active
+    lanes of memory instructions; given: what its waves find in memory; host: where they call the host; storage: bytes of its waves
+    and of their LDS; status: with which the loop came back last; error: what ended its thread.
     """
 
     job: Job
     slots: ctypes.Array[Slot]
     context: np.ndarray
-    entered: np.ndarray
-    exited: np.ndarray
-    lanes: np.ndarray
-    programs: np.ndarray
+    programs: ctypes.Array[ctypes.c_int64]
+    counts: np.ndarray
     given: Given
     host: HostCalls | None
-    storage: list[np.ndarray] = field(default_factory=list)
+    storage: list[np.ndarray]
     checks: dict[str, Any] = field(default_factory=dict)
     status: int = PAUSED
     error: BaseException | None = None
+
+    @property
+    def entered(self) -> np.ndarray:
+        return self.counts[0]
+
+    @property
+    def exited(self) -> np.ndarray:
+        return self.counts[1]
 
     def set_context(self, offset: int, value: int) -> None:
         """Set an i64 field of the context."""

@@ -212,8 +212,8 @@ def test_an_interrupt_after_any_call_leaves_the_device_whole(check, threads):
         assert not threads_at_work()
         assert kernel.launch(grid=4, args=[kept]).instructions == 8
         struck = at.left <= 0
-        n += 5
-    assert n > 500
+        n += 4
+    assert n > 300  # calls of a launch: else it was not struck all the way
 
 
 CHILD = """

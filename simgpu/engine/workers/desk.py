@@ -1,0 +1,92 @@
+"""What handlers and the scheduler's loop look up for a worker: host memory that is kept from launch to launch.
+
+What is the same as in the launch before is left as it is: most programs launch one kernel many times.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from ctypes import c_int64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.engine.workers import initial_state
+from simgpu.engine.workers.scheduler import Job
+from simgpu.machine import layout, mode
+from simgpu.machine.host_memory import aligned_bytes
+from simgpu.machine.layout import Context, Wave
+
+if TYPE_CHECKING:
+    from simgpu.engine.workers.initial_state import Given
+    from simgpu.hardware.code_object.arguments import Geometry
+    from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+
+EXTENTS = 8  # which of x, y and z may be partial in a workgroup
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a worker counts of a program's records; see `Worker`. all: (3, records + 1) int64; rows: the rows' addresses."""
+
+    all: np.ndarray
+    rows: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, records: int) -> Counts:
+        """Zeros."""
+        counts = np.zeros((3, records), np.int64)
+        first, step = int(counts.ctypes.data), counts.strides[0]
+        return cls(counts, (first, first + step, first + 2 * step))
+
+
+class Desk:
+    """A worker's context and what belongs to it.
+
+    context: (CTX_BYTES / 8,) int64, fields: its first ones; programs: the records' address by `mode.number`, or 0; kernargs: the
+    address of the kernel arguments by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z). What the context holds of
+    operands and of lines to fetch is as good in another launch.
+    """
+
+    nbytes = layout.CTX_BYTES + layout.ADDRESSES + 8 * (mode.NUMBERS + EXTENTS)
+
+    def __init__(self) -> None:
+        raw = aligned_bytes(layout.CTX_BYTES)
+        self.context = raw.view(np.int64)
+        self.fields = Context.from_buffer(raw.data)
+        self.address = int(raw.ctypes.data)
+        self.programs = (c_int64 * mode.NUMBERS)()
+        self.fields.programs = ctypes.addressof(self.programs)
+        self.kernargs = (c_int64 * EXTENTS)()
+        self._template = (ctypes.c_uint8 * layout.ADDRESSES)()
+        self._written: object = None  # of what the template was made
+        self._job = Job()
+        self._known: object = None  # what the job was made for
+
+    def begin(self, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int) -> None:
+        """Make the state that every wave begins with; see `initial_state.template`."""
+        wanted = entry, records, lds_bytes, info, given
+        if self._written != wanted:
+            self._written = None
+            ctypes.memset(self._template, 0, layout.ADDRESSES)
+            initial_state.template(Wave.from_buffer(self._template), info, given, lds_bytes, entry, records, self.address)
+            self._written = wanted
+
+    def set_programs(self, addresses: Mapping[int, int]) -> None:
+        """Have waves find these records, by `mode.number`, and no other ones."""
+        ctypes.memset(self.programs, 0, ctypes.sizeof(self.programs))
+        for number, address in addresses.items():
+            self.programs[number] = address
+
+    def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> Job:
+        """A new job as far as kernel and geometry say it, with the addresses of what is here."""
+        wanted = geometry.block, geometry.global_size, arch, info
+        if self._known != wanted:
+            self._known = None
+            self._job = initial_state.job(info, geometry, arch)
+            self._job.context, self._job.template = self.address, ctypes.addressof(self._template)
+            self._job.kernargs = ctypes.addressof(self.kernargs)
+            self._known = wanted
+        return Job.from_buffer_copy(self._job)

@@ -70,7 +70,8 @@ class Distances:
 class Hazards(Flow[Distances, TooClose]):
     """The data flow over the steps of a kernel, by address.
 
-    xnack: the code object's setting; unwaited: where an s_waitcnt is missing, which would be a wait state and break a clause.
+    xnack: the code object's setting; unwaited: where an s_waitcnt is missing on every path, which would be a wait state and
+    break a clause.
     """
 
     def __init__(self, steps: Mapping[int, Step], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:

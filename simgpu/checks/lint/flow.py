@@ -43,6 +43,11 @@ class Blocks:
         """The instructions of a block."""
         return self._steps[block]
 
+    def precedes(self, earlier: int, later: int) -> bool:
+        """Whether whoever comes to the instruction at address `later` has come past `earlier` on the straight line to it."""
+        lines = ([step.pc for step in steps] for steps in self._steps)
+        return all(earlier in line[: line.index(later)] for line in lines if later in line)
+
     def _order(self, leaders: set[int]) -> list[int]:
         """Leaders by the reverse of the order in which a depth-first walk leaves them."""
         seen: set[int] = set()

@@ -40,7 +40,8 @@ def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
     several = kernel.max_flat_workgroup_size > WAVE
     waits = Waits(graph.known, lds_behind(blocks) if several else {})
     done = [examine(blocks, definedness, told.undefined), examine(blocks, waits, told.wait)]
-    unwaited = {finding.pc for finding in told.found.values() if (finding.kind, finding.severity) == ("missing-wait", "error")}
+    lacking = [finding for finding in told.found.values() if (finding.kind, finding.severity) == ("missing-wait", "error")]
+    unwaited = {finding.pc for finding in lacking if finding.other_pc is not None and blocks.precedes(finding.other_pc, finding.pc)}
     done.append(examine(blocks, Hazards(graph.known, code.target, code.xnack, unwaited), told.hazard))
     if not all(done):
         told.add(NOT_FOLLOWED, None, "the paths are too many to follow all of them: not everything was looked at", error=False)

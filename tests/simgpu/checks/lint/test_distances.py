@@ -39,6 +39,16 @@ def test_round_a_loop_and_through_a_call() -> None:
     assert (finding.needed, finding.found) == (5, 3)
 
 
+def test_a_wait_that_lacks_on_one_way_is_no_wait_state_on_the_other() -> None:
+    """Where it lacks on every way, the s_waitcnt that is asked for is one of the two wait states."""
+    load, product = "global_load_dword v1, v60, s[4:5]", "v_mfma_f32_4x4x1f32 a[0:3], v60, v61, a[0:3]"
+    close = ["v_accvgpr_write_b32 a2, v60", "v_mov_b32 v1, 0", product]
+    found = linted("gfx950", ["s_cbranch_scc1 close", load, "close:", *close])
+    assert [finding.kind for finding in found] == ["missing-wait", "hazard"]
+    assert (found[1].needed, found[1].found, found[1].place) == (2, 1, "a2")
+    assert [finding.kind for finding in linted("gfx950", [load, *close])] == ["missing-wait"]
+
+
 def test_what_lies_between_on_one_way_only() -> None:
     """The rule about a VALU result, an accvgpr move and a store binds on the way that has the move."""
     store = "global_store_dword v60, v51, s[6:7]"

@@ -150,6 +150,10 @@ def architectures() -> tuple[str, ...]:
     return tuple(_ARCHITECTURES)
 
 
+# What PyTorch counts devices up to: C10_COMPILE_TIME_MAX_GPUS (c10/cuda/CUDAMacros.h).
+MOST_GPUS = 120
+
+
 def target(name: str) -> HardwareDescriptor:
     """The descriptor of a board, or of the board that stands for an architecture (gfx908, gfx90a, gfx942, gfx950).
 
@@ -162,3 +166,12 @@ def target(name: str) -> HardwareDescriptor:
             f"unknown target {name!r}: use a board ({', '.join(_BOARDS)}) or an architecture ({', '.join(_ARCHITECTURES)})"
         )
     return row
+
+
+def counted(name: str) -> tuple[str, int]:
+    """A target and how many of it: "mi300x:2" is ("mi300x", 2), "mi300x" ("mi300x", 1). Raises TargetError for anything else."""
+    board, colon, count = name.partition(":")
+    if colon and not (count.isdecimal() and 1 <= int(count) <= MOST_GPUS):
+        raise TargetError(f"unknown target {name!r}: give the number of GPUs behind the colon, 1 to {MOST_GPUS}")
+    target(board)
+    return board, int(count or 1)

@@ -33,7 +33,8 @@ def device(
 ) -> Iterator[Session]:  # fmt: skip
     """Run the Triton kernels that the block launches on a simulated GPU.
 
-    target: as for `simgpu.Device`; check: True raises KernelFinding at a launch's first finding, "collect" gathers
+    target: as for `simgpu.Device`, or several equal ones, "mi300x:2", of which each thread has a current one.
+    check: True raises KernelFinding at a launch's first finding, "collect" gathers
     findings in the session's `findings` (a launch that faults ends there), "performance" is True with notes on what
     costs time, which raise nothing; threads,
     max_instructions: as for `simgpu.Device`; guard: "storage" has a kernel reach all of the memory that an argument is a view of,

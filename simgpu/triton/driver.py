@@ -79,8 +79,8 @@ class DeviceInterface:
     """Of `torch.cuda`, what Triton's own questions about bandwidth ask; LaunchError for the rest, by which it times a GPU."""
 
     def current_device(self) -> int:
-        """0: a session has one device."""
-        return 0
+        """This thread's."""
+        return active_driver().session.current
 
     def __getattr__(self, name: str) -> Any:
         raise LaunchError(
@@ -90,7 +90,7 @@ class DeviceInterface:
 
 
 class SimDriver(DriverBase):
-    """One simulated device, stream 0."""
+    """A session's devices, stream 0 of each."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -113,11 +113,12 @@ class SimDriver(DriverBase):
         return GPUTarget("hip", self.session.gpu.arch, WARP)
 
     def get_current_device(self) -> int:
-        """0: a session has one device."""
-        return 0
+        """This thread's."""
+        return self.session.current
 
-    def set_current_device(self, device: object) -> None:
-        """There is one device."""
+    def set_current_device(self, device: int) -> None:
+        """Chooses this thread's."""
+        self.session.use(device)
 
     def get_current_stream(self, device: object) -> int:
         return 0

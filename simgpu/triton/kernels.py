@@ -1,4 +1,4 @@
-"""What Triton compiled for each simulated target: its caches go by the device's index, and each target is device 0 in its block."""
+"""What Triton compiled for each simulated target: its caches go by the device's index, and each target has a device 0."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
 from simgpu.engine.result import Run
+from simgpu.hardware import counted
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
 from simgpu.hip.properties import values
@@ -20,7 +22,7 @@ from simgpu.timed import time_launch
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
-from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointees, pointer_of, span_of
+from simgpu.triton.tensors import GUARDS, STORAGE, Shared, Unreachable, is_tensor, lies_elsewhere, pointees, pointer_of, span_of
 from simgpu.triton.usage import KernelUse
 
 __tracebackhide__ = says_it_all
@@ -67,12 +69,12 @@ Before = Callable[[Kernel, Geometry, list[object], Sequence[Value]], None]
 
 
 class Session:
-    """A simulated device in use by Triton.
+    """A simulated device in use by Triton, or several equal ones, of which each thread has a current one.
 
-    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; suppressions: findings that are not
-    told; checked: whether in checked mode; launches: how many began; used: what they came to, by the kernel's name; clock:
-    modelled time (docs/timing.md); before: called ahead of each launch, when the memory is in place; set on the class, of all
-    sessions.
+    name: the target, as it was given; board: without the number of devices; gpus: the `simgpu.Device`s; findings: what
+    `check="collect"` gathered, over all launches; suppressions: findings that are not told; checked: whether in checked mode;
+    launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md); before: called
+    ahead of each launch, when the memory is in place; set on the class, of all sessions.
     """
 
     before: Before | None = None
@@ -89,11 +91,16 @@ class Session:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
         self.name = target
+        self.board, count = counted(target)
         self.collect = check == "collect"
         self.checked = bool(check)
         checked = True if self.collect else check
-        self.gpu = Device(target, check=checked, threads=threads, max_instructions=max_instructions)
-        self.gpu.memory.advice = ADVICE
+        self.gpus = tuple(
+            Device(self.board, check=checked, threads=threads, max_instructions=max_instructions) for _ in range(count)
+        )
+        for gpu in self.gpus:
+            gpu.memory.advice = ADVICE
+        self._chosen = threading.local()
         self.guard = guard
         self.findings: list[Finding] = []
         self.suppressions = Suppressions() if suppressions is None else read(suppressions)
@@ -101,13 +108,30 @@ class Session:
         self.used: dict[str, KernelUse] = {}
         self.clock = Clock()
         self._registered: list[tuple[str, Any]] = []
-        self._modules: dict[bytes, Module] = {}
+        self._modules: dict[tuple[int, bytes], Module] = {}
+
+    @property
+    def current(self) -> int:
+        """This thread's device, by its number; 0 in a thread that chose none."""
+        return getattr(self._chosen, "index", 0)
+
+    @property
+    def gpu(self) -> Device:
+        """This thread's device."""
+        return self.gpus[self.current]
+
+    def use(self, index: int) -> None:
+        """Makes a device this thread's; LaunchError where there is none of that number."""
+        if not 0 <= index < len(self.gpus):
+            raise LaunchError(f"device {index} of {self.name}: there are {len(self.gpus)}, numbered from 0")
+        self._chosen.index = index
 
     def kernel(self, binary: Binary) -> Kernel:
-        """The loaded kernel of a compiled one."""
-        module = self._modules.get(binary.code)
+        """A compiled kernel, loaded on this thread's device."""
+        key = self.current, binary.code
+        module = self._modules.get(key)
         if module is None:
-            module = self._modules[binary.code] = self.gpu.load(binary.code)
+            module = self._modules[key] = self.gpu.load(binary.code)
         return module[binary.name]
 
     def register(self, *tensors: Any) -> None:
@@ -123,9 +147,10 @@ class Session:
             self._registered.append((name, tensor))
 
     def launch(self, binary: Binary, grid: tuple[int, int, int], warps: int, values: Sequence[Value]) -> None:
-        """Run a kernel on the tensors among its arguments.
+        """Run a kernel on the tensors among its arguments, on this thread's device.
 
-        Raises KernelFinding in checked mode unless findings are collected, and what `Kernel.launch` raises.
+        Raises Unreachable for a tensor that lies on another device, KernelFinding in checked mode unless findings are collected,
+        and what `Kernel.launch` raises.
         """
         if 0 in grid:
             return
@@ -135,8 +160,15 @@ class Session:
         use.launches += 1
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
+        for name, tensor in tensors:
+            if there := lies_elsewhere(tensor, self.current):
+                raise Unreachable(
+                    f"{name} lies on {there}, and {binary.name} is launched on cuda:{self.current}, the current device, which "
+                    f"cannot reach it: launch inside of `with torch.cuda.device({there[5:]}):`"
+                )
         known = [*tensors, *self._registered]
-        with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard) as shared:
+        held = [(name, tensor) for name, tensor in (*known, *pointees(known)) if not lies_elsewhere(tensor, self.current)]
+        with Shared(self.gpu.memory, held, self.guard) as shared:
             args, milliseconds = [_plain(value) for value in values], None
             if self.before is not None:
                 self.before(kernel, geometry, args, values)

@@ -25,11 +25,11 @@ from simgpu.hardware.errors import LaunchError
 STORAGE, VIEW = GUARDS = ("storage", "view")
 TABLE = 1 << 14  # elements of a tensor that is looked at as a table of pointers
 MARK = "simgpu_place"  # on PyTorch's storages where a GPU is pretended (`simgpu.tools.torch`): which memory they pretend to be
-GPU, HOST, PINNED = "gpu", "host", "pinned"
+HOST, PINNED, GPU = "host", "pinned", "cuda"  # or one of several GPUs, as PyTorch names it: "cuda:1"
 HEAP = 1 << 32  # no allocation of a 64-bit process lies lower, and few indices are as large
 
 
-class HostTensor(LaunchError, ValueError):
+class Unreachable(LaunchError, ValueError):
     """A tensor that a GPU could not reach, where one is pretended; Triton's launchers raise ValueError."""
 
 
@@ -73,6 +73,13 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "data_ptr")
 
 
+def lies_elsewhere(tensor: Any, index: int) -> str:
+    """The GPU, as "cuda:1", that a tensor lies on, where that is another one than this; "" where it is not."""
+    tensor = unwrapped(tensor)
+    place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, MARK, GPU)
+    return place if place not in (HOST, PINNED, GPU, f"{GPU}:{index}") else ""
+
+
 def unwrapped(tensor: Any) -> Any:
     """The tensor itself, behind what `triton.reinterpret` made of it to have its bytes taken for another type."""
     return tensor.base if isinstance(tensor, TensorWrapper) else tensor
@@ -99,7 +106,7 @@ def _view(name: str, tensor: Any, label: str) -> Span:
         return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
     if getattr(holder, MARK, GPU) == HOST:
-        raise HostTensor(f"{name} is a tensor in host memory, which a GPU cannot reach: move it there, as by .cuda()")
+        raise Unreachable(f"{name} is a tensor in host memory, which a GPU cannot reach: move it there, as by .cuda()")
     place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")

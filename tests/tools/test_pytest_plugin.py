@@ -142,6 +142,23 @@ def test_every_test_runs_on_every_target(tmp_path: Path) -> None:
     assert len(report.splitlines()) < 30 and "jit.py" not in report and "launch.py" not in report, "nobody's frames but the test's"
 
 
+SEVERAL = '''
+import torch
+
+def test_devices(simgpu_session):
+    count = {"mi300x": 1, "mi300x:2": 2}[simgpu_session.name]
+    assert torch.cuda.device_count() == count and len(torch.cuda.default_generators) == count
+    assert torch.ones(1, device=f"cuda:{count - 1}").get_device() == count - 1 and torch.cuda.get_device_name() == "simgpu mi300x"
+'''
+
+
+def test_a_target_of_several_gpus(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+    done = suite(tmp_path, "--simgpu", "mi300x,mi300x:2", text=SEVERAL)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "give the number of GPUs" in suite(tmp_path, "--simgpu", "mi300x:none").stderr
+
+
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, workers: str) -> None:
     pytest.importorskip("triton", reason="Triton is an optional extra")

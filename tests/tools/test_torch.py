@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simgpu.tools.torch import rocm
 from tests.support.places import ROOT
 from tests.support.pretended_gpu import double, kernels, pretended_gpu, session, simgpu, torch  # noqa: F401  (the fixture)
 
@@ -322,6 +323,11 @@ def test_rocm_s_programs_name_the_board(program: str, says: str, monkeypatch: py
         monkeypatch.delenv("SIMGPU", raising=False)
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     assert re.search(says, done.stdout), done.stdout
+
+
+def test_rocm_s_programs_name_each_gpu() -> None:
+    assert re.findall(r"(?:Agent |  Name: +)(\w+)\n", rocm.rocminfo("mi210:2")) == ["1", "gfx90a", "2", "gfx90a"]
+    assert len(re.findall(r"^GPU\[[01]\].*simgpu mi210$", rocm.rocm_smi("mi210:2"), re.MULTILINE)) == 2
 
 
 SCRIPT = '''

@@ -19,7 +19,7 @@ CHECKS: dict[str, bool | str] = {"no": False, "yes": True, **{mode: mode for mod
 
 
 def begin() -> None:
-    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, until the process ends.
+    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or as many as "mi300x:2" says, until the process ends.
 
     SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings that are not told.
 

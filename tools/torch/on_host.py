@@ -1,15 +1,15 @@
-"""PyTorch's GPU as the CPU, for programs and test suites that ask for "cuda" or "hip".
+"""PyTorch's GPUs as the CPU, for programs and test suites that ask for "cuda" or "hip".
 
 Tensors that are made on a GPU or moved to one stay where simulated kernels find them, in host memory, and say that they are on
-"cuda:0"; so do results of functions that take one. What stays on the CPU says so, and kernels refuse it. Moves copy, as they do
-between a host and a GPU.
+"cuda:0", or another one; so do results of functions that take one. What stays on the CPU says so, and kernels refuse it. Moves
+copy, as they do between a host and a GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,23 @@ import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast
-from simgpu.tools.torch.places import GPU, HERE, HOST, PINNED, Place, mark, marked, place_of, tensors_in
+from simgpu.tools.torch.places import (
+    GPU,
+    HOST,
+    PINNED,
+    Place,
+    common,
+    device_at,
+    gpu,
+    here,
+    mark,
+    marked,
+    on_gpu,
+    place_of,
+    tensors_in,
+)  # fmt: skip
 from simgpu.tools.torch.registered import KernelsOfTheGpu, kernels_of_the_gpu
+from simgpu.triton.driver import active_driver
 
 _GPUS = ("cuda", "hip")
 _CPU = torch.device("cpu")
@@ -33,11 +48,27 @@ def is_gpu(value: Any) -> bool:
 
 def on_host(value: Any) -> Any:
     """A device, or a string that names one, on the CPU; anything else as it is."""
-    if not is_gpu(value):
-        return value
-    if (torch.device(value) if isinstance(value, str) else value).index not in (None, HERE.index):
-        raise RuntimeError(f"CUDA error: invalid device ordinal: {value} was asked for, and simgpu has one GPU, {HERE}")
-    return "cpu" if isinstance(value, str) else _CPU
+    return ("cpu" if isinstance(value, str) else _CPU) if is_gpu(value) else value
+
+
+def gpu_named(value: Any) -> Place | None:
+    """The GPU that a device, a string or a number asks for, without a number this thread's; None for what names none.
+
+    RuntimeError where there is none of that number.
+    """
+    if type(value) is int:
+        index: int | None = value
+    elif is_gpu(value):
+        index = (torch.device(value) if isinstance(value, str) else value).index
+    else:
+        return None
+    session = active_driver().session
+    if index is not None and not 0 <= index < len(session.gpus):
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: cuda:{index} was asked for, and the number of GPUs of {session.name} is "
+            f"{len(session.gpus)}; SIMGPU={session.board}:{max(2, index + 1)} would have it"
+        )
+    return here() if index is None else gpu(index)
 
 
 def _is_host(value: Any) -> bool:
@@ -46,7 +77,7 @@ def _is_host(value: Any) -> bool:
 
 def _device(tensor: torch.Tensor) -> torch.device:
     truth = tensor.device
-    return HERE if truth == _CPU and place_of(tensor) == GPU else truth
+    return device_at(place_of(tensor)) if truth == _CPU and on_gpu(place_of(tensor)) else truth
 
 
 def _repr(tensor: torch.Tensor, **options: Any) -> str:
@@ -65,12 +96,13 @@ def _format(tensor: torch.Tensor, spec: str) -> str:
 
 def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
     """`Tensor.numpy`: TypeError for a tensor that was made on the GPU or moved there, a copy if it is forced."""
-    if marked(tensor) != GPU:
+    place = marked(tensor)
+    if place is None or not on_gpu(place):
         return tensor.numpy(force=force)
     if force:
         return tensor.detach().clone().numpy(force=True)
     raise TypeError(
-        f"can't convert {HERE} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        f"can't convert {device_at(place)} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
     )
 
 
@@ -83,9 +115,9 @@ def _array(tensor: torch.Tensor, dtype: Any = None) -> Any:
 # What a tensor says of its place.
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.device.__get__: _device,
-    torch.Tensor.is_cuda.__get__: lambda tensor: place_of(tensor) == GPU,
-    torch.Tensor.is_cpu.__get__: lambda tensor: place_of(tensor) != GPU,
-    torch.Tensor.get_device: lambda tensor: HERE.index if place_of(tensor) == GPU else -1,
+    torch.Tensor.is_cuda.__get__: lambda tensor: on_gpu(place_of(tensor)),
+    torch.Tensor.is_cpu.__get__: lambda tensor: not on_gpu(place_of(tensor)),
+    torch.Tensor.get_device: lambda tensor: device_at(place_of(tensor)).index if on_gpu(place_of(tensor)) else -1,
     torch.Tensor.__repr__: _repr,
     torch.Tensor.__format__: _format,
     torch.Tensor.numpy: _numpy,
@@ -96,7 +128,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
 _DEVICES = (torch.device, torch._C._nn._parse_to)  # the latter is what `torch.nn.Module.to` reads its arguments by
 # Functions that copy from one place to another; where source and destination are the same, they may return what they are given.
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
-_DESTINATION: dict[Any, Place] = {torch.Tensor.cuda: GPU, torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
+_DESTINATION: dict[Any, Place] = {torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
 
 
 def _named(args: Sequence[Any]) -> Sequence[Any]:
@@ -136,14 +168,9 @@ class CudaOnHost(TorchFunctionMode):
             result = func(*positions, **sent)
         for tensor in tensors_in((result,)):
             if marked(tensor) is None:
-                place = _common((*args, *given.values())) if place is None else place
+                place = common((*args, *given.values())) if place is None else place
                 mark(tensor, place)
         return result
-
-
-def _common(values: Iterable[Any]) -> Place:
-    """Where a function's result lies: on the GPU if one of its arguments does."""
-    return GPU if any(place_of(tensor) == GPU for tensor in tensors_in(values)) else HOST
 
 
 def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:
@@ -151,15 +178,17 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
     if func in _DESTINATION:
         return _DESTINATION[func]
     named = given.get("device")
+    if func is torch.Tensor.cuda:
+        return gpu_named(named if named is not None or len(args) < 2 else args[1]) or here()
     if func is torch.Tensor.to:
         other = given.get("other", args[1] if len(args) > 1 else None)
         if isinstance(other, torch.Tensor):
             return place_of(other)
         named = other if named is None else named
     elif named is None and func in default_device._device_constructors() and _default_is_gpu():
-        return GPU
-    if is_gpu(named) or (type(named) is int and not isinstance(named, bool)):
-        return GPU
+        return gpu_named(default_device.CURRENT_DEVICE)
+    if place := gpu_named(named):
+        return place
     if given.get("pin_memory"):
         return PINNED
     return HOST if _is_host(named) else None
@@ -167,14 +196,41 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
 
 def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
     """A tensor at a place: a copy, unless it lies there already."""
-    if func in _DESTINATION:
+    if func in _DESTINATION or func is torch.Tensor.cuda:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
-        return args[0] if marked(args[0]) == place else mark(args[0].clone(**layout), place)
+        return args[0] if marked(args[0]) == place else _copied(args[0].clone(**layout), args[0], place)
     source = args[0] if isinstance(args[0], torch.Tensor) else None
     there = source is not None and marked(source) == place
     result = func(*args, **given)
     shared = source is None or result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
-    return mark(result.clone() if shared and not there else result, place)
+    result = result.clone() if shared and not there else result
+    return mark(result, place) if source is None or there else _copied(result, source, place)
+
+
+class _Arrived(torch.autograd.Function):
+    """A copy of a tensor that lies elsewhere, whose gradient goes back there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(copy: torch.Tensor, place: Place, before: Place) -> torch.Tensor:
+        return mark(copy, place)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, Place, Place], output: torch.Tensor) -> None:
+        _, ctx.place, ctx.before = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _copied(grad.clone(), grad, ctx.before), None, None
+
+
+def _copied(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tensor:
+    """A tensor's copy, marked; its gradient is copied back."""
+    if not (torch.is_grad_enabled() and copy.requires_grad):
+        return mark(copy, place)
+    arrived: torch.Tensor = _Arrived.apply(copy, place, place_of(source))
+    return arrived
 
 
 def _default_is_gpu() -> bool:

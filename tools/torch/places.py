@@ -1,24 +1,56 @@
-"""Where a tensor lies: on the pretended GPU, in host memory, or in pinned host memory.
+"""Where a tensor lies: on one of the pretended GPUs, in host memory, or in pinned host memory.
 
 All of it is host memory. The place is a mark on the tensor's storage, which its views share, and PyTorch keeps the mark as
-long as the storage lives. Storages without a mark, as PyTorch's own C++ makes them for gradients, count as the GPU's.
+long as the storage lives. Storages without a mark, as PyTorch's own C++ makes them for gradients, count as a GPU's: of whichever
+is current, where there are several.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from simgpu.tools.torch.cuda.memory import Block
+from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
 
-__all__ = ["GPU", "HERE", "HOST", "MARK", "PINNED", "Place"]
+__all__ = ["GPU", "HOST", "MARK", "PINNED", "Place"]
 
-Place = str
+Place = str  # HOST, PINNED, a GPU by its number, as "cuda:1", or GPU, which leaves open which
 _COUNTED = "_simgpu_block"
-HERE = torch.device("cuda", 0)  # what tensors on the GPU say of their device
+
+
+def on_gpu(place: Place | None) -> bool:
+    """Whether a place is a GPU's memory."""
+    return place is not None and place.startswith(GPU)
+
+
+def gpu(index: int) -> Place:
+    """The memory of the GPU of this number."""
+    return f"{GPU}:{index}"
+
+
+def here() -> Place:
+    """The memory of this thread's GPU."""
+    return gpu(active_driver().session.current)
+
+
+def several() -> bool:
+    """Whether there is more than one GPU."""
+    return len(active_driver().session.gpus) > 1
+
+
+@functools.cache
+def _numbered(place: Place) -> torch.device:
+    return torch.device(place)
+
+
+def device_at(place: Place) -> torch.device:
+    """What tensors on a GPU say of their device."""
+    return _numbered(here() if place == GPU else place)
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
@@ -44,11 +76,17 @@ def place_of(tensor: torch.Tensor) -> Place:
     return marked(tensor) or GPU
 
 
+def common(values: Iterable[Any]) -> Place:
+    """Where a function's result lies: on the GPU of the first of its arguments that lies on one."""
+    places = [place for place in map(place_of, tensors_in(values)) if on_gpu(place)]
+    return next((place for place in places if place != GPU), here()) if places else HOST
+
+
 def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedStorage:
-    """The storage, marked, and counted where it is the GPU's."""
+    """The storage, marked, and counted where it is a GPU's, whose number the place has."""
     setattr(storage, MARK, place)
-    counts = place == GPU and storage.device.type == "cpu"  # not what PyTorch's tracers have in place of memory
-    setattr(storage, _COUNTED, Block(storage.nbytes()) if counts else None)
+    counts = on_gpu(place) and storage.device.type == "cpu"  # not what PyTorch's tracers have in place of memory
+    setattr(storage, _COUNTED, Block(storage.nbytes(), device_at(place).index) if counts else None)
     return storage
 
 

@@ -1,4 +1,4 @@
-"""PyTorch with one GPU, the simulated one in use: what is replaced in PyTorch, and put back.
+"""PyTorch with the simulated GPUs in use: what is replaced in PyTorch, and put back.
 
 What PyTorch's functions do with devices is `on_host`'s. It holds for one thread and not inside of autograd's engine, so
 both are entered here; what `torch.cuda` answers is `cuda`'s.
@@ -18,8 +18,20 @@ from triton._C.libtriton import amd
 
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
-from simgpu.tools.torch.on_host import is_gpu, on_host, pretended, within
-from simgpu.tools.torch.places import GPU, HERE, HOST, mark, mark_storage, marked_storage, place_of, tensors_in
+from simgpu.tools.torch.cuda.devices import Guard
+from simgpu.tools.torch.on_host import gpu_named, on_host, pretended, within
+from simgpu.tools.torch.places import (
+    HOST,
+    common,
+    device_at,
+    here,
+    mark,
+    mark_storage,
+    marked_storage,
+    on_gpu,
+    place_of,
+    tensors_in,
+)  # fmt: skip
 from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
@@ -41,16 +53,19 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
 
 
 _from_numpy, _impl, _start = torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_Backward = torch.autograd.function.BackwardCFunction
+_backward = _Backward.apply
 
 
 def _place_tag(storage: Any) -> str | None:
     """Where a storage is saved from, as `torch.save` notes it."""
-    return "cuda:0" if marked_storage(storage) == GPU else None
+    place = marked_storage(storage)
+    return str(device_at(place)) if place is not None and on_gpu(place) else None
 
 
 def _restored(storage: Any, location: str) -> Any:
     """A storage of a file, at the place that it was saved from or is asked for; None for what is not known here."""
-    place = GPU if is_gpu(location) else HOST if location.partition(":")[0] == "cpu" else None
+    place = gpu_named(location) or (HOST if location.partition(":")[0] == "cpu" else None)
     return None if place is None else mark_storage(storage, place)
 
 
@@ -100,10 +115,17 @@ def _or_decomposed(operator: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        on_gpu = any(place_of(tensor) == GPU for tensor in tensors_in((*args, *kwargs.values())))
-        return (kernel if on_gpu else own.decompose)(*args, **kwargs)
+        there = any(on_gpu(place_of(tensor)) for tensor in tensors_in((*args, *kwargs.values())))
+        return (kernel if there else own.decompose)(*args, **kwargs)
 
     return chosen
+
+
+def _backward_there(node: Any, *grads: Any) -> Any:
+    """A `torch.autograd.Function`'s backward: current is the GPU that its gradients lie on, as in PyTorch's engine."""
+    place = common(grads)
+    with Guard(device_at(place).index if on_gpu(place) else None):
+        return _backward(node, *grads)
 
 
 def _start_within(thread: threading.Thread) -> None:
@@ -119,7 +141,7 @@ def _eager(model: Any = None, **_options: Any) -> Any:
 
 @contextlib.contextmanager
 def pretended_gpu() -> Iterator[None]:
-    """For a block: PyTorch has one GPU, the simulated one in use, in this thread and those that it starts."""
+    """For a block: PyTorch has the simulated GPUs in use, in this thread and those that it starts."""
     if torch.Generator is HostGenerator:  # as in a process that SIMGPU gave a GPU
         yield
         return
@@ -129,9 +151,10 @@ def pretended_gpu() -> Iterator[None]:
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
             (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
+            (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
-            (SimDriver, "get_active_torch_device", lambda _driver: HERE), (amd.hipblas, "HipblasLt", HipblasLt),
+            (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(_saved_by_place())

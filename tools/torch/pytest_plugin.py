@@ -26,7 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("simgpu", "Triton kernels on simulated AMD GPUs")
     group.addoption(
         "--simgpu", action="append", metavar="TARGET",
-        help="run every test on this simulated GPU (mi300x, gfx90a, ...); several: give it again, or with commas",
+        help="run every test on this simulated GPU (mi300x, gfx90a, ...; mi300x:2 is two of them); several in turn: give it again, "
+        "or with commas",
     )  # fmt: skip
     group.addoption(
         "--simgpu-check", choices=[word for word in CHECKS if word != "collect"], default="yes",
@@ -50,7 +51,7 @@ def targets_of(given: Iterable[str]) -> list[str]:
 
         for name in names:
             try:
-                hardware.target(name)
+                hardware.counted(name)
             except hardware.errors.TargetError as error:
                 raise pytest.UsageError(f"--simgpu: {error}") from None
     return names

@@ -1,4 +1,4 @@
-"""The kernels that PyTorch's operators have on a GPU and not on the CPU, called for the pretended GPU's tensors.
+"""What PyTorch's operators do on GPUs and not on the CPU: kernels that the GPUs' tensors have, and on which GPU they run.
 
 They are those that libraries register (`torch.library`, dispatch key CUDA), and operators on 16-bit types that accumulate in f32.
 
@@ -9,6 +9,7 @@ where the CUDA key lies, calls the one or the other.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,11 +21,13 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed
-from simgpu.tools.torch.places import GPU, HERE, Place, place_of, tensors_in
+from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
 from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
+# Operators whose tensors may lie on different GPUs: copies from one to another, and those that go through lists of tensors.
+_COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
 
 
 class Registrations:
@@ -83,6 +86,26 @@ class KernelsOfTheGpu(TorchDispatchMode):
         given = dict(kwargs or {})
         if isinstance(func, HigherOrderOperator):
             return func(*args, **given)
+        if not several():
+            return self._called(func, args, given)
+        with plain_torch():
+            place = _place_of_all(func.name(), (*args, *given.values()))
+        result = self._called(func, args, given)
+        with plain_torch():
+            self._mark(func.name(), args, result, place)
+        return result
+
+    def _mark(self, name: str, args: Sequence[Any], result: Any, place: Place | None) -> None:
+        """Marks an operator's results: where they are asked for, else where its arguments lie, of lists each where its own does."""
+        results = list(tensors_in((result,)))
+        asked = place if self._place in (None, GPU) else self._place
+        places = map(place_of, tensors_in(args[:1])) if name.startswith(_LISTS) else itertools.repeat(asked)
+        for tensor, at in zip(results, places):
+            if marked(tensor) is None and at not in (None, GPU):
+                mark(tensor, at)
+
+    def _called(self, func: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
+        """An operator's result."""
         name = func.name()
         kernel = REGISTERED.get(name)
         if kernel is None and name not in IN_F32:
@@ -92,15 +115,38 @@ class KernelsOfTheGpu(TorchDispatchMode):
         given_tensors = list(tensors_in((*args, *given.values())))
         if any(map(_is_traced, given_tensors)):
             return func(*args, **given)
-        if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._place == GPU):
+        if not (any(on_gpu(place_of(tensor)) for tensor in given_tensors) if given_tensors else on_gpu(self._place)):
             return func(*args, **given)
         if kernel is None:
             with plain_torch():  # as above
                 return (not_computed if name in PRODUCTS and _samples() else in_f32)(func, args, given)
-        if given.get("device") == _CPU and self._place in (GPU, None):
-            given["device"] = HERE
+        if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
+            given["device"] = device_at(self._place or common(given_tensors))
         with self._pretended():
             return kernel(*args, **given)
+
+
+def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
+    """The GPU by its number that an operator's arguments lie on, None for none; RuntimeError where they lie on two."""
+    tensors = list(tensors_in(values))
+    if any(map(_is_traced, tensors)):
+        return None
+    found = _numbered(tensors)
+    if len(found) < 2 or not name.startswith("aten::") or name.startswith(_COPIES):
+        return next(iter(found), None)
+    rows = zip(*(value for value in values if isinstance(value, (list, tuple)))) if name.startswith(_LISTS) else [tensors]
+    for row in rows:
+        if len(two := _numbered(tensors_in(row))) > 1:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {two[0]} and {two[1]}! "
+                f"(when checking arguments for {name})"
+            )
+    return None
+
+
+def _numbered(tensors: Iterable[torch.Tensor]) -> list[Place]:
+    """The GPUs, each once, that tensors are known to lie on."""
+    return list(dict.fromkeys(place for tensor in tensors if on_gpu(place := place_of(tensor)) and place != GPU))
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
@@ -120,6 +166,6 @@ def kernels_of_the_gpu(
 
     autocast: whether operators may narrow their arguments themselves.
     """
-    if REGISTERED or autocast or _samples() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    if REGISTERED or autocast or several() or _samples() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

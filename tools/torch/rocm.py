@@ -20,18 +20,25 @@ _FEATURES = ":sramecc+:xnack-"
 
 
 def rocminfo(target: str) -> str:
-    """The agent that a board is, in the lines that programs look for."""
-    chip = hardware.target(target)
-    rule = "*******"
+    """The agents that boards are, in the lines that programs look for."""
+    board, count = hardware.counted(target)
+    agents = "\n".join(_agent(board, number) for number in range(1, count + 1))
     return f"""\
 =====================
 HSA Agents
 =====================
+{agents}
+*** Done ***"""
+
+
+def _agent(board: str, number: int) -> str:
+    chip, rule = hardware.target(board), "*******"
+    return f"""\
 {rule}
-Agent 1
+Agent {number}
 {rule}
   Name:                    {chip.arch}
-  Marketing Name:          simgpu {target}
+  Marketing Name:          simgpu {board}
   Vendor Name:             AMD
   Device Type:             GPU
   Compute Unit:            {chip.num_cus}
@@ -41,18 +48,18 @@ Agent 1
   Max Clock Freq. (MHz):   {chip.clock_mhz}
   ISA Info:
     ISA 1
-      Name:                    amdgcn-amd-amdhsa--{chip.arch}{_FEATURES}
-*** Done ***"""
+      Name:                    amdgcn-amd-amdhsa--{chip.arch}{_FEATURES}"""
 
 
 def rocm_smi(target: str) -> str:
-    """The one device, whatever was asked of it."""
-    chip = hardware.target(target)
+    """The devices, whatever was asked of them."""
+    board, count = hardware.counted(target)
+    chip = hardware.target(board)
     lines = {
-        "Card Series": f"simgpu {target}", "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]", "GFX Version": chip.arch,
+        "Card Series": f"simgpu {board}", "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]", "GFX Version": chip.arch,
         "VRAM Total Memory (B)": chip.hbm_bytes, "VRAM Total Used Memory (B)": 0, "GPU use (%)": 0,
     }  # fmt: skip
-    return "\n".join(f"GPU[0]\t\t: {name}: \t\t{value}" for name, value in lines.items())
+    return "\n".join(f"GPU[{at}]\t\t: {name}: \t\t{value}" for at in range(count) for name, value in lines.items())
 
 
 def hipconfig(_target: str) -> str:

@@ -218,7 +218,7 @@ def parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("checkouts", nargs="+", metavar="NAME=PATH", help="a suite's name and its checkout")
-    made.add_argument("--target", default="mi300x", help="board or architecture (mi300x)")
+    made.add_argument("--target", default="mi300x", help="board or architecture (mi300x); mi300x:2 is two")
     made.add_argument("--sample", default="40:1", metavar="N[:SEED]", help="tests of each suite, chosen by the seed (40:1)")
     made.add_argument("--check", action="store_true", help="checked mode")
     made.add_argument("--seconds", type=float, default=1800, help="after which a suite, or a script, is ended (1800)")
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = made.parse_args(arguments)
     named = [text.partition("=") for text in options.checkouts]
     try:
-        hardware.target(options.target)
+        hardware.counted(options.target)
         sample_of(options.sample)
     except (SimError, pytest.UsageError) as error:
         made.error(str(error))

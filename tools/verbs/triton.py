@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
-    parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x)")
+    parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x); mi300x:2 is two")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
     parser.add_argument("--suppressions", metavar="FILE", help="findings that are not told, in valgrind's form")
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
@@ -51,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Runs the program; its status, or 1 where it is 0 and something was found."""
-    hardware.target(options.target)
+    hardware.counted(options.target)
     if not options.command:
         raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
     if importlib.util.find_spec("triton") is None:

@@ -1,5 +1,6 @@
-"""What programs ask of `torch.cuda`, answered for the simulated device in use.
+"""What programs ask of `torch.cuda`, answered for the simulated devices in use.
 
+    devices.py     which of them is current, and what chooses it
     answers.py     the functions by their names in `torch`
     streams.py     streams, events and what chooses them
     graphs.py      CUDA graphs: captured operators and launches, replayed

@@ -1,4 +1,4 @@
-"""The functions of `torch.cuda` and `torch.accelerator`, answered for the simulated device in use, by their names."""
+"""The functions of `torch.cuda` and `torch.accelerator`, answered for the simulated devices in use, by their names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from simgpu.tools.torch.cuda import autocast, graphs, memory, streams
-from simgpu.tools.torch.cuda.generators import PhiloxGenerator
+from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 
@@ -18,9 +17,9 @@ def _session() -> Session:
     return active_driver().session
 
 
-def _properties(_device: object = None) -> SimpleNamespace:
+def _properties(device: object = None) -> SimpleNamespace:
     """HIP's names, the descriptor's figures."""
-    session = _session()
+    session, _ = _session(), devices.index_of(device)
     chip, (major, minor) = session.gpu.descriptor, _capability()
     return SimpleNamespace(
         name=_name(), major=major, minor=minor, gcnArchName=session.gpu.arch, multi_processor_count=chip.num_cus,
@@ -32,11 +31,13 @@ def _properties(_device: object = None) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def _name(_device: object = None) -> str:
-    return f"simgpu {_session().name}"
+def _name(device: object = None) -> str:
+    devices.index_of(device)
+    return f"simgpu {_session().board}"
 
 
-def _capability(_device: object = None) -> tuple[int, int]:
+def _capability(device: object = None) -> tuple[int, int]:
+    devices.index_of(device)
     return active_driver().get_device_capability()
 
 
@@ -45,51 +46,24 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_options: value
 
 
-def _seeded(seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
-    GENERATOR.manual_seed(seed)
-
-
-GENERATOR = PhiloxGenerator()
 # By the name in `torch`. What has no effect here answers None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _always(None) for name in (
-        "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
+        "init", "_lazy_init", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
         "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
     )},
-    **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS,
-    "cuda.current_device": _always(0),
+    **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
     **{f"cuda.{name}": _always(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
-    "cuda.device_count": _always(1),
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,
     "cuda.get_device_properties": _properties,
     "cuda.get_arch_list": lambda: [_session().gpu.arch],
-    "cuda.manual_seed": _seeded,
-    "cuda.manual_seed_all": lambda seed: _seeded(seed),
-    "cuda.default_generators": (GENERATOR,),
-    "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
-    "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
     # Legacy constructors: tensors without a mark, the GPU's.
     **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
         "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
     )},
-    "Tensor.record_stream": lambda _tensor, _stream: None,
-    "cuda.Event": streams.Event,
-    "cuda.Stream": streams.Stream,
-    "cuda.ExternalStream": streams.Stream,
-    "cuda.current_stream": streams.current,
-    "cuda.default_stream": streams.default,
-    "cuda.set_stream": streams.choose,
-    "cuda.stream": streams.StreamContext,
-    "cuda.StreamContext": streams.StreamContext,
-    **{f"cuda.{name}": type(name, (streams.Guard,), {}) for name in ("device", "device_of")},
     "accelerator.is_available": _always(True),
-    "accelerator.device_count": _always(1),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
-    "accelerator.current_device_index": _always(0),
-    "accelerator.current_stream": streams.current,
-    "accelerator.set_device_index": _always(None),
     "accelerator.synchronize": _always(None),
     "version.cuda": None,
 }  # fmt: skip

@@ -1,28 +1,35 @@
-"""The generators of random numbers that PyTorch has on a GPU."""
+"""The generators of random numbers that PyTorch has on GPUs, one on each."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from typing import Any
+
 import torch
+
+from simgpu.tools.torch.cuda import devices
 
 _CPU = torch.device("cpu")
 
 
 class PhiloxGenerator(torch._C.Generator):
-    """`torch.cuda.default_generators[0]`: a state of 16 bytes, seed and offset, for kernels that draw by Philox themselves.
+    """One of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox themselves.
 
     PyTorch's own operators, given it, draw by the CPU's method from the same seed.
     """
 
-    def __new__(cls) -> PhiloxGenerator:
+    def __new__(cls, index: int) -> PhiloxGenerator:
         return super().__new__(cls, _CPU)
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
+        self._index = index
         self._offset = 0
 
     @property
     def device(self) -> torch.device:
         """The GPU."""
-        return torch.device("cuda", 0)
+        return torch.device("cuda", self._index)
 
     def manual_seed(self, seed: int) -> PhiloxGenerator:
         """Begins anew."""
@@ -45,3 +52,43 @@ class PhiloxGenerator(torch._C.Generator):
             super().manual_seed(seed)
         self._offset = offset
         return self
+
+
+@functools.cache
+def generator(index: int) -> PhiloxGenerator:
+    """That of the GPU of this number, as long as the process lives."""
+    return PhiloxGenerator(index)
+
+
+class Generators(Sequence[PhiloxGenerator]):
+    """`torch.cuda.default_generators`: as many as there are GPUs in use."""
+
+    def __len__(self) -> int:
+        return devices.count()
+
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(len(self))[index]
+        return generator(numbers) if isinstance(numbers, int) else tuple(map(generator, numbers))
+
+
+def _seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    generator(devices.current()).manual_seed(seed)
+
+
+def _all_seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    for each in Generators():
+        each.manual_seed(seed)
+
+
+# PyTorch's own operators draw from the host's generator, whatever GPU their tensors lie on.
+ANSWERS: dict[str, Any] = {
+    "cuda.manual_seed": _seeded,
+    "cuda.manual_seed_all": _all_seeded,
+    "cuda.default_generators": Generators(),
+    "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
+    "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
+    "cuda.get_rng_state_all": lambda: [torch.get_rng_state() for _ in Generators()],
+    "cuda.set_rng_state_all": lambda states: torch.set_rng_state(next(iter(states))),
+}

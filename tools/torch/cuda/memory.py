@@ -1,4 +1,4 @@
-"""How much memory the pretended GPU's tensors take, as PyTorch's caching allocator counts it.
+"""How much memory the pretended GPUs' tensors take, as PyTorch's caching allocator counts it.
 
 A storage is counted from when it is marked as the GPU's until it is gone; gradients that only PyTorch's C++ has seen are not
 marked, and are counted once a program looks at them.
@@ -6,9 +6,12 @@ marked, and are counted once a program looks at them.
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
+from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
 
 BLOCK = 512  # bytes: what c10/cuda/CUDACachingAllocator.cpp rounds a request up to (kMinBlockSize)
@@ -34,58 +37,72 @@ class Counted:
         self.peak = self.current
 
 
-TOTAL = Counted()
+    @property
+    def reserved(self) -> int:
+        """The segments that hold the peak."""
+        return -(-self.peak // SEGMENT) * SEGMENT
+
+
+@functools.cache
+def total(index: int) -> Counted:
+    """The count of the GPU of this number, as long as the process lives."""
+    return Counted()
+
+
+def _of(device: object) -> Counted:
+    """A GPU's, without one this thread's."""
+    return total(index_of(device))
 
 
 class Block:
     """A storage's part in the count, which lives as long as it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, index: int) -> None:
         self._size = -(-size // BLOCK) * BLOCK
+        self._total = total(index)
         if self._size:
-            TOTAL.add(self._size)
+            self._total.add(self._size)
 
     def __del__(self) -> None:
         if self._size:
-            TOTAL.add(-self._size)
+            self._total.add(-self._size)
 
 
-def _reserved() -> int:
-    """The segments that hold the peak."""
-    return -(-TOTAL.peak // SEGMENT) * SEGMENT
-
-
-def _stats(_device: object = None) -> dict[str, int]:
+def _stats(device: object = None) -> dict[str, int]:
     found: dict[str, int] = {}
+    of = _of(device)
     for pool in ("all", "small_pool", "large_pool"):
         counted = pool == "all"
         for name, now, peak in (
-            ("allocated_bytes", TOTAL.current, TOTAL.peak), ("active_bytes", TOTAL.current, TOTAL.peak),
-            ("reserved_bytes", _reserved(), _reserved()), ("allocation", TOTAL.blocks, TOTAL.blocks),
+            ("allocated_bytes", of.current, of.peak), ("active_bytes", of.current, of.peak),
+            ("reserved_bytes", of.reserved, of.reserved), ("allocation", of.blocks, of.blocks),
         ):  # fmt: skip
             found |= {f"{name}.{pool}.current": now * counted, f"{name}.{pool}.peak": peak * counted}
     return found | {"num_alloc_retries": 0, "num_ooms": 0}
 
 
-def _free_and_all(_device: object = None) -> tuple[int, int]:
+def _free_and_all(device: object = None) -> tuple[int, int]:
     size = active_driver().session.gpu.descriptor.hbm_bytes
-    return max(size - _reserved(), 0), size
+    return max(size - _of(device).reserved, 0), size
 
 
-def _summary(_device: object = None, **_options: object) -> str:
-    lines = (("allocated", TOTAL.current), ("peak of allocated", TOTAL.peak), ("reserved", _reserved()))
+def _summary(device: object = None, **_options: object) -> str:
+    of = _of(device)
+    lines = (("allocated", of.current), ("peak of allocated", of.peak), ("reserved", of.reserved))
     return "\n".join(f"{name:>18}: {size:,} bytes" for name, size in lines)
 
 
+def _asked(answer: Callable[[Counted], Any]) -> Callable[..., Any]:
+    """A function of a device."""
+    return lambda device=None: answer(_of(device))
+
+
 _BY_NAME: dict[str, Any] = {
-    "memory_allocated": lambda _device=None: TOTAL.current,
-    "max_memory_allocated": lambda _device=None: TOTAL.peak,
-    "memory_reserved": lambda _device=None: _reserved(),
-    "max_memory_reserved": lambda _device=None: _reserved(),
-    "memory_cached": lambda _device=None: _reserved(),
-    "reset_peak_memory_stats": lambda _device=None: TOTAL.reset(),
-    "reset_max_memory_allocated": lambda _device=None: TOTAL.reset(),
-    "reset_accumulated_memory_stats": lambda _device=None: None,
+    "memory_allocated": _asked(lambda of: of.current),
+    "max_memory_allocated": _asked(lambda of: of.peak),
+    **{name: _asked(lambda of: of.reserved) for name in ("memory_reserved", "max_memory_reserved", "memory_cached")},
+    **{name: _asked(lambda of: of.reset()) for name in ("reset_peak_memory_stats", "reset_max_memory_allocated")},
+    "reset_accumulated_memory_stats": _asked(lambda of: None),
     "empty_cache": lambda: None,
     "memory_stats": _stats,
     "mem_get_info": _free_and_all,

@@ -1,4 +1,4 @@
-"""Streams and events of the pretended GPU.
+"""Streams and events of the pretended GPUs.
 
 Work is done when a launch returns, so streams order nothing and wait for nothing; events take their time from the model
 of `simgpu.triton.model`.
@@ -7,13 +7,16 @@ of `simgpu.triton.model`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 import warnings
 from typing import Any
 
+import torch
+
+from simgpu.tools.torch.cuda import devices
 from simgpu.tools.torch.cuda.graphs import CUDAGraph
-from simgpu.tools.torch.places import HERE
 from simgpu.triton import ModelledTime
 from simgpu.triton.driver import active_driver
 
@@ -24,17 +27,23 @@ class Event:
     """`torch.cuda.Event`: notes the modelled time of the launches so far."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        self.device = HERE
+        self.device: torch.device | None = None  # until it is recorded
         self._at: float | None = None
 
-    def record(self, stream: object = None) -> None:
-        """Now, on whatever stream."""
+    def record(self, stream: Stream | None = None) -> None:
+        """Now, on whatever stream; RuntimeError on another GPU's than the time before."""
+        device = (current() if stream is None else stream).device
+        if self.device not in (None, device):
+            raise RuntimeError(f"Event device {self.device} does not match recording stream's device {device}.")
+        self.device = device
         self._at = active_driver().session.clock.now()
 
     def elapsed_time(self, end: Event) -> float:
         """Modelled ms of the launches between two events."""
         if self._at is None or end._at is None:
             raise RuntimeError("both events must be recorded before their elapsed time is asked")
+        if self.device != end.device:
+            raise RuntimeError(f"CUDA error: invalid resource handle: the events are on {self.device} and {end.device}")
         warnings.warn(
             "simgpu: events give modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=2
         )
@@ -54,13 +63,12 @@ class Event:
 class Stream:
     """`torch.cuda.Stream`: launches run when they are made, whatever their stream."""
 
-    device_index = HERE.index
-
     def __init__(self, device: object = None, priority: int = 0, **_options: object) -> None:
-        self.device = HERE
+        self.device_index = devices.index_of(device)
+        self.device = torch.device("cuda", self.device_index)
         self.priority = priority
         self.stream_id = self.cuda_stream = next(_NUMBERS)
-        self._before: list[Stream] = []
+        self._before: list[tuple[Stream, Stream]] = []  # this GPU's, and the one that was current
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
@@ -85,44 +93,59 @@ class Stream:
     def record_event(self, event: Event | None = None) -> Event:
         """The event, or a new one, recorded."""
         event = Event() if event is None else event
-        event.record()
+        event.record(self)
         return event
 
     def __enter__(self) -> Stream:
-        self._before.append(current())
+        self._before.append((current(self.device), current()))
         choose(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        choose(self._before.pop())
+        for stream in self._before.pop():
+            choose(stream)
 
 
-class _Default(Stream):
-    """Stream 0."""
+class ExternalStream(Stream):
+    """`torch.cuda.ExternalStream`: one that somebody else made."""
+
+    def __init__(self, stream_ptr: int, device: object = None, **_options: object) -> None:
+        super().__init__(device)
+        self.stream_id = self.cuda_stream = stream_ptr
+
+
+class _Chosen(threading.local):
+    """Of one thread: the current stream of each GPU, by its number."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.stream_id = self.cuda_stream = 0
+        self.streams: dict[int, Stream] = {}
 
 
-DEFAULT = _Default()
-_CHOSEN = threading.local()
+_CHOSEN = _Chosen()
 
 
-def current(_device: object = None) -> Stream:
-    """`torch.cuda.current_stream`: this thread's."""
-    return getattr(_CHOSEN, "stream", DEFAULT)
+@functools.cache
+def _stream_0(index: int) -> Stream:
+    """Stream 0 of the GPU of this number."""
+    return ExternalStream(0, index)
 
 
-def default(_device: object = None) -> Stream:
-    """`torch.cuda.default_stream`."""
-    return DEFAULT
+def current(device: object = None) -> Stream:
+    """`torch.cuda.current_stream`: this thread's, of a GPU."""
+    index = devices.index_of(device)
+    return _CHOSEN.streams.get(index) or _stream_0(index)
+
+
+def default(device: object = None) -> Stream:
+    """`torch.cuda.default_stream`, of a GPU."""
+    return _stream_0(devices.index_of(device))
 
 
 def choose(stream: Stream | None) -> None:
-    """`torch.cuda.set_stream`, for this thread; None chooses nothing."""
+    """`torch.cuda.set_stream`, for this thread, whose GPU becomes the stream's; None chooses nothing."""
     if stream is not None:
-        _CHOSEN.stream = stream
+        devices.choose(stream.device_index)
+        _CHOSEN.streams[stream.device_index] = stream
 
 
 class StreamContext(contextlib.ExitStack):
@@ -138,9 +161,10 @@ class StreamContext(contextlib.ExitStack):
         return super().__enter__()
 
 
-class Guard(contextlib.nullcontext[None]):
-    """`torch.cuda.device` and `device_of` as context managers: there is one device."""
-
-    def __init__(self, *_chosen: object) -> None:
-        super().__init__()
-        self.idx = HERE.index
+ANSWERS: dict[str, Any] = {
+    "Tensor.record_stream": lambda _tensor, _stream: None,
+    "cuda.Event": Event, "cuda.Stream": Stream, "cuda.ExternalStream": ExternalStream,
+    "cuda.current_stream": current, "cuda.default_stream": default, "cuda.set_stream": choose,
+    "cuda.stream": StreamContext, "cuda.StreamContext": StreamContext, "accelerator.current_stream": current,
+    "accelerator.set_stream": choose,
+}  # fmt: skip

@@ -1,0 +1,108 @@
+"""Which of the pretended GPUs is current, by thread, what chooses it, and copies to several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from simgpu.triton.driver import active_driver
+
+
+def count() -> int:
+    """`torch.cuda.device_count`."""
+    return len(active_driver().session.gpus)
+
+
+def current() -> int:
+    """`torch.cuda.current_device`: this thread's."""
+    return active_driver().session.current
+
+
+def index_of(device: Any = None) -> int:
+    """A GPU's number, by a device, a string or the number itself, without one this thread's; AssertionError where there is none."""
+    found = torch._utils._get_device_index(device, optional=True)
+    if not 0 <= found < count():
+        raise AssertionError(f"Invalid device id: {device}, of {count()} GPU(s) of {active_driver().session.name}")
+    return found
+
+
+def choose(device: Any) -> None:
+    """`torch.cuda.set_device`, for this thread; a negative number chooses nothing."""
+    exchange(torch._utils._get_device_index(device))
+
+
+def exchange(index: int | None) -> int:
+    """Chooses this thread's GPU; returns the one before, or -1 where the number is None or negative and nothing is chosen."""
+    session = active_driver().session
+    if index is None or index < 0:
+        return -1
+    if index >= count():
+        raise RuntimeError(f"CUDA error: invalid device ordinal: {index}, of {count()} GPU(s) of {session.name}")
+    before = session.current
+    session.use(index)
+    return before
+
+
+def peers(device: Any, other: Any) -> bool:
+    """`torch.cuda.can_device_access_peer`: no, kernels reach their own GPU's memory; AssertionError for one that is not there."""
+    index_of(device), index_of(other)
+    return False
+
+
+class Guard:
+    """`torch.cuda.device`: a GPU is this thread's for the block; None or a negative number leaves it as it is."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = torch._utils._get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> Guard:
+        self.prev_idx = exchange(self.idx)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        exchange(self.prev_idx)
+
+
+class GuardOf(Guard):
+    """`torch.cuda.device_of`: the same of a tensor's GPU; nothing for the host's."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(tensor.get_device() if tensor.is_cuda else -1)
+
+
+def _at(index: int) -> torch.device:
+    """What `torch.cuda.comm` means by a number: a GPU, or the host by -1."""
+    return torch.device("cpu") if index < 0 else torch.device("cuda", index)
+
+
+def _scatter(
+    tensor: torch.Tensor, devices: Sequence[int], sizes: Sequence[int] | None, dim: int, _streams: object
+) -> list[torch.Tensor]:  # fmt: skip
+    parts = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
+    return [part.to(_at(index)) for part, index in zip(parts, devices)]
+
+
+def _gather(tensors: Sequence[torch.Tensor], dim: int, index: int | None) -> torch.Tensor:
+    return torch.cat([tensor.to(_at(current() if index is None else index)) for tensor in tensors], dim)
+
+
+def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    return [tensor.to(_at(index)) for index in devices]
+
+
+def _all_broadcast(tensors: Sequence[torch.Tensor], devices: Sequence[int], _buffer: int) -> list[list[torch.Tensor]]:
+    return [[tensor.to(_at(index)) for tensor in tensors] for index in devices]
+
+
+# The functions of `torch._C` are those that `torch.cuda.comm` and `torch.nn.DataParallel` copy by.
+ANSWERS: dict[str, Any] = {
+    "cuda.device_count": count, "cuda.current_device": current, "cuda.set_device": choose,
+    "cuda.device": Guard, "cuda.device_of": GuardOf, "cuda._exchange_device": exchange, "cuda._maybe_exchange_device": exchange,
+    "cuda.can_device_access_peer": peers,
+    "_C._scatter": _scatter, "_C._gather": _gather, "_C._broadcast": _broadcast, "_C._broadcast_coalesced": _all_broadcast,
+    "accelerator.device_count": count, "accelerator.current_device_index": current, "accelerator.current_device_idx": current,
+    "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": Guard,
+}  # fmt: skip

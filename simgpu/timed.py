@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
+from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.code import ATOMIC, STORE, Code, code_of
 from simgpu.timing.dispatch import spread
 from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
@@ -34,6 +36,8 @@ SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that wo
 BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
 LEAST_STEPS = 256  # of a wave
 MOST_BEGINNINGS = 1024
+# Rounds of which memory's channels are looked at beside the one around the longest workgroup: one, where so many are busy.
+MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
 # Samples that tell that all workgroups do the same: so many at least, and more while they take few records.
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
 # Where they do not, samples go on until the mean is known as well as NEAR, of 1, or as far as these go.
@@ -170,7 +174,8 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         # Around the longest: those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
         begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
-        beginnings = [launch.sample(group, steps) for group in range(begun, begun + together)]
+        beginnings = _round(launch, begun, together, steps)
+        channels = _channels(launch, beginnings, steps)
         instructions, code = dict(launch.program.instructions), launch.code
     except Deadlock as error:
         raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
@@ -192,7 +197,24 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         notes.append(f"waves go on past what was traced, up to {max(trace.stretch for trace in whole):.3g} times: as until there")
         wider += UNKNOWN_LOOP
     whole.sort(key=len, reverse=True)
-    return Sampled(chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider)
+    return Sampled(chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels)
+
+
+def _round(launch: _Sampling, first: int, together: int, steps: int) -> list[_Streams]:
+    """The beginnings of workgroups that run together, from `first` on."""
+    return [launch.sample(group, steps) for group in range(first, first + together)]
+
+
+def _channels(launch: _Sampling, beginnings: Sequence[_Streams], steps: int) -> float:
+    """The share of memory's channels that are busy, by one round and others all over the launch, if it is not the same in two."""
+    row, together = pipelines(launch.device.arch), len(beginnings)
+    rounds = [lines_of([one.streams for one in beginnings])]
+    others = islice(spread(launch.groups - together + 1, MOST_ROUNDS), MOST_ROUNDS if row.memory_channels else 0)
+    for first in others:
+        rounds.append(lines_of([one.streams for one in _round(launch, first, together, steps)]))
+        if sum(map(bool, map(len, rounds))) > 1 and busy_channels(rounds, row) > ALL_CHANNELS:
+            break
+    return busy_channels(rounds, row)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     code.py     a kernel's instructions as columns: units, clocks, counters
     trace.py    what the waves of a workgroup executed
     caches.py   which level serves their lines
+    channels.py  how many of memory's channels are busy
     cu.py       a compute unit, event by event
     dispatch.py  which workgroups a CU gets, where they differ
     predict.py  rounds over the GPU, shared bandwidth, the clock: cycles and time

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
+from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.timing.code import STORE, Code
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, numbered
 
@@ -95,8 +95,7 @@ class Shares:
     past: bytes that L2 passes on for each that it is asked for, and the share of these that reach memory; a line that is stored
     to is passed on once. late: the share of requests to L2 that waits for what lies behind, and of these that wait for memory: more
     than pass, since a line that another workgroup has just asked for is on its way, and no sooner there for the next. l2_bytes,
-    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level; channels: the share of memory's that their lines
-    keep busy.
+    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level.
     """
 
     past: np.ndarray
@@ -104,7 +103,6 @@ class Shares:
     l2_bytes: int = 0
     past_l2_bytes: int = 0
     hbm_bytes: int = 0
-    channels: float = 1.0
 
 
 def shares(
@@ -117,7 +115,7 @@ def shares(
     them: a line that another asked for within so many lines is still on its way.
     """
     count = len(code.unit)
-    tallies, channels = np.zeros((5, count), np.int64), 1.0
+    tallies = np.zeros((5, count), np.int64)
     if traces:
         shift = (row.l2_line // LINE_BYTES).bit_length() - 1
         ends = np.cumsum([0, *(len(one.lines) for one in served)])
@@ -132,7 +130,6 @@ def shares(
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
         places, known = numbered(lines)
         seen = np.full(len(known), -1, np.int64)
-        channels = _busy(traces, known, places, ends, row)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
@@ -152,20 +149,7 @@ def shares(
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
-    return Shares(past, late, l2_bytes, past_l2, hbm, channels)
-
-
-def _busy(traces: Sequence[Trace], known: np.ndarray, places: np.ndarray, ends: np.ndarray, row: Pipelines) -> float:
-    """The share of memory's channels that lines (known[places]) keep busy, 1 where all are as good; a beginning that stopped before
-    all its waves came to memory does not tell it."""
-    whole = [(np.diff(trace.access_starts) > 0).all() for trace in traces]
-    asked_for = np.zeros(len(known), np.bool_)
-    asked_for[places[np.repeat(whole, np.diff(ends))]] = True
-    told = known[asked_for]
-    if not row.memory_channels or not len(told):
-        return 1.0
-    asked = np.bincount(memory_channel(told * row.l2_line, row.memory_channels))
-    return len(told) / (row.memory_channels * int(asked.max()))
+    return Shares(past, late, l2_bytes, past_l2, hbm)
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) -> np.ndarray:

@@ -70,7 +70,8 @@ class Mechanisms:
 class Sampled:
     """A launch, by samples. whole: workgroups traced to their ends, which stand for all; beginnings: workgroups that run together
     in the first round, as far as they were traced; groups: workgroups of the launch; instructions: by number, of so many numbers;
-    entry: the first one; notes: what limits the answer's worth; wider: what that adds to the band."""
+    entry: the first one; notes: what limits the answer's worth; wider: what that adds to the band; channels: the share of memory's
+    that a round keeps busy."""
 
     chip: HardwareDescriptor
     instructions: dict[int, Instruction]
@@ -82,6 +83,7 @@ class Sampled:
     used: Resources
     notes: Sequence[str] = ()
     wider: float = 0.0
+    channels: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,9 @@ def predict(
     active = min(sampled.groups, chip.num_cus)
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
-    first = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz)
+    first = Gpu(
+        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels
+    )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
         stretch = np.array([trace.stretch for trace in sampled.whole])
@@ -198,7 +202,8 @@ def _nearer(made: float, low: float, high: float) -> float:
 @dataclass(frozen=True)
 class Gpu:
     """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
-    and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds)."""
+    and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds); channels: the share of
+    memory's that are busy."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -212,6 +217,7 @@ class Gpu:
     mhz: float
     load: Load = (0.0, 0.0)
     queue: Queue | None = None
+    channels: float = 1.0
 
     @property
     def active(self) -> int:
@@ -255,7 +261,7 @@ class Gpu:
     @property
     def memory(self) -> float:
         """Bytes a second of HBM, or of the share of its channels that are busy."""
-        share = self.traffic.channels if self.on.channels else 1.0
+        share = self.channels if self.on.channels else 1.0
         return min(sustained(self.chip).hbm, share * self.chip.hbm_bandwidth_tb * 1e12)
 
     def load_of(self, result: cu.CuResult) -> Load:

@@ -287,6 +287,33 @@ def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
     assert len(one.lines) == 256 // 64
 
 
+# A lane loads a word of one of 8,192 blocks of 8 KB, a row of 128 workgroups all of them; the next row those 1 KB further on.
+ROWS = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_and_b32 s6, s2, 127
+s_lshr_b32 s7, s2, 7
+s_lshl_b32 s6, s6, 19
+s_lshl_b32 s7, s7, 10
+s_add_u32 s6, s6, s7
+v_lshl_add_u32 v1, v0, 13, s6
+s_waitcnt lgkmcnt(0)
+global_load_dword v2, v1, s[4:5]
+"""
+
+
+def test_memorys_channels_are_those_of_rounds_all_over_the_launch() -> None:
+    """A round is 104 workgroups, one a CU. A row of the grid keeps 4 channels of 32 busy and two rows up to 8, so one round says
+    0.12 to 0.25 by where it lies; wanted is the mean over all places, here by the affine form of the addresses."""
+    gpu, groups, together = simgpu.Device("mi210", threads=1), 1024, 104
+    kernel = loaded_kernel(gpu, ROWS, "buffer", group_segment_fixed_size=gpu.descriptor.lds_bytes)
+    row, column = np.divmod(np.arange(groups), 128)
+    block = (column[:, None] << 19) + (row[:, None] << 10) + (np.arange(64) << 13) >> 8
+    channel = (block ^ (block >> 8) % 4) % 32
+    fullest = [np.bincount(channel[at : at + together].ravel()).max() for at in range(groups - together + 1)]
+    found = kernel.time(groups, 64, [gpu.alloc(1 << 26)]).sampled.channels
+    assert found == pytest.approx(together * 64 / 32 / np.mean(fullest), rel=0.03)
+
+
 def test_waits_are_told_by_the_load() -> None:
     kernel, buffer = made(LOOP, 256 * 8)
     found = {line.text: line for line in lines(kernel.time(8, 64, [buffer]))}

@@ -113,13 +113,6 @@ def strided(board: str, rows_apart: int, waves: int = 1) -> Shares:
     return shares(traces, served, code, chip, row, waves, False)
 
 
-@pytest.mark.parametrize("rows_apart, channels", [(64, 32), (256, 32), (8 << 10, 4), (64 << 10, 4), (256 << 10, 1), (1 << 20, 1)])
-def test_strides_of_a_power_of_two_keep_few_channels_busy(rows_apart: int, channels: int) -> None:
-    """Each MI210's channel has blocks of 256 bytes in turn; 8 KB apart meet one, each 64 KB another of four."""
-    assert strided("mi210", rows_apart).channels == pytest.approx(channels / 32)
-    assert strided("mi300x", rows_apart).channels == 1
-
-
 def test_rows_a_power_of_two_apart_share_few_sets_of_the_vector_cache() -> None:
     """Its sets are told by low bits of the address: a wave alone finds the lines of 64 rows again, waves that share it do not, as
     ROCm Compute Profiler counted for yAx on MI210 (hit rate 0); of rows that lie side by side both do."""
@@ -132,12 +125,3 @@ def test_l2_keeps_rows_a_power_of_two_apart() -> None:
     """93 % of yAx's lines were found in MI210's and MI300A's L2 (amd/HPCTrainingExamples): rows do not all want one set."""
     found = strided("mi210", 256 << 10, waves=4)
     assert found.past[0, 1] == 0
-
-
-def test_beginnings_that_stopped_in_their_first_wave_tell_no_channels() -> None:
-    chip, row = hardware.target("mi210"), pipelines("gfx90a")
-    code = columns({0: (LOAD, 1)}, 1, row)
-    one = streaming(0, 0, 4)
-    two = replace(one, starts=np.array([0, 4, 4]), access_starts=np.array([0, 4, 4]), complete=False)
-    for trace, busy in ((one, 0.5), (two, 1.0)):
-        assert shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False).channels == busy

@@ -1,0 +1,53 @@
+"""How many of memory's channels a launch keeps busy, where the address tells the channel.
+
+Lines that lie a power of two apart fall on few channels, on which of them is another thing at each place of a grid: what a launch
+takes is told by rounds of workgroups all over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
+from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, numbered
+
+
+def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """The lines of 64 bytes that workgroups ask for, uint32, each once, by the streams of their waves (`simgpu.checks.path_trace`);
+    one that stopped before all its waves came to LDS or memory does not tell its own."""
+    asked = [[_lines(stream) for stream in streams] for streams in groups]
+    whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
+    return numbered(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
+
+
+def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
+    """The share of memory's channels that rounds of workgroups keep busy, by the lines of each, 1 where all channels are as good.
+
+    A round takes as long as the channel that has most of its lines, so lines and such channels' lines are each summed.
+    """
+    if not row.memory_channels:
+        return 1.0
+    lines = longest = 0
+    for asked in rounds:
+        known = numbered(asked // np.uint32(row.l2_line // LINE_BYTES))[1].astype(np.int64)
+        lines += len(known)
+        longest += int(np.bincount(memory_channel(known * row.l2_line, row.memory_channels), minlength=1).max())
+    return lines / (row.memory_channels * longest) if lines else 1.0
+
+
+@numba.njit(cache=True, nogil=True)
+def _lines(stream):  # type: ignore[no-untyped-def]
+    """The lines that a wave's stream holds, and whether it holds an access at all."""
+    found, word, count, came = np.empty(len(stream), np.uint32), 0, 0, False
+    while word + 1 < len(stream):
+        came |= stream[word] >> 30 >= LDS
+        if stream[word] >> 30 == MEMORY:
+            asked = min(len(stream) - word - 2, stream[word + 1] & 0xFFFF)
+            found[count : count + asked] = stream[word + 2 : word + 2 + asked]
+            count += asked
+            word += asked
+        word += 2
+    return found[:count], came

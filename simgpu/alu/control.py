@@ -13,6 +13,7 @@ from simgpu.hardware.isa.instruction import Imm, Instruction, Literal, Reg
 from simgpu.hardware.isa.kinds import DEBUGGER_BRANCHES, GPR_INDEXING, STATE_BRANCHES
 from simgpu.hardware.isa.kinds import ControlKind as Kind
 from simgpu.hardware.isa.types import u32
+from simgpu.hardware.timing_rules.waits import waited
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault, Status
@@ -59,6 +60,7 @@ class Control:
         self.size = inst.size // 4
         self.target = 0
         self.outside = False  # whether a direct branch leads out of the code
+        self.waits = False  # whether an s_waitcnt waits for anything
         self.places: dict[str, Any] = {}
         if self.control in UNSUPPORTED:
             raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
@@ -84,6 +86,9 @@ class Control:
                 self._register(plan, "sdst")
         elif self.control is Kind.GETPC:
             self._register(plan, "sdst")
+        elif self.control is Kind.WAITCNT and waited(self._immediate("simm16")):
+            self.waits = True
+            plan.note("waits")
 
     def _reg(self, name: str) -> Reg:
         register = self.inst.args[name]
@@ -146,6 +151,9 @@ class Control:
             if self.control is Kind.WAITCNT:
                 # Waves on other host threads see what came before it first. No code on x86, where they always do.
                 build.fence("acq_rel")
+                if self.waits:
+                    with build.if_then(frame.context(layout.CTX_IN_STEP) != 0):
+                        self._resumable(frame, index, Status.WAITS)
             frame.next(self.size)
         elif self.control in ENDS:
             for check in frame.hooks:

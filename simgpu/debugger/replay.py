@@ -213,7 +213,7 @@ class Replay(Launch):
         job.taken = job.current = job.wave = job.exhausted = job.clock = job.spent = job.active = job.stop = 0
         job.turn, job.open = layout.SLICE, 1
         for slot in self.worker.slots:
-            slot.state, slot.turns = scheduler.EMPTY, 0
+            slot.state, slot.used = scheduler.EMPTY, 0
         self._slot = -1
         self.shared.counter = 0 if self.whole else self.number
         job.groups = self._dispatched if self.whole else self.number + 1

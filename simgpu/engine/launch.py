@@ -243,6 +243,7 @@ class Launch:
         fields.entered, fields.exited, fields.lanes = counts.rows
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
+        fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
         waves = self.borrowed.host("waves", resident * self.waves * self.stride)
         lds = self.borrowed.host("LDS", resident * lds_stride)
         job = desk.job(self.info, self.geometry, self.device.arch)

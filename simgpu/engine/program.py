@@ -23,6 +23,7 @@ from simgpu.engine.workers.desk import Counts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
@@ -151,6 +152,15 @@ class Program:
         if any(self.instructions[at].spec.control in INDIRECT for at in found):
             return set(self.instructions)
         return found
+
+    def may_meet(self, index: int) -> bool:
+        """Whether a wave that begins at record `index` may come to an s_barrier, which code behind a computed jump may have."""
+        key = "barrier", index
+        if key not in self.kept:
+            found = {self.instructions[at].spec.control for at in self.reachable(index)}
+            self.kept[key] = not found.isdisjoint((ControlKind.BARRIER, *INDIRECT))
+        known: bool = self.kept[key]
+        return known
 
     def following(self, index: int) -> list[int]:
         """The records that direct control flow leads to from a lowered one."""

@@ -86,6 +86,7 @@ CTX_RECORD_COUNT = _context.add("record_count", c_int64)
 CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
 CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads, once the current wave's BUDGET is taken off
 CTX_BITMAP_PAGES = _context.add("bitmap_pages", c_uint64)  # `Bitmaps.page_zero` (`memory.table`)
+CTX_IN_STEP = _context.add("in_step", c_int64)  # 1: a wave that waits for memory or LDS lets the others of its workgroup on
 CTX_CHECKS = range(128, 704, 32)  # where checks have fields
 CTX_OPERAND_CACHE = 704  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
 CACHE_ENTRIES = 16
@@ -154,6 +155,7 @@ class Status(IntEnum):
     GWS = 10
     WAITING = 11  # for waves of other workgroups
     BREAK = 12  # a debugger stops it before the instruction at RESUME
+    WAITS = 13  # at an s_waitcnt, and others may run
 
 
 class Fault(IntEnum):

@@ -13,6 +13,7 @@ from ctypes import c_int64
 
 import numpy as np
 
+from simgpu.machine import layout
 from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.jit import compiler
 
@@ -83,13 +84,13 @@ class Slot(ctypes.Structure):
         ("left", c_int64),  # waves that have not ended
         ("waiting", c_int64),  # waves at a barrier
         ("group", c_int64 * 3),  # the workgroup's id
-        ("turns", c_int64),  # slices used up
+        ("used", c_int64),  # record steps of slices used up
     )
 
 
 EMPTY, BUSY = 0, 1
 
-TURNS = 4  # slices after which a workgroup lets others on
+TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others on
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 

@@ -1,7 +1,7 @@
 """The loop of one host thread: workgroups to waves to handlers, compiled when it is first needed.
 
 A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until
-it ends, waits at a barrier, or has used its time slice; a workgroup whose slice is over lets
+it ends, waits at a barrier or an s_waitcnt, or has used its time slice; a workgroup whose slice is over lets
 others on, so that workgroups which wait for each other make progress. A slice runs in pieces, between
 which the worker looks at the launch's budget and whether it is to stop. What needs Python (a record
 to lower, a fault) is returned as a status, and the worker is called again with its state intact.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, IDLE, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURNS, Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, IDLE, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURN, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.frame import HANDLER
 from simgpu.machine.layout import Status, Wave
@@ -194,7 +194,11 @@ def run_group(job: Any, slots: Any, number: int) -> int:
                 slot.waiting += 1
             elif status == Status.YIELD:
                 if job.turn < 0:
-                    slot.turns += 1
+                    slot.used += layout.SLICE
+            elif status == Status.WAITS:
+                state.status = Status.RUNNING
+                slot.used += layout.SLICE - job.turn
+                job.turn = -1
             else:
                 return NEED_PYTHON
         else:
@@ -209,7 +213,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             return PAUSED
     job.wave = 0
     if job.clock == before:
-        slot.turns = TURNS  # all its waves wait for other workgroups
+        slot.used = TURN  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY
         job.taken -= 1
@@ -228,11 +232,11 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
         number = job.current
         if slots[number].state == EMPTY and not job.exhausted:
             open_group(job, slots, number)
-        while slots[number].state == BUSY and slots[number].turns < TURNS:
+        while slots[number].state == BUSY and slots[number].used < TURN:
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status
-        slots[number].turns = 0
+        slots[number].used = 0
         if slots[number].state == EMPTY and not job.exhausted:
             continue
         job.current += 1

@@ -13,9 +13,9 @@ from simgpu.machine import layout
 from tests.support.kernels import loaded_kernel
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_workgroups_that_wait_for_later_ones_finish(threads):
-    """Workgroup i spins until the counter is n - 1 - i: the last one must run first."""
+@pytest.mark.parametrize(("threads", "waves"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+def test_workgroups_that_wait_for_later_ones_finish(threads, waves):
+    """Workgroup i spins until the counter is n - 1 - i, and its waves add: the last one must run first."""
     gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
     lines = """
     s_load_dwordx4 s[8:11], s[0:1], 0x0
@@ -25,18 +25,19 @@ def test_workgroups_that_wait_for_later_ones_finish(threads):
     s_waitcnt lgkmcnt(0)
     s_sub_u32 s10, s10, s2
     s_sub_u32 s10, s10, 1
+    s_mul_i32 s10, s10, s11
     spin:
     global_load_dword v2, v1, s[8:9] glc
     s_waitcnt vmcnt(0)
     v_readfirstlane_b32 s12, v2
-    s_cmp_lg_u32 s12, s10
+    s_cmp_lt_u32 s12, s10
     s_cbranch_scc1 spin
     global_atomic_add v1, v3, s[8:9]
     """
-    k = loaded_kernel(gpu, lines, "buffer", "i32")
+    k = loaded_kernel(gpu, lines, "buffer", "i32", "i32", group_segment_fixed_size=64)
     counter = gpu.upload(np.zeros(1, np.uint32))
-    k.launch(grid=16, args=[counter, 16])
-    assert counter.download(np.uint32)[0] == 16
+    k.launch(grid=16, block=64 * waves, args=[counter, 16, waves])
+    assert counter.download(np.uint32)[0] == 16 * waves
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -97,6 +98,37 @@ def test_barriers_order_the_waves_of_a_workgroup():
     out = gpu.alloc(4096)
     k.launch(grid=3, block=1024, args=[out])
     np.testing.assert_array_equal(out.download(np.uint32), (np.arange(1024) + 8 * 64) % 1024)
+
+
+def test_a_wave_that_waits_lets_the_others_on():
+    """Eight waves, two rounds: a wave's second value would be in LDS before another read the first, did it not wait for its own
+    reads as on a GPU. A race, and checked mode says so; AITER's causal attention of gfx950 has it."""
+    lines = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_sub_u32 v3, 0x7fc, v1
+    s_mov_b32 s10, 2
+    s_waitcnt lgkmcnt(0)
+    turn:
+    ds_write_b32 v1, v0
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    ds_read_b32 v2, v3
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v1, v2, s[8:9]
+    v_add_u32 v0, 0x200, v0
+    s_add_u32 s8, s8, 0x800
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 turn
+    """
+    for check in (False, True):
+        gpu = simgpu.Device("gfx950", check=check)
+        out = gpu.alloc(4096)
+        run = loaded_kernel(gpu, lines, "buffer", group_segment_fixed_size=2048).launch(grid=1, block=512, args=[out])
+        assert out.download(np.uint32).tolist() == [*range(511, -1, -1), *range(1023, 511, -1)]
+        assert {finding.kind for finding in run.findings} == ({"race"} if check else set())
 
 
 WAVE_ID = """

@@ -19,7 +19,8 @@ contiguous (s = 0; else 1), instead of the three of registers
     (x + y)*(2 + 2*r + s*h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
 
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
-work half of it, of those within TOLERANCE an unsplit one with the fewest bytes. Of a tile, a step takes the longest of
+work half of it, of those within TOLERANCE an unsplit one with the fewest bytes; where all wait for HBM as long, the one that leaves
+HBM the least to hide, the time of the CUs and that of L2: both are loads in flight. Of a tile, a step takes the longest of
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isqrt, lcm
+from math import gcd, isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
@@ -85,29 +86,41 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
     """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, of these that which moves
     the fewest bytes through L2, and of equals the one that leaves the CUs the most time. Where they take less, of equals (all that
-    wait for HBM are) one whose steps take whole cache lines."""
+    wait for HBM are) an unsplit one whose CUs and L2, which has whole cache lines to bring, take the least time together: a wide
+    tile asks for little, but has few blocks, and CUs that have none are no help."""
     works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     least, products = min(seconds.values()), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
     busy = 2 * products >= least
     enough = least * (TOLERANCE if busy else 1)
-    near = (tiling for tiling in works if seconds[tiling] <= enough)
+    near = [tiling for tiling in works if seconds[tiling] <= enough]
 
-    def order(t: Tiling) -> tuple[bool, bool, float, float, float]:
-        waits = not busy and works[t].hbm(t.split_k) > works[t].cu(t.split_k)
-        cut = waits and _cuts_lines(problem, t)
-        return t.split_k > 1, cut, works[t].l2(t.split_k), seconds[t], works[t].cu(t.split_k)
+    def hidden(t: Tiling) -> float:
+        return works[t].cu(t.split_k) + works[t].l2(t.split_k) + cut_bytes(problem, t) / works[t].rates.l2
+
+    def order(t: Tiling) -> tuple[bool, float, float, float]:
+        return t.split_k > 1, works[t].l2(t.split_k) if busy else hidden(t), seconds[t], works[t].cu(t.split_k)
 
     best = min(near, key=order)
-    work = gemm_reduction(problem, descriptor, best)
-    together = min(work.resident, work.rounds(best.split_k))
-    return replace(best, blocks=together, limited_by=_limited_by(problem, descriptor, atom, replace(best, blocks=together)))
+    work, split, aim = works[best], best.split_k, best.aim
+    if not busy and len(near) > 1 and work.hbm(split) > max(work.cu(split), work.l2(split)):
+        aim += f"; of {len(near)} that wait for HBM alike, least time of CUs and L2, {1e6 * hidden(best):.3g} us"
+    together = min(work.resident, work.rounds(split))
+    limited_by = _limited_by(problem, descriptor, atom, replace(best, blocks=together))
+    return replace(best, blocks=together, aim=aim, limited_by=limited_by)
 
 
-def _cuts_lines(problem: GemmProblem, t: Tiling) -> bool:
-    """Whether a K step takes parts of cache lines of rows: another step then asks for the same ones."""
-    along_k = [kind for kind, is_so in ((problem.element, not problem.trans_a), (problem.element_b, problem.trans_b)) if is_so]
-    return any(kind.packed(t.tile_k) % CACHE_LINE for kind in along_k)
+def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
+    """Bytes that L2 brings besides those asked for: cache lines at both ends of a tile's rows, of which other tiles, or another K
+    step, have the rest. r bytes of a row at multiples of r lie in (r + line - gcd(r, line))/line lines on average."""
+    p = problem.even
+    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
+    asked = (
+        (p.element, p.k * p.m * gx, t.tile_m if p.trans_a else t.tile_k),
+        (p.element_b, p.k * p.n * gy, t.tile_k if p.trans_b else t.tile_n),
+    )
+    runs = ((kind.packed(count), kind.packed(run)) for kind, count, run in asked)
+    return p.batch * sum(count * (CACHE_LINE - gcd(run, CACHE_LINE)) / run for count, run in runs)
 
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:

@@ -254,6 +254,15 @@ def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) 
         assert min(plan.blocks, plan.descriptor.num_cus) * rates.memory_of_cu >= 0.8 * rates.hbm
 
 
+def test_of_tiles_that_wait_for_hbm_alike_one_occupies_the_cus_and_asks_l2_for_little() -> None:
+    few_rows = plan_gemm(GemmProblem(16, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), hardware.target("mi300x"))
+    assert few_rows.tile_n < 128 and few_rows.blocks >= few_rows.descriptor.num_cus  # 224 columns: 128 blocks on 304 CUs
+    assert "wait for HBM alike" in few_rows.tiling.aim
+    # All tiles occupy the CUs: A is read again for each tile's columns, through L2.
+    experts = plan_gemm(GemmProblem(32, 4096, 7168, "f16", trans_b=True, batch=32, dtype_c="f16"), hardware.target("mi355x"))
+    assert experts.tile_n == 256
+
+
 @given(case, size, size, size)
 @settings(max_examples=100, deadline=None)
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:

@@ -42,6 +42,9 @@ MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
 # Where they do not, samples go on until the mean is known as well as NEAR, of 1, or as far as these go.
 MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
+# Of one round, samples of at most so many kinds, each of which came so often, are known: one that did not come among MORE_ALIKE is
+# of less than 2.4 % of the workgroups (95 %: 0.976^128).
+FEW_KINDS, SEEN_KIND = 4, 8
 MATRIX_STEPS = 16  # plain instructions that a matrix instruction takes as long as, run
 FEW_ROUNDS, TOGETHER = 16, 0.5  # workgroups of a CU that may be alike though they differ, and standard deviations that they then do
 LONG_STEPS = 32_000_000  # of samples, from which on two have to do
@@ -70,11 +73,15 @@ class _Streams:
         return sum(map(len, self.streams))
 
 
+class _AllStopped(Exception):
+    """All waves of a workgroup went as far as they shall, or ended."""
+
+
 class _Sampling(Launch):
     """A launch of chosen workgroups, one at a time, each wave as far as is asked."""
 
     fuse = False
-    stopped = False  # whether a wave of the workgroup went as far as it shall
+    stopped = 0  # waves of the workgroup that went as far as they shall
     waited = False  # whether that was because it waits for others
     further = 0  # records that waves go on to, where they do not wait for others
 
@@ -93,7 +100,9 @@ class _Sampling(Launch):
             return
         # The other waves go on, until they went as far or wait for this one.
         wave.status = Status.WAITING
-        worker.job.turn, self.stopped = -1, True
+        worker.job.turn, self.stopped = -1, self.stopped + 1
+        if self.stopped + int(storage.tallies[:, ENDED].sum()) == worker.slots[worker.job.current].waves:
+            raise _AllStopped
 
     @property
     def code(self) -> Code:
@@ -140,10 +149,12 @@ class _Sampling(Launch):
         job.open = 1
         for slot in worker.slots:
             slot.state = scheduler.EMPTY
-        self.stopped, self.waited, self.further = False, False, further
+        self.stopped, self.waited, self.further = 0, False, further
         try:
             self._run_groups([worker], group, group + 1)
-        except Deadlock:
+        except _AllStopped:
+            worker.error = None
+        except Deadlock:  # where others wait for those that stopped
             if not self.stopped:
                 raise
             worker.error = None
@@ -278,7 +289,15 @@ def _enough(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bo
         return count >= MORE_ALIKE or sum(sizes) > ALIKE_STEPS
     if count >= MOST_DIFFERENT or total > DIFFERENT_STEPS:
         return True
-    return rounds and count >= MORE_ALIKE and _sampling_error(sizes, groups, rounds) < NEAR
+    if count < MORE_ALIKE:
+        return False
+    return _sampling_error(sizes, groups, rounds) < NEAR if rounds else _few_kinds(sizes)
+
+
+def _few_kinds(sizes: Sequence[int]) -> bool:
+    """Whether samples are of few sizes, each of which came often: as where some programs have a row more than others."""
+    _, seen = np.unique(np.round(np.array(sizes) / (NEAR * max(sizes))), return_counts=True)
+    return len(seen) <= FEW_KINDS and min(seen) >= SEEN_KIND
 
 
 def _heavy(launch: _Sampling, one: _Streams) -> float:
@@ -363,13 +382,14 @@ def _resources(launch: Launch) -> Resources:
 
 
 def time_launch(
-    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0
-) -> Prediction:
-    """The time of a launch by the model; see `simgpu.timing.predict.predict` for the arguments."""
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0,
+    restore: bool = True,
+) -> Prediction:  # fmt: skip
+    """The time of a launch by the model; restore: as for `sample`; see `simgpu.timing.predict.predict` for the others."""
     if mhz is not None and not 0 < mhz < math.inf:
         raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for what the board holds")
     try:
-        sampled = sample(kernel, geometry, args)
+        sampled = sample(kernel, geometry, args, restore)
     except InstructionLimit as error:
         raise LaunchError(f"{kernel.name}: {error}; a workgroup that waits for others has no time of its own") from None
     return predict(sampled, mhz=mhz, warm=warm, events=events)

@@ -77,15 +77,15 @@ def part_of(code: Code, trace: Trace, share: float) -> Trace:
     )  # fmt: skip
 
 
-PAGE_LINES = 1 << 15  # lines of a page, which stay together: the driver maps 2 MiB at a time
+PAGE_SHIFT = 15  # 2^15 lines are a page, which stay together: the driver maps 2 MiB at a time
 
 
 def renumbered(traces: Sequence[Trace]) -> list[Trace]:
     """The traces with pages numbered as they are first touched, so that it does not matter where the host put what."""
     ends = np.cumsum([len(trace.lines) for trace in traces])
     lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
-    page, _ = numbered(lines // np.uint32(PAGE_LINES))
-    made = page * np.uint32(PAGE_LINES) + lines % np.uint32(PAGE_LINES)
+    page, _ = numbered(lines >> PAGE_SHIFT)
+    made = (page << PAGE_SHIFT) | (lines & ((1 << PAGE_SHIFT) - 1))
     return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
 
 

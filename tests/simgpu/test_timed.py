@@ -174,6 +174,19 @@ def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: 
     assert any("workgroups differ" in note for note in some.notes)
 
 
+@pytest.mark.parametrize("passes", [np.where(np.arange(1200) < 448, 80, 60), np.arange(1200) % 3 * 20 + 40])
+def test_of_few_kinds_of_workgroups_few_are_run(passes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = by_table(passes, 1200)
+    monkeypatch.setattr(timed, "FEW_KINDS", 0)
+    more = by_table(passes, 1200)
+    assert len(few.sampled.whole) < 200 and len(more.sampled.whole) == 1024
+    assert few.cycles == pytest.approx(more.cycles, rel=0.01)
+
+
+def test_of_a_round_of_many_kinds_of_workgroups_many_are_run() -> None:
+    assert len(by_table(np.arange(1200) // 12 + 5, 1200).sampled.whole) == 1024
+
+
 # Workgroups take tiles by an atomic until there are none: each tile is 50 passes.
 QUEUE = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0

@@ -127,13 +127,14 @@ def shares(
             for at, (trace, one) in enumerate(zip(traces, served, strict=True))
         ])  # fmt: skip
         askers = waves.astype(np.int64) * count + owners
+        accesses = np.concatenate([one.owners for one in served])  # those of a workgroup have numbers of their own
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
         places, known = numbered(lines)
         seen = np.full(len(known), -1, np.int64)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
-        _l2(lines, places, owners, askers, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
+        _l2(lines, places, owners, askers, accesses, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
     asked, passed, fetched, behind, memory = tallies
     if warm:
         footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
@@ -168,9 +169,9 @@ ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, 
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(lines, places, owners, askers, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
+def _l2(lines, places, owners, askers, accesses, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
     """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup; askers: wave and
-    instruction of each line."""
+    instruction of each line; accesses: which of its access."""
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
     filled = np.zeros((count, sets, ways), np.int64)
@@ -204,7 +205,7 @@ def _l2(lines, places, owners, askers, ends, xcds, count, sets, ways, window, se
                 if not hit:
                     tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
                     filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
-                    filler[xcd, index, oldest] = askers[place]
+                    filler[xcd, index, oldest] = place
                 if stores[owner]:  # written back once
                     if not dirty[xcd, index, oldest]:
                         dirty[xcd, index, oldest] = 1
@@ -216,8 +217,9 @@ def _l2(lines, places, owners, askers, ends, xcds, count, sets, ways, window, se
                     if seen[places[place]] < 0:
                         seen[places[place]] = time
                         tallies[FETCHED, owner] += 1
-                # A wave that comes to an instruction again has what it loaded there before.
-                again = hit and filler[xcd, index, oldest] == askers[place]
+                # A wave that comes to an instruction again has what it loaded there before, but for the rest of the same load.
+                by = filler[xcd, index, oldest]
+                again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
                 if time - filled[xcd, index, oldest] < window and not again:
                     tallies[BEHIND, owner] += 1
                     tallies[MEMORY, owner] += time - seen[places[place]] < window

@@ -73,6 +73,14 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
         assert found.l2_bytes == found.past_l2_bytes == found.hbm_bytes == 64 * 1024
 
 
+def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
+    """Two requests of MI210's vector cache, each of half a line of L2, are of one load, and both are under way."""
+    chip, row = hardware.target("mi210"), pipelines("gfx90a")
+    trace, code = streaming(0, 0, 64), columns({0: (LOAD, 1)}, 1, row)
+    found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+
+
 def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> None:
     chip, row = hardware.target("mi300x"), pipelines(ARCH)
     code = columns({0: (LOAD, 1), 1: (replace(LOAD, store=True), 1), 2: (replace(LOAD, store=True), 1)}, 3, row)

@@ -51,6 +51,8 @@ class Pipelines:
     mall_ns: float  # nanoseconds of a load that the Infinity Cache has; memory's where there is none
     memory_ns: float  # of one that no cache has: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD that lines fall on by address (`memory_channel`); 0: by a hash that idles none
+    memory_write: float  # share of memory's peak bandwidth where all is written; where all is read it is `sustained`'s
+    memory_turn: float  # share that is lost to turning the bus where as much is read as written
     queue_ns: float  # that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
     burst: int  # bytes that a CU may take ahead of its share of L2 and memory
     # Scalar side and control.
@@ -81,6 +83,9 @@ _GFX90A = Pipelines(
     l2_line=128, l2_ways=16,  # [RPC]
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
+    memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]
+    # A scale reaches 1,358 GB/s where its reads and writes, each as if alone, would 1,454; on MI100 1,042 of 1,119 [GPUB].
+    memory_turn=0.067,
     queue_ns=160,  # as gfx950
     burst=8 << 10,  # assumed
     scalar_hit=64,  # assumed: as LDS
@@ -102,11 +107,13 @@ _GFX942 = replace(
     cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]
+    memory_write=0.751,  # as reads [ORI]
     memory_channels=0,  # [ATL]; a matrix whose rows are 256 KB and a lane apart is read at L2's rate [HPC]
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
 )
 _ROWS = {
-    "gfx908": replace(_GFX90A, l2_share=0.885),  # 2,720 of 3,076 GB/s [GPUB]
+    # 2,720 of 3,076 GB/s of L2, 1,064 of 1,229 of memory [GPUB]
+    "gfx908": replace(_GFX90A, l2_share=0.885, memory_write=0.866),
     "gfx90a": _GFX90A,
     "gfx942": _GFX942,
     "gfx950": replace(
@@ -116,6 +123,7 @@ _ROWS = {
         l2_share=0.70,
         # 1,529 GB/s with 32 workgroups of 32 rows, which load 36 bytes for 32 that count, less launch and queue [GLUON]
         cu_memory=58,
+        memory_write=0.805,  # as reads [GLUON]
         queue_ns=160,  # the same product with 32 to 256 workgroups [GLUON]
         launch_us=2.4,  # 2.1 to 2.6: Formocast
     ),

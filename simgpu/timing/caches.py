@@ -165,6 +165,16 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) ->
     return made
 
 
+def written(traces: Sequence[Trace], served: Sequence[Served], code: Code, traffic: Shares, row: Pipelines) -> float:
+    """The share of a launch's bytes between L2 and memory that is written, by workgroups that stand for all."""
+    stores = code.flags & STORE != 0
+    each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
+    moved = np.zeros(len(each))
+    for trace, one in zip(traces, served, strict=True):
+        moved += each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))
+    return float(moved[stores].sum() / max(1.0, moved.sum()))
+
+
 ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, to memory; waits behind L2, for memory
 
 

@@ -17,7 +17,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu
-from simgpu.timing.caches import Served, Shares, shares, vector_cache
+from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
 from simgpu.timing.code import Code, code_of
 from simgpu.timing.dispatch import Queue, last_queues, mixed, standing
 from simgpu.timing.trace import Trace
@@ -147,7 +147,8 @@ def predict(
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
-        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels
+        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels,
+        written=written(sampled.whole, served, code, traffic, row),
     )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
@@ -203,7 +204,7 @@ def _nearer(made: float, low: float, high: float) -> float:
 class Gpu:
     """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
     and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds); channels: the share of
-    memory's that are busy."""
+    memory's that are busy; written: the share of memory's bytes that is."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -218,6 +219,7 @@ class Gpu:
     load: Load = (0.0, 0.0)
     queue: Queue | None = None
     channels: float = 1.0
+    written: float = 0.0
 
     @property
     def active(self) -> int:
@@ -260,22 +262,29 @@ class Gpu:
 
     @property
     def memory(self) -> float:
-        """Bytes a second of HBM, or of the share of its channels that are busy."""
-        share = self.channels if self.on.channels else 1.0
-        return min(sustained(self.chip).hbm, share * self.chip.hbm_bandwidth_tb * 1e12)
+        """Bytes a second of HBM, each direction at its own rate, less what turning the bus takes; or of those of its channels that
+        are busy."""
+        share, peak, part = self.channels if self.on.channels else 1.0, self.chip.hbm_bandwidth_tb * 1e12, self.written
+        straight = 1 / ((1 - part) / sustained(self.chip).hbm + part / (self.row.memory_write * peak))
+        return min(straight * (1 - self.row.memory_turn * 4 * part * (1 - part)), share * peak)
+
+    @property
+    def mall(self) -> float:
+        """Bytes a second of the Infinity Cache; memory's where there is none."""
+        return sustained(self.chip).mall if self.chip.mall_bytes else self.memory
 
     def load_of(self, result: cu.CuResult) -> Load:
         """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
         if not self.on.queues:
             return 0.0, 0.0
-        have, seconds = sustained(self.chip), max(1, result.clocks) / (self.mhz * 1e6)
+        seconds = max(1, result.clocks) / (self.mhz * 1e6)
         mall, hbm = (float(result.tally[which]) * self.sharing / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
-        return min(MOST_LOAD, mall / have.mall), min(MOST_LOAD, hbm / self.memory)
+        return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
 
     def run(self, groups: int, sharing: float, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = replace(self.work, order=self.work.order[:groups])
-        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.memory)
+        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.mall, self.memory)
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         return cu.run_cu(
             self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
@@ -319,10 +328,10 @@ def _queued(row: Pipelines, load: float) -> float:
 
 
 def _rates(
-    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms, memory: float
+    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms, mall: float, memory: float
 ) -> np.ndarray:
-    """Bytes a clock that a CU has of each level, if `sharing` of them want it; memory: HBM's bytes a second; those that its misses
-    draw from memory are the bytes that it can have in flight over their latency, loaded."""
+    """Bytes a clock that a CU has of each level, if `sharing` of them want it; mall, memory: bytes a second of all; what its misses
+    draw from memory is the bytes that it can have in flight over their latency, loaded."""
     rates = np.full(cu.RATES, 1e9)
     if on.bandwidth:
         have = sustained(chip)
@@ -331,7 +340,7 @@ def _rates(
         # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
         rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
         rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
-        rates[cu.MALL_RATE] = have.mall / clock / sharing
+        rates[cu.MALL_RATE] = mall / clock / sharing
         rates[cu.HBM_RATE] = memory / clock / sharing
         rates[cu.MISS_RATE] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, load[1])) * 1e9 / clock
     rates[cu.BURST], rates[cu.ROOM] = row.burst, chip.l2_bytes * chip.xcds / chip.num_cus

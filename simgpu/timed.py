@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
 # Of one round, samples of at most so many kinds, each of which came so often, are known: one that did not come among MORE_ALIKE is
 # of less than 2.4 % of the workgroups (95 %: 0.976^128).
 FEW_KINDS, SEEN_KIND = 4, 8
+FEW_BORDERS = 16  # between workgroups of two kinds in the order of dispatch, of which each is looked for
 MATRIX_STEPS = 16  # plain instructions that a matrix instruction takes as long as, run
 FEW_ROUNDS, TOGETHER = 16, 0.5  # workgroups of a CU that may be alike though they differ, and standard deviations that they then do
 LONG_STEPS = 32_000_000  # of samples, from which on two have to do
@@ -265,6 +267,9 @@ def _wholes(launch: _Sampling, saved: Saved, places: int) -> tuple[list[_Streams
                     f"has not ended after {MOST_STEPS:,} instruction words of a wave: no time is told; time a smaller problem"
                 )
             return [one], _Told()
+    if not rounds and _few_kinds(sizes):
+        wholes += _at_borders(launch, wholes)
+        sizes = [one.executed for one in wholes]
     if min(sizes) > (1 - NEAR) * max(sizes):
         # Those at the edges of a problem may execute as much, and ask for fewer lines, which a buffer's end cuts off.
         words = sorted(one.words for one in wholes)
@@ -298,6 +303,22 @@ def _few_kinds(sizes: Sequence[int]) -> bool:
     """Whether samples are of few sizes, each of which came often: as where some programs have a row more than others."""
     _, seen = np.unique(np.round(np.array(sizes) / (NEAR * max(sizes))), return_counts=True)
     return len(seen) <= FEW_KINDS and min(seen) >= SEEN_KIND
+
+
+def _at_borders(launch: _Sampling, wholes: Sequence[_Streams]) -> list[_Streams]:
+    """The workgroups where one kind ends and another begins, found by halves between samples; none where they alternate."""
+    near = NEAR * max(one.executed for one in wholes)
+    known = sorted(wholes, key=lambda one: one.group)
+    pairs = [(low, high) for low, high in itertools.pairwise(known) if abs(high.executed - low.executed) > near]
+    found: list[_Streams] = []
+    for low, high in pairs if len(pairs) <= FEW_BORDERS else ():
+        while high.group - low.group > 1:
+            one = _whole(launch, (low.group + high.group) // 2)
+            if one is None or not one.complete:
+                return found
+            found.append(one)
+            low, high = (one, high) if abs(one.executed - low.executed) <= near else (low, one)
+    return found
 
 
 def _heavy(launch: _Sampling, one: _Streams) -> float:

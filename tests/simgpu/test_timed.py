@@ -179,9 +179,17 @@ def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: 
 def test_of_few_kinds_of_workgroups_few_are_run(passes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     few = by_table(passes, 1200)
     monkeypatch.setattr(timed, "FEW_KINDS", 0)
-    more = by_table(passes, 1200)
-    assert len(few.sampled.whole) < 200 and len(more.sampled.whole) == 1024
-    assert few.cycles == pytest.approx(more.cycles, rel=0.01)
+    monkeypatch.setattr(timed, "MOST_DIFFERENT", 1200)
+    every = by_table(passes, 1200)
+    assert len(few.sampled.whole) < 200 and len(every.sampled.whole) == 1200
+    assert few.cycles == pytest.approx(every.cycles, rel=0.01)
+
+
+def test_where_one_kind_of_workgroups_ends_is_known() -> None:
+    kinds = by_table(np.where(np.arange(1200) < 448, 80, 60), 1200).sampled.whole
+    longest = max(map(len, kinds))
+    assert max(one.group for one in kinds if len(one) == longest) == 447
+    assert min(one.group for one in kinds if len(one) < longest) == 448
 
 
 def test_of_a_round_of_many_kinds_of_workgroups_many_are_run() -> None:

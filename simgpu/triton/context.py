@@ -57,6 +57,7 @@ def device(
         stack.enter_context(_changed(Autotuner, "_bench", shown(Autotuner._bench)))
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
             stack.enter_context(_changed(triton.testing, name, modelled_bench))
+        stack.enter_context(_changed(triton.testing.Mark, "run", _swept(triton.testing.Mark.run)))
         yield session
 
 
@@ -112,11 +113,27 @@ def _with_arrays(specialize: Any) -> Any:
 
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
     """In place of `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md); see `SIMGPU_BENCH` there."""
-    session, how = active_driver().session, os.environ.get(BENCH, WHOLE)
+    clock = active_driver().session.clock
+    with clock.sampling(_samples_alone()):
+        return clock.do_bench(fn, *args, **options)
+
+
+def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`triton.testing.Mark.run`, which goes through a benchmark's shapes: what it computes, nobody looks at."""
+
+    def wrapped(mark: Any, *args: Any, **options: Any) -> Any:
+        with active_driver().session.clock.sweeping(_samples_alone()):
+            return run(mark, *args, **options)
+
+    return wrapped
+
+
+def _samples_alone() -> bool:
+    """Whether benchmarks are to run nothing but samples of their launches; LaunchError where SIMGPU_BENCH is no word for it."""
+    how = os.environ.get(BENCH, WHOLE)
     if how not in (WHOLE, SAMPLE):
         raise LaunchError(f"{BENCH}={how!r}: give {WHOLE} or {SAMPLE}")
-    with session.clock.sampling(how == SAMPLE and not session.checked):
-        return session.clock.do_bench(fn, *args, **options)
+    return how == SAMPLE and not active_driver().session.checked
 
 
 def _shown(value: Any) -> Any:

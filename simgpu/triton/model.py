@@ -23,6 +23,7 @@ class Clock:
         self._timed: list[float] | None = None
         self._spent: float | None = None
         self.samples = False  # whether nothing but the samples of a launch is to run
+        self.sweeps = False  # whether nobody looks at what launches compute, so that those that are not timed need not run
 
     @contextlib.contextmanager
     def sampling(self, alone: bool) -> Iterator[None]:
@@ -32,6 +33,16 @@ class Clock:
             yield
         finally:
             self.samples = outer
+
+    @contextlib.contextmanager
+    def sweeping(self, alone: bool) -> Iterator[None]:
+        """For a block that goes through the shapes of a benchmark: whether launches that are not timed do not run at all."""
+        outer, self.sweeps = self.sweeps, self.sweeps or alone
+        try:
+            with self.sampling(alone):
+                yield
+        finally:
+            self.sweeps = outer
 
     @property
     def runs(self) -> bool:

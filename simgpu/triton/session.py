@@ -155,6 +155,8 @@ class Session:
         if 0 in grid:
             return
         self.launches += 1
+        if self.clock.sweeps and not self.clock.runs:
+            return
         kernel = self.kernel(binary)
         use = self.used.setdefault(binary.name, KernelUse(binary.name))
         use.launches += 1
@@ -197,7 +199,7 @@ class Session:
     def _time(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> float | None:
         """Modelled ms of a launch; None where it fails, which the launch itself tells."""
         try:
-            milliseconds = 1e3 * time_launch(kernel, geometry, args).seconds
+            milliseconds = 1e3 * time_launch(kernel, geometry, args, restore=not self.clock.sweeps).seconds
         except SimError:
             return None
         self.clock.note(milliseconds)

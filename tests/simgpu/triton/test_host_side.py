@@ -440,6 +440,31 @@ def test_a_benchmark_s_launches_may_end_with_their_samples(how: str, monkeypatch
     assert np.array_equal(out, 2 * x)
 
 
+@pytest.mark.parametrize("how", ["whole", "sample"])
+def test_in_a_sweep_of_shapes_nothing_runs_but_samples(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas", reason="Triton's tables are pandas'")
+    pytest.importorskip("matplotlib", reason="and its figures matplotlib's")
+    x, out, seen = np.arange(5000, dtype=np.float32), np.zeros(5000, np.float32), []
+    monkeypatch.setenv("SIMGPU_BENCH", how)
+    line = {"line_arg": "which", "line_vals": ["ours"], "line_names": ["Ours"], "plot_name": "times", "args": {}}
+
+    def double(grid: int) -> None:
+        kernels.vector_add[(grid,)](x, x, out, 5000, BLOCK=128)
+
+    @triton.testing.perf_report(triton.testing.Benchmark(x_names=["grid"], x_vals=[20, 40], **line))
+    def times(grid: int, which: str) -> float:
+        double(grid)  # as a forward pass ahead of the backward one that is timed
+        seen.append(bool(out.any()))
+        return float(triton.testing.do_bench(lambda: double(grid)))
+
+    with simgpu.triton.device("mi300x") as session:
+        with pytest.warns(simgpu.triton.ModelledTime):
+            table = times.run(return_df=True)
+        assert session.launches == 4 and seen == [how == "whole"] * 2 and (table.iloc[:, -1] > 0).all()
+        double(40)
+    assert np.array_equal(out, 2 * x)
+
+
 def test_what_tuning_changed_is_put_back() -> None:
     x, out, count = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32), np.zeros(1, np.float32)
     with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):

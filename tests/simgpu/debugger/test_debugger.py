@@ -58,13 +58,13 @@ def test_steps(debugger: Debugger) -> None:
         assert stop.kind == "step" and stop.place == Place((0, 0, 0), 0, retired)
     assert int(debugger.registers("s20")[0]) == 2
     assert debugger.step(6).place.retired == 25 and int(debugger.registers("s20")[0]) == 3
-    other = debugger.step(3, wave=1)
-    assert other.place == Place((0, 0, 0), 1, 3) and debugger.wave == 1
-    assert debugger.reverse_step(2).place == Place((0, 0, 0), 1, 1)
+    other = debugger.step(3, wave=1)  # which ran up to its s_waitcnt, its eighth, while the first waited at its own
+    assert other.place == Place((0, 0, 0), 1, 11) and debugger.wave == 1
+    assert debugger.reverse_step(2).place == Place((0, 0, 0), 1, 9)
     with pytest.raises(LaunchError, match="at least 1"):
         debugger.step(0)
     line = debugger.code.line(debugger.record())
-    assert debugger.next().place == Place((0, 0, 0), 1, 2) and debugger.code.line(debugger.record()) != line
+    assert debugger.next().place == Place((0, 0, 0), 1, 10) and debugger.code.line(debugger.record()) != line
 
 
 def test_breakpoints_forward_and_backward(debugger: Debugger) -> None:

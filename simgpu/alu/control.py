@@ -14,7 +14,7 @@ from simgpu.hardware.isa.kinds import DEBUGGER_BRANCHES, GPR_INDEXING, STATE_BRA
 from simgpu.hardware.isa.kinds import ControlKind as Kind
 from simgpu.hardware.isa.types import u32
 from simgpu.hardware.timing_rules.waits import waited
-from simgpu.machine import layout
+from simgpu.machine import layout, mode
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault, Status
 from simgpu.machine.operands import Plan, load_scalar
@@ -29,9 +29,9 @@ NO_EFFECT = frozenset((
 RESUMED = (Kind.BARRIER, Kind.SLEEP)  # the wave goes on behind them, later
 ENDS = (Kind.ENDPGM, Kind.ENDPGM_SAVED)
 INDIRECT = (Kind.SETPC, Kind.SWAPPC)  # jumps whose target is data
-# Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
+# Not in a compute kernel: the branch stack, the trap handler's return, GDS.
 UNSUPPORTED = frozenset((
-    Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.SETVSKIP, Kind.RFE, Kind.GDS,
+    Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.RFE, Kind.GDS,
     Kind.ENDPGM_ORDERED_PS_DONE, Kind.UNSUPPORTED,
 ))  # fmt: skip
 COUNTERS = (Kind.APPEND, Kind.CONSUME)
@@ -66,6 +66,8 @@ class Control:
             raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
         if self.control in GPR_INDEXING or self.control in (Kind.GETREG, Kind.SETREG):
             self._sources(plan)
+        elif self.control is Kind.SETVSKIP:
+            self.places |= {name: plan.source(inst.args[name], u32) for name in ("src0", "src1")}
         elif self.control in (Kind.MOVRELS, Kind.MOVRELD):
             bits = inst.spec.results[0].bits
             self.places["sdst"] = plan.register(self._reg("sdst"), bits)
@@ -198,6 +200,10 @@ class Control:
         elif self.control is Kind.SETREG:
             source = places["sdst"] if "sdst" in places else places["src0"]
             hwreg.write(frame, self._immediate("simm16"), load_scalar(frame, source), self.size)
+        elif self.control is Kind.SETVSKIP:
+            skips = load_scalar(frame, places["src0"]) >> (load_scalar(frame, places["src1"]) & 31) & 1
+            kept = frame.state(layout.MODE) & (~(1 << mode.VSKIP) & 0xFFFFFFFF)
+            hwreg.change_mode(frame, kept | skips << mode.VSKIP, self.size)
         elif self.control is Kind.MOVRELS:
             kind = I64 if places["src0"].bits == 64 else I32
             value = frame.load(register_indexing.moved_scalar(frame, places["src0"]), kind)

@@ -84,7 +84,7 @@ def change_mode(frame: Frame, word: Value, dwords: int) -> None:
     differs = (old ^ word) & mode.ARITHMETIC
     with build.if_then(differs != 0):
         number = word & 0x3FF
-        for bit, at in ((mode.FP16_OVFL, 10), (mode.GPR_IDX_EN, 11)):
+        for bit, at in mode.HIGH:
             number = number | (word >> bit & 1) << at
         base = frame.context(layout.CTX_PROGRAMS).pointer().at(number.zext(I64) * 8).load(I64, 8)
         following = frame.slot(layout.SLOT_INDEX) + dwords

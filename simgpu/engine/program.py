@@ -67,7 +67,7 @@ class Program:
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
-        self._fuse = fuse and not mode.indexed and all(check.sums for check in checks)
+        self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
         # Records that control may enter otherwise than from the one before, and that it may leave so.
         self._entered: set[int] = set()
         self._left: set[int] = set()
@@ -331,6 +331,11 @@ class Program:
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
+        if self.mode.skips and not inst.spec.encoding.startswith("s"):
+            plan = Plan(inst)
+            plan.note("skipped")
+            self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
+            return [index + inst.size // 4]
         if inst.spec.kind != "control":
             address, slots = handler_of(inst, self.mode, self._batch, self.checks)
             self._set(index, address, slots)

@@ -1,7 +1,7 @@
 """The MODE register: which of its bits change arithmetic, and a program's view of them.
 
 Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4],
-denorm f16/f64 [7:6], DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27. Handlers are compiled
+denorm f16/f64 [7:6], DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27, VSKIP 28. Handlers are compiled
 for one `Mode`; a wave that changes these bits goes on in the records of another.
 """
 
@@ -14,10 +14,11 @@ from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
 
 NEAREST, UP, DOWN, TO_ZERO = range(4)
-FP16_OVFL, GPR_IDX_EN = 23, 27
-ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN
+FP16_OVFL, GPR_IDX_EN, VSKIP = 23, 27, 28
+ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN | 1 << VSKIP
 # Modes a table by `number` has room for.
-NUMBERS = 1 << 12
+NUMBERS = 1 << 13
+HIGH = ((FP16_OVFL, 10), (GPR_IDX_EN, 11), (VSKIP, 12))  # bits above the tenth, and where they are in a number
 
 # Conversions that do not round by MODE: these name their rounding, or are exact.
 _OWN_ROUNDING = tuple(f"v_cvt_{name}" for name in "rpi flr off norm pknorm pkrtz pkaccum".split())
@@ -29,7 +30,7 @@ class Mode:
 
     flush32, flush16_64: (input, output) denormals flushed; ieee and dx10_clamp as in the kernel
     descriptor; round32, round16_64: NEAREST (even), UP, DOWN or TO_ZERO; indexed: VGPR operands
-    relative to M0 (s_set_gpr_idx_on).
+    relative to M0 (s_set_gpr_idx_on); skips: vector instructions are not executed (s_setvskip).
     """
 
     flush32: tuple[bool, bool] = (False, False)
@@ -40,6 +41,7 @@ class Mode:
     round32: int = NEAREST
     round16_64: int = NEAREST
     indexed: bool = False
+    skips: bool = False
 
     @classmethod
     def of_register(cls, word: int) -> Mode:
@@ -53,6 +55,7 @@ class Mode:
             round32=word & 3,
             round16_64=word >> 2 & 3,
             indexed=bool(word >> GPR_IDX_EN & 1),
+            skips=bool(word >> VSKIP & 1),
         )
 
     @property
@@ -93,4 +96,4 @@ def _flush(denorm: int) -> tuple[bool, bool]:
 
 def number(word: int) -> int:
     """A small number for the arithmetic bits of a MODE register (below `NUMBERS`)."""
-    return word & 0x3FF | (word >> FP16_OVFL & 1) << 10 | (word >> GPR_IDX_EN & 1) << 11
+    return word & 0x3FF | sum((word >> bit & 1) << at for bit, at in HIGH)

@@ -24,7 +24,7 @@ ENCODINGS = {
 }  # fmt: skip
 GRAPHICS = {f"v_interp_{name}" for name in "p1_f32_e64 p2_f32_e64 mov_f32_e64 p1ll_f16 p1lv_f16 p2_legacy_f16 p2_f16".split()}
 REFUSED = GRAPHICS | {
-    "ds_ordered_count", "s_cbranch_i_fork", "s_cbranch_g_fork", "s_cbranch_join", "s_setvskip", "s_rfe_b64",
+    "ds_ordered_count", "s_cbranch_i_fork", "s_cbranch_g_fork", "s_cbranch_join", "s_rfe_b64",
     "s_rfe_restore_b64", "s_endpgm_ordered_ps_done",
 }  # fmt: skip
 

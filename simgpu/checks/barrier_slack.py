@@ -14,7 +14,7 @@ import numpy as np
 
 from simgpu.alu.control import ENDS
 from simgpu.checks.performance import BARRIERS
-from simgpu.checks.races.lds_bitmaps import HEADER, OWN, OWN_ATOMIC, OWN_MAPS, OWN_READ, OWN_WRITE, map_words
+from simgpu.checks.races.lds.shadow import HEADER, OWN, OWN_ATOMIC, OWN_MAPS, OWN_READ, OWN_WRITE, map_words, mark_all_reads
 from simgpu.checks.races.order import block_of
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
@@ -158,6 +158,7 @@ def settle(wave: int, area: int) -> None:
     block, waves = block_of(wave), waves_of(wave)
     last, count = load64(area + 8 * LAST), block.lds_words
     shadow = block.lds_shadow + number_of(wave) * block.lds_stride
+    mark_all_reads(shadow, count, waves)
     total = OWN_MAPS * count * waves
     since = words(shadow + 8 * (HEADER + OWN * count), total)
     before = words(area + 8 * (PER_WAVE + WAVE_FIELDS * waves), total)

@@ -8,9 +8,9 @@
     unused.py       races that have no effect: what was loaded is of no use
     uses.py         what it asks of a launch: who wrote, who raced, who went unseen
     lanes.py        registers of lanes that are active and of others, for walks over code
-    lds_bitmaps.py  bytes of LDS that each wave touched since the last barrier
+    lds/            bytes of LDS that each wave touched since the last barrier
     accesses.py     what an access, a barrier and a wave's end do to them
+    scattered.py    accesses of lanes all over an allocation
     check.py        the check: hooks and findings
-    carried.py      LDS operations still in flight behind a barrier
     lds_dma.py      LDS that a load to LDS may still write
 """

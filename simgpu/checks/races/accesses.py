@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races import cells as c
-from simgpu.checks.races.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
 from simgpu.checks.races.cells import (  # fmt: skip
     add_mark,
     any_clash,
@@ -18,19 +17,13 @@ from simgpu.checks.races.cells import (  # fmt: skip
     note_second,
     note_writer,
     split,
-    split_line,
     whole_lines,
-    widely_read,
 )
-from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
-    BOTH_WRITE,
-    OTHER_SHIFT,
-    SWAPPED,
-    WROTE,
-    carry,
-    forget_lds,
-    look_lds,
-)
+from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
+from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
+from simgpu.checks.races.lds.look import carry, forget_lds, look_lds
+from simgpu.checks.races.lds.rows import row_alone
+from simgpu.checks.races.lds.shadow import ROW
 from simgpu.checks.races.order import (  # fmt: skip
     BARRIERS,
     GLOBAL,
@@ -45,6 +38,7 @@ from simgpu.checks.races.order import (  # fmt: skip
     state_of,
 )
 from simgpu.checks.races.pending import SWAP, elsewhere, exchange, forget_pending, pending_of, wait_for_swap
+from simgpu.checks.races.scattered import all_without_clash
 from simgpu.checks.races.uses import displaced, raced, unseen
 from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
@@ -208,89 +202,13 @@ def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: 
         acquire(block, state, GLOBAL, tag, location)
 
 
-@part
-def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
-    """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
-    if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
-        return False
-    dwords = area.dwords
-    writers = words(area.maps[c.WRITER], dwords)
-    readers = words(area.maps[c.READER], dwords)
-    seconds = words(area.maps[c.READER2], dwords)
-    bits, clash = 0, 0
-    for lane in range(LANES):
-        bits |= offsets[lane]
-    if bits & 3:
-        return False
-    line_marks, parted = area.maps[c.LINE_MARKS], c.SPLIT_MARK
-    held = octets(line_marks, dwords // c.LINE_DWORDS)
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            parted &= held[offsets[lane] >> c.LINE_SHIFT]
-            parted &= held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT]
-    if not parted:
-        for lane in range(LANES):
-            if lanes >> lane & 1:
-                split_line(area, offsets[lane] >> c.LINE_SHIFT)
-                split_line(area, (offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT)
-    writes = flags & WRITES
-    if not writes and area.read2 and widely_read(area, lanes, offsets, count):
-        return True
-    marks = octets(area.maps[c.MARKS], dwords)
-    if area.written:
-        for lane in range(LANES):
-            if lanes >> lane & 1:
-                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= clashes(writers[at], tag, 0, 0)
-    if writes and area.read:
-        for lane in range(LANES):
-            if lanes >> lane & 1:
-                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= clashes(readers[at], tag, 0, 0)
-                    clash |= clashes(seconds[at], tag, 0, 0)
-    if clash:
-        return False
-    others, again = 0, 0
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            first = offsets[lane] >> 2
-            if writes:
-                for at in range(first, first + count):
-                    writers[at] = tag
-                    marks[at] |= c.WRITTEN_MARK
-                continue
-            for at in range(first, first + count):
-                cell = readers[at]
-                if cell != tag:
-                    if c.stale(cell, tag):
-                        readers[at] = tag
-                    elif (cell ^ tag) >= c.WAVE_UNIT:
-                        others = 1
-                        second = seconds[at]
-                        if second != tag and ((second == 0) | ((second ^ cell) < c.GROUP_UNIT)):
-                            if second:
-                                unseen(wave, area, second)
-                            seconds[at] = tag
-                            if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
-                                marks[at] |= c.SHARED_MARK
-                    else:
-                        again = 1
-    if again:
-        unseen(wave, area, tag)
-    if others:
-        area.read2 = 1
-    if writes:
-        area.written = 1
-    else:
-        area.read = 1
-    return True
-
-
 @runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
     """An access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
     block = block_of(wave)
     slot = number_of(wave)
+    if area_at == 0 and flags & STRAIGHT and size == ROW and not block.loads and row_alone(wave, record, flags, block, slot):
+        return
     if block.loads:
         role = octets(block.roles + record, 1)[0]
         if role & SWAP:

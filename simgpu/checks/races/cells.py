@@ -177,6 +177,23 @@ def split(area: Any, start: int, nbytes: int) -> None:
 
 
 @part
+def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
+    """How many lanes in a row cover a line, in whatever order, where all 64 lanes of `size` bytes make lines so; else 0."""
+    if lanes != -1 or (size != 16 and size != 8 and size != 4):
+        return 0
+    whole = 0x0001000100010001 if size == 16 else 0x0101010101010101 if size == 8 else 0x1111111111111111
+    each = (1 << LINE_SHIFT) // size
+    apart = 0
+    for first in range(0, LANES, each):
+        line, begun = offsets[first] >> LINE_SHIFT, 0
+        for lane in range(first, first + each):
+            begun |= 1 << (offsets[lane] & 63)
+            apart |= (offsets[lane] >> LINE_SHIFT) ^ line
+        apart |= begun ^ whole
+    return 0 if apart else each
+
+
+@part
 def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
     marks = octets(area.maps[MARKS], area.dwords)

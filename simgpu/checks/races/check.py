@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order, pending, uses
+from simgpu.checks.races import accesses, cells, order, pending, uses
 from simgpu.checks.races.expected import expected_loads
+from simgpu.checks.races.lds import carried, clashes, shadow
 from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lazy_zeros, lds_shadow
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
@@ -73,7 +74,7 @@ class Races(Check):
         some = build.icmp_unsigned("!=", lanes, constant(0))
         if access.writes:
             with build.if_then(some):
-                uses.wrote.call(build, frame.wave, index_of(frame))
+                uses.wrote(frame, index_of(frame))
         with build.if_then(build.and_(wanted, some)):
             frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
             assert frame.inst is not None
@@ -103,12 +104,12 @@ class Races(Check):
         table, clock, _ = launch.checks["races"]
         used = lazy_zeros(uses.USE_BYTES * (launch.program.count + 1))
         launch.checks["uses"].append(used)
-        shadow = lds_shadow(launch, worker.job.slots)
+        of_lds = lds_shadow(launch, worker.job.slots)
         states = (order.State * worker.job.slots)()
         block = order.Block(
-            lds_shadow=shadow.memory.ctypes.data,
-            lds_stride=lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves),
-            lds_words=lds_bitmaps.map_words(launch.lds_bytes),
+            lds_shadow=of_lds.memory.ctypes.data,
+            lds_stride=shadow.shadow_bytes(launch.lds_bytes, launch.waves),
+            lds_words=shadow.map_words(launch.lds_bytes),
             states=ctypes.addressof(states),
             table=table.ctypes.data,
             clock=ctypes.addressof(clock),
@@ -121,7 +122,7 @@ class Races(Check):
             block.loads, block.pending = found.loads, waiting.ctypes.data
             block.roles, block.expects, block.rivals = (table.ctypes.data for table in found)
             worker.checks["pending"] = waiting
-        worker.checks["races"] = shadow, states, block
+        worker.checks["races"] = of_lds, states, block
         worker.set_context(order.BLOCK_AT, ctypes.addressof(block))
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
@@ -202,14 +203,14 @@ def _site(launch: Launch, low: int) -> int:
 
 
 def _race(launch: Launch, event: Report, where: str) -> Finding:
-    swapped = bool(event.lanes & lds_bitmaps.SWAPPED)  # then the wave that saw it stood at the earlier place
-    sides = (event.workgroup, event.wave), _side(launch, event.lanes >> lds_bitmaps.OTHER_SHIFT)
+    swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it stood at the earlier place
+    sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
     records = _site(launch, event.record), _site(launch, event.extra)
     if records[0] == records[1]:  # one place: the lower workgroup is told first
         swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
     (group, wave), other = reversed(sides) if swapped else sides
-    both = event.lanes & lds_bitmaps.BOTH_WRITE
-    reads = bool(event.lanes & lds_bitmaps.WROTE) == swapped  # the later place
+    both = event.lanes & clashes.BOTH_WRITE
+    reads = bool(event.lanes & clashes.WROTE) == swapped  # the later place
     if both:
         clash = "two writes (a race even where both write the same value)"
     else:
@@ -223,7 +224,7 @@ def _race(launch: Launch, event: Report, where: str) -> Finding:
     elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
     what = f"{where} {event.address:#x}{'' if where == 'LDS' else element(launch, event.address)}"
     message = f"{clash} of {what}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
-    lanes = () if swapped else (event.lanes & lds_bitmaps.LANE,)
+    lanes = () if swapped else (event.lanes & clashes.LANE,)
     return finding_at(
         launch, records[0], "race", message, earlier=records[1], event=event, severity="note" if unused else "error",
         wave=wave, workgroup=group, lanes=lanes, place=f"{where} {event.address:#x}",
@@ -243,10 +244,10 @@ def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
     return (group % gx, group // gx % gy, group // (gx * gy)), other & 15
 
 
-@finding_of(lds_bitmaps.RACE)
+@finding_of(clashes.RACE)
 def _race_lds(launch: Launch, event: Report) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
-    mine = _number(launch, event.workgroup) << 4 + lds_bitmaps.OTHER_SHIFT
+    mine = _number(launch, event.workgroup) << 4 + clashes.OTHER_SHIFT
     return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
 
 
@@ -284,7 +285,7 @@ def _barrier(launch: Launch, event: Report) -> Finding | None:
     return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())
 
 
-@finding_of(lds_bitmaps.DUPLICATE)
+@finding_of(clashes.DUPLICATE)
 def _duplicate(launch: Launch, event: Report) -> Finding | None:
     if launch.device.check != "performance":
         return None

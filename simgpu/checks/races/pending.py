@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.checks.races.carried import SCALAR
+from simgpu.checks.races.lds.carried import SCALAR
 from simgpu.checks.races.order import WAVES
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES

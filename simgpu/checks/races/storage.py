@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.checks.races import cells, lds_bitmaps, order
+from simgpu.checks.races import cells, order
+from simgpu.checks.races.lds.shadow import shadow_bytes
 from simgpu.engine.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
 
@@ -75,7 +76,7 @@ def _take(device: Device, key: Hashable, make: Callable[[], Shadow]) -> Shadow:
 
 def lds_shadow(launch: Launch, slots: int) -> Shadow:
     """For the LDS of a worker's slots."""
-    stride = lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves)
+    stride = shadow_bytes(launch.lds_bytes, launch.waves)
     key = "lds", slots, launch.lds_bytes, launch.waves
     return _take(launch.device, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
 

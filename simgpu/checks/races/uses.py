@@ -10,11 +10,14 @@ from ctypes import Structure, c_int64, sizeof
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from simgpu.checks.races import cells as c
-from simgpu.checks.races.order import block_of
+from simgpu.checks.races.order import BLOCK_AT, Block, block_of
 from simgpu.machine import layout
-from simgpu.machine.runtime import load32, part, runtime, structure
+from simgpu.machine.frame import Frame
+from simgpu.machine.runtime import part, structure
+from simgpu.machine.values import I64
 
 SEVERAL = -1  # areas
 
@@ -71,10 +74,12 @@ def earlier(held: int, epoch: int) -> int:
     return min(held, epoch) if held else epoch
 
 
-@runtime
-def wrote(wave: int, record: int) -> None:
-    """Lanes of the wave write by the instruction of a record."""
-    use_of(wave, record).wrote |= 1 << load32(wave + layout.WAVE_ID)
+def wrote(frame: Frame, record: Any) -> None:
+    """Emit that lanes of the wave write by the instruction of a record; a call would have the handler's registers saved."""
+    table = frame.context(BLOCK_AT).pointer().at(Block.uses.offset).load(I64, align=8).pointer()
+    waves = table.at(record * USE_BYTES).at(Use.wrote.offset)
+    wave = frame.build.zext(frame.state(layout.WAVE_ID), I64)
+    waves.store(waves.load(I64, align=8) | frame.build.shl(ir.Constant(I64, 1), wave), align=8)
 
 
 @part

@@ -134,6 +134,37 @@ s_waitcnt lgkmcnt(0)
         one(check(lines, block=128), "race", "ds_write_b32 v10, v0", "ds_read_b32 v3, v10")
 
 
+@pytest.mark.parametrize("reads", [1, 100, 300])
+def test_an_lds_read_that_many_others_follow(reads: int) -> None:
+    """Reads are only logged until somebody writes, and a log holds 256."""
+    lines = f"""
+v_xor_b32 v2, 4, v1
+v_and_b32 v3, 63, v0
+v_lshlrev_b32 v3, 4, v3
+s_cmp_lg_u32 s9, 0
+s_cbranch_scc1 writes
+ds_read_b32 v4, v2
+s_movk_i32 s8, {reads}
+again:
+ds_read_b128 v[4:7], v3 offset:1024
+s_sub_u32 s8, s8, 1
+s_cmp_lg_u32 s8, 0
+s_cbranch_scc1 again
+s_branch done
+writes:
+{{barrier}}
+ds_write_b32 v1, v0 offset:2048
+v_subrev_u32 v1, 0x100, v1
+ds_write_b32 v1, v0
+done:
+s_waitcnt lgkmcnt(0)
+{{after}}
+"""
+    (found,) = check(lines.format(barrier="", after=""), block=128)
+    assert found.kind == "race" and found.place == "LDS 0x0" and (found.other_text == "ds_read_b32 v4, v2") == (reads < 256)
+    assert check(lines.format(barrier="s_barrier", after="").replace("s_branch done", "s_barrier\ns_branch done"), block=128) == []
+
+
 def test_lds_is_watched_by_the_byte() -> None:
     """Two waves write the halves of each dword: no race; reading both halves without a barrier is one."""
     lines = """
@@ -278,13 +309,21 @@ LOADS = {4: "global_load_dword v3, v1, s[4:5]", 16: "global_load_dwordx4 v[4:7],
 @pytest.mark.parametrize("size", [4, 16])
 @pytest.mark.parametrize("whole_first", [True, False])
 @pytest.mark.parametrize("writes", [(True, False), (False, True), (True, True)])
-def test_whole_lines_and_parts_of_them(size: int, whole_first: bool, writes: tuple[bool, bool]) -> None:
-    """Lines that are accessed whole have one cell: nothing that is found changes with the access' alignment."""
+@pytest.mark.parametrize("swizzle", [0, 0x30, 0x4000])
+def test_whole_lines_and_parts_of_them(size: int, whole_first: bool, writes: tuple[bool, bool], swizzle: int) -> None:
+    """Lines that are accessed whole have one cell: nothing that is found changes with the access' alignment.
+
+    swizzle: what lanes' offsets are exclusive-ored with, which permutes them within their lines, or 0x4000 for every other line apart.
+    """
     texts = [(STORES if store else LOADS)[size] for store in writes]
     few = "s_mov_b64 exec, 0x60"
     lines = f"""
 v_and_b32 v0, 63, v0
 v_lshlrev_b32 v1, {2 if size == 4 else 4}, v0
+v_lshlrev_b32 v2, 8, v1
+v_and_b32 v2, 0x4000, v2
+v_xor_b32 v1, {swizzle & 0xFF}, v1
+{"v_add_u32 v1, v2, v1" if swizzle > 0xFF else ""}
 v_add_u32 v1, {{start}}, v1
 s_cmp_eq_u32 s9, 1
 s_cbranch_scc1 second

@@ -1,0 +1,223 @@
+"""What clashes with an access to LDS, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.races.cells import EPOCH_SHIFT, SITES, WAVE_SHIFT
+from simgpu.checks.races.lds.carried import ATOMIC, FLAGS_SHIFT, HEAD, LOG_BYTES, MASK, SIZE_SHIFT, WRITES, offset_of
+from simgpu.checks.races.lds.shadow import (  # fmt: skip
+    ANY_WRITE,
+    ATOMICS,
+    HEADER,
+    LOG_ENTRIES,
+    OWN,
+    OWN_ATOMIC,
+    OWN_MAPS,
+    OWN_READ,
+    OWN_WRITE,
+    TOUCHED,
+    WRITERS,
+    bitmap,
+    log_of,
+    logged,
+)
+from simgpu.checks.races.order import LDS, ordered
+from simgpu.engine.events import enter_at, event
+from simgpu.machine import layout
+from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import load64, octets, part
+
+# A race is one event for a pair of places, whichever ran first: that of the later record, with the
+# earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
+# saw it stood at the earlier record, and whether it wrote; above these stand the other side's workgroup and wave.
+RACE, DUPLICATE = event("race on LDS"), event("same bytes written")
+LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
+OTHER_SHIFT = 16
+
+
+@part
+def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
+    """Whether LDS holds already what a store that is staged will write there."""
+    memory, fresh = octets(load64(wave + layout.LDS_BASE) + offset, count), octets(wave + layout.STAGING + staged, count)
+    changed = 0
+    for at in range(count):
+        changed |= memory[at] ^ fresh[at]
+    return changed == 0
+
+
+@part
+def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mask: int) -> int:
+    """Bits of `mask` in word `at` where another wave than `me` did what clashes with an access."""
+    maps = shadow + 8 * (HEADER + at)
+    step = 8 * count
+    found = load64(maps) & ~load64(maps + step * (OWN + OWN_MAPS * me + OWN_WRITE))
+    if flags & WRITES:
+        for other in range(waves):
+            if other != me:
+                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_READ))
+    if not flags & ATOMIC and load64(shadow + 8 * ATOMICS):
+        for other in range(waves):
+            if other != me:
+                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_ATOMIC))
+    return found & mask
+
+
+@part
+def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray) -> bool:
+    """Whether a plain read of which no lane's bytes reach into the next word clashes with something."""
+    if not load64(shadow + 8 * WRITERS) & ~(1 << me):
+        return False
+    written = bitmap(shadow, ANY_WRITE, count)
+    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)
+    ones, found = (1 << size) - 1, 0
+    for lane in range(LANES):
+        at, mask = offsets[lane] >> 6, ones << (offsets[lane] & 63)
+        if lanes >> lane & 1:
+            found |= written[at] & ~own[at] & mask
+    return found != 0
+
+
+@part
+def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first: int, size: int) -> bool:
+    """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
+    found = 0
+    written = bitmap(shadow, ANY_WRITE, count)[first : first + size]
+    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)[first : first + size]
+    for i in range(size):
+        found |= written[i] & ~own[i]
+    for other in range(waves):
+        if other != me:
+            if flags & WRITES:
+                read = bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count)[first : first + size]
+                for i in range(size):
+                    found |= read[i]
+            if load64(shadow + 8 * ATOMICS):
+                atomic = bitmap(shadow, OWN + OWN_MAPS * other + OWN_ATOMIC, count)[first : first + size]
+                for i in range(size):
+                    found |= atomic[i]
+    return found != 0
+
+
+@part
+def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte: int) -> tuple[int, bool, bool]:
+    """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
+    at, bit = byte >> 6, byte & 63
+    for kind in range(OWN_MAPS):
+        if (kind == OWN_READ and not flags & WRITES) or (kind == OWN_ATOMIC and flags & ATOMIC):
+            continue
+        for other in range(waves):
+            if other != wave and bitmap(shadow, OWN + OWN_MAPS * other + kind, count)[at] >> bit & 1:
+                return other, kind == OWN_WRITE, kind == OWN_ATOMIC
+    return -1, False, False
+
+
+@part
+def repeats(
+    wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, shadow: int, count: int, me: int, waves: int
+) -> bool:
+    """Whether a write writes nothing but what is there, and what other waves wrote by the same instruction; False where not sure.
+
+    Triton's programs do that where a block has fewer elements than threads: `explain` would look at each lane alone.
+    """
+    if load64(shadow + 8 * ATOMICS):
+        return False
+    changed, ones = 0, (1 << size) - 1
+    memory = load64(wave + layout.LDS_BASE)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            held, fresh = octets(memory + offsets[lane], size), octets(wave + layout.STAGING + lane * size, size)
+            for at in range(size):
+                changed |= held[at] ^ fresh[at]
+    if changed:
+        return False
+    touched = bitmap(shadow, TOUCHED, count)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at, shift = offsets[lane] >> 6, offsets[lane] & 63
+            touched[at] |= ones << shift
+            if shift + size > 64:
+                touched[at + 1] |= ones >> (64 - shift)
+    same = True
+    for other in range(waves):
+        if same and other != me:
+            read = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count), touched, lanes, size, offsets)
+            wrote = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_WRITE, count), touched, lanes, size, offsets)
+            there = log_of(shadow, other, waves, count)
+            same = not read and (not wrote or wrote_last(there, record, lanes, size, offsets, touched))
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at = offsets[lane] >> 6
+            touched[at] = 0
+            touched[at + 1] = 0
+    return same
+
+
+@part
+def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
+    """Whether a bitmap has a byte of an access, of which another one has all."""
+    found = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            at, end = offsets[lane] >> 6, (offsets[lane] + size - 1) >> 6
+            found |= (theirs[at] & touched[at]) | (theirs[end] & touched[end])
+    return found != 0
+
+
+@part
+def wrote_last(log: int, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
+    """Whether a log's latest write that touches a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
+    count = load64(log)
+    for back in range(1, min(count, LOG_ENTRIES) + 1):
+        entry = log + 8 + (count - back) % LOG_ENTRIES * LOG_BYTES
+        head, mask = load64(entry + HEAD), load64(entry + MASK)
+        if head >> FLAGS_SHIFT & WRITES == 0:
+            continue
+        bytes_ = head >> SIZE_SHIFT
+        apart, overlaps = (head & 0xFFFFFFFF ^ record) | (mask ^ lanes) | (bytes_ ^ size), 0
+        for lane in range(LANES):
+            if mask >> lane & 1:
+                at = offset_of(entry, lane)
+                apart |= at ^ offsets[lane]
+                shift = at & 63
+                overlaps |= touched[at >> 6] >> shift & ((1 << bytes_) - 1)
+                if shift + bytes_ > 64:
+                    overlaps |= touched[(at >> 6) + 1] & (((1 << bytes_) - 1) >> (64 - shift))
+        if apart == 0:
+            return True
+        if overlaps:
+            return False
+    return False
+
+
+@part
+def explain(
+    wave: int, record: int, flags: int, size: int, lane: int, offset: int,
+    shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,
+) -> int:  # fmt: skip
+    """Report a clash of one lane; returns 1 where it was told, 2 where it writes what is there, else 0."""
+    me = tag >> WAVE_SHIFT & 15
+    for byte in range(offset, offset + size):
+        mask = 1 << (byte & 63)
+        if not clash(shadow, count, me, waves, flags, byte >> 6, mask):
+            continue
+        other, writes, atomic = other_side(shadow, count, me, waves, flags, byte)
+        if other < 0:
+            continue
+        there = logged(log_of(shadow, other, waves, count), byte, writes, atomic)
+        cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
+        if ordered(block, state, LDS, tag, cell, byte >> 2):
+            continue
+        if flags & WRITES and writes and there == record and not flags & ATOMIC:
+            if unchanged(wave, offset, lane * size, size):
+                return 2
+        seen = lane | (BOTH_WRITE if flags & WRITES and (writes or atomic) else 0) | (WROTE if flags & WRITES else 0)
+        here, there = record, there if there >= 0 else record
+        if there > here:
+            here, there = there, here
+            seen |= SWAPPED
+        enter_at(wave, here, RACE, seen | other << OTHER_SHIFT, byte, there & SITES, record)
+        return 1
+    return 0

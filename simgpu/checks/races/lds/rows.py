@@ -1,0 +1,85 @@
+"""Plain accesses of all 64 lanes to 128 bits each, one behind the other: the quick way, where nothing clashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.checks.races.lds.carried import WRITES
+from simgpu.checks.races.lds.shadow import (  # fmt: skip
+    ATOMICS,
+    CARRIED,
+    HEADER,
+    OWN,
+    OWN_MAPS,
+    OWN_READ,
+    OWN_WRITE,
+    READERS,
+    ROW,
+    WRITERS,
+    log,
+    log_of,
+    make_room,
+    mark_all_reads,
+    note_kind,
+)
+from simgpu.checks.waits.in_flight import DS_ISSUED
+from simgpu.engine.workgroup import waves_of
+from simgpu.machine import layout
+from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import builtin, load32, load64, part, words
+from simgpu.machine.values import I64, Builder, Value
+
+ROW_OF_WORDS = ir.VectorType(I64, ROW)
+
+
+@builtin
+def some_bits(build: Builder, row: Value) -> Value:
+    """Whether any bit of ROW words is set."""
+    return _some(row.pointer().load(ROW_OF_WORDS, align=8))
+
+
+@builtin
+def other_bits(build: Builder, row: Value, own: Value) -> Value:
+    """Whether any bit of ROW words is set that is not in others."""
+    return _some(row.pointer().load(ROW_OF_WORDS, align=8) & ~own.pointer().load(ROW_OF_WORDS, align=8))
+
+
+@builtin
+def all_bits(build: Builder, row: Value) -> None:
+    """Set all bits of ROW words."""
+    row.pointer().store(ir.Constant(ROW_OF_WORDS, [-1] * ROW), align=8)
+
+
+def _some(bits: Value) -> Value:
+    return (bits != ir.Constant(ROW_OF_WORDS, None)).bitcast(ir.IntType(ROW)) != 0
+
+
+@part
+def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool:
+    """Enter a plain access of all 64 lanes to ROW words in a row where nothing clashes with it; else nothing is done."""
+    first, waves, count = load64(wave + layout.ADDRESSES), waves_of(wave), block.lds_words
+    shadow, me = block.lds_shadow + slot * block.lds_stride, load32(wave + layout.WAVE_ID)
+    if first & 63 or load64(shadow + 8 * ATOMICS) | load64(shadow + 8 * CARRIED):
+        return False
+    maps, step, apart = shadow + 8 * (HEADER + (first >> 6)), 8 * count, ~(1 << me)
+    own = maps + step * (OWN + OWN_MAPS * me)
+    if load64(shadow + 8 * WRITERS) & apart and other_bits(maps, own + step * OWN_WRITE):
+        return False
+    if flags & WRITES:
+        mark_all_reads(shadow, count, waves)
+        readers = load64(shadow + 8 * READERS) & apart
+        for other in range(waves):
+            if readers >> other & 1 and some_bits(maps + step * (OWN + OWN_MAPS * other + OWN_READ)):
+                return False
+        all_bits(maps)
+        all_bits(own + step * OWN_WRITE)
+        note_kind(shadow, WRITERS, me)
+    else:
+        all_bits(own + step * OWN_READ)
+        note_kind(shadow, READERS, me)
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    make_room(shadow, count, me, waves)
+    log(log_of(shadow, me, waves, count), record, flags, ROW, -1, load64(wave + DS_ISSUED), offsets)
+    return True

@@ -1,0 +1,157 @@
+"""Plain accesses of lanes all over an allocation: the cells that they touch, where nothing clashes.
+
+Where lanes in a row cover whole lines, as in tiles whose rows are lines or more, swizzled or not, the lines stay whole: a load of
+128 bits a lane looks at 16 marks and cells instead of 256.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.races import cells as c
+from simgpu.checks.races.cells import clashes, lanes_of_a_line, split_line, widely_read
+from simgpu.checks.races.lds.carried import WRITES
+from simgpu.checks.races.uses import unseen
+from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import octets, part, words
+
+# What comes of an access that may be recorded line by line.
+CLEAR, CLASH, PARTED = range(3)
+
+
+@part
+def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
+    if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
+        return False
+    dwords = area.dwords
+    writers = words(area.maps[c.WRITER], dwords)
+    readers = words(area.maps[c.READER], dwords)
+    seconds = words(area.maps[c.READER2], dwords)
+    bits, clash = 0, 0
+    each = lanes_of_a_line(lanes, 4 * count, offsets)
+    if each:
+        found = lines_without_clash(wave, area, flags, tag, offsets, each)
+        if found != PARTED:
+            return found == CLEAR
+    for lane in range(LANES):
+        bits |= offsets[lane]
+    if bits & 3:
+        return False
+    line_marks, parted = area.maps[c.LINE_MARKS], c.SPLIT_MARK
+    held = octets(line_marks, dwords // c.LINE_DWORDS)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            parted &= held[offsets[lane] >> c.LINE_SHIFT]
+            parted &= held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT]
+    if not parted:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                split_line(area, offsets[lane] >> c.LINE_SHIFT)
+                split_line(area, (offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT)
+    writes = flags & WRITES
+    if not writes and area.read2 and widely_read(area, lanes, offsets, count):
+        return True
+    marks = octets(area.maps[c.MARKS], dwords)
+    if area.written:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= clashes(writers[at], tag, 0, 0)
+    if writes and area.read:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= clashes(readers[at], tag, 0, 0)
+                    clash |= clashes(seconds[at], tag, 0, 0)
+    if clash:
+        return False
+    came = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            for at in range(first, first + count):
+                if writes:
+                    writers[at] = tag
+                    marks[at] |= c.WRITTEN_MARK
+                else:
+                    came |= enter_reader(wave, area, readers, seconds, marks, at, tag)
+    tell_of_reader(wave, area, tag, came, writes)
+    return True
+
+
+@part
+def lines_without_clash(wave: int, area: Any, flags: int, tag: int, offsets: np.ndarray, each: int) -> int:
+    """As `all_without_clash`, for all 64 lanes of which every `each` in a row cover a line; PARTED: some line is split."""
+    marks = octets(area.maps[c.LINE_MARKS], area.dwords // c.LINE_DWORDS)
+    all_, any_ = c.SHARED_MARK, 0
+    for lane in range(0, LANES, each):
+        held = marks[offsets[lane] >> c.LINE_SHIFT]
+        all_ &= held
+        any_ |= held
+    if any_ & c.SPLIT_MARK:
+        return PARTED
+    writes = flags & WRITES
+    if not writes and area.read2 and all_ and not any_ & c.WRITTEN_MARK:
+        return CLEAR
+    writers = words(area.maps[c.LINE_WRITER], marks.size)
+    readers = words(area.maps[c.LINE_READER], marks.size)
+    seconds = words(area.maps[c.LINE_READER2], marks.size)
+    clash = 0
+    for lane in range(0, LANES, each):
+        at = offsets[lane] >> c.LINE_SHIFT
+        if area.written:
+            clash |= clashes(writers[at], tag, 0, 0)
+        if writes and area.read:
+            clash |= clashes(readers[at], tag, 0, 0)
+            clash |= clashes(seconds[at], tag, 0, 0)
+    if clash:
+        return CLASH
+    came = 0
+    for lane in range(0, LANES, each):
+        at = offsets[lane] >> c.LINE_SHIFT
+        if writes:
+            writers[at] = tag
+            marks[at] |= c.WRITTEN_MARK
+        else:
+            came |= enter_reader(wave, area, readers, seconds, marks, at, tag)
+    tell_of_reader(wave, area, tag, came, writes)
+    return CLEAR
+
+
+@part
+def enter_reader(
+    wave: int, area: Any, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int
+) -> int:
+    """Enter a plain load as a reader of one dword or line; what came of it, as of `note_first`."""
+    cell = readers[at]
+    if cell == tag:
+        return 0
+    if c.stale(cell, tag):
+        readers[at] = tag
+        return 0
+    if (cell ^ tag) < c.WAVE_UNIT:
+        return c.AGAIN
+    second = seconds[at]
+    if second != tag and ((second == 0) | ((second ^ cell) < c.GROUP_UNIT)):
+        if second:
+            unseen(wave, area, second)
+        seconds[at] = tag
+        if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
+            marks[at] |= c.SHARED_MARK
+    return c.OTHERS
+
+
+@part
+def tell_of_reader(wave: int, area: Any, tag: int, came: int, writes: int) -> None:
+    """Note in the area what a plain access left there."""
+    if came & c.AGAIN:
+        unseen(wave, area, tag)
+    if came & c.OTHERS:
+        area.read2 = 1
+    if writes:
+        area.written = 1
+    else:
+        area.read = 1

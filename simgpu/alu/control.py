@@ -154,21 +154,20 @@ class Control:
                 # Waves on other host threads see what came before it first. No code on x86, where they always do.
                 build.fence("acq_rel")
                 if self.waits:
-                    with build.if_then(frame.context(layout.CTX_IN_STEP) != 0):
-                        self._resumable(frame, index, Status.WAITS)
+                    frame.let_others_on(self.size)
             frame.next(self.size)
         elif self.control in ENDS:
             for check in frame.hooks:
                 check.end(frame, index)
             frame.stop(Status.ENDED, index)
         elif self.control is Kind.BARRIER:
-            self._resumable(frame, index, Status.BARRIER)
+            frame.pause(Status.BARRIER, self.size)
         elif self.control is Kind.SLEEP:
-            self._resumable(frame, index, Status.YIELD)
+            frame.pause(Status.YIELD, self.size)
         elif self.control is Kind.SENDMSG:
-            self._resumable(frame, index, Status.MESSAGE)
+            frame.pause(Status.MESSAGE, self.size)
         elif self.control is Kind.GWS:
-            self._resumable(frame, index, Status.GWS)
+            frame.pause(Status.GWS, self.size)
         elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control is Kind.BRANCH:
@@ -232,13 +231,6 @@ class Control:
             frame.fault(Fault.JUMP, address, ir.Constant(I32, 0))
         else:
             frame.transfer(target, index)
-
-    def _resumable(self, frame: Frame, index: Value, status: int) -> None:
-        following = index + self.size
-        frame.leave_run(index)
-        frame.enter_run(following)
-        frame.exit(status, following)
-        frame.build.ret_void()
 
     def _link(self, frame: Frame) -> None:
         """The address of the next instruction into sdst."""

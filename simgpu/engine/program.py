@@ -38,6 +38,7 @@ from simgpu.matrix import fma_tile, instruction, tiles
 from simgpu.memory import lds, lds_atomics, smem, vmem
 
 FILLED = 1024  # records that are filled at once
+AHEAD = 64  # instructions between a read of LDS and a write of another phase
 
 Emitter = Callable[[Frame], None]
 T = TypeVar("T")
@@ -330,6 +331,24 @@ class Program:
                 self.failures.append((index, error))
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
+    def _turns_to_writing(self, index: int, inst: Instruction) -> bool:
+        """Whether an instruction reads LDS and the next one that waits, meets or touches LDS writes it."""
+        if effect_of(inst).lds != "read":
+            return False
+        at = index
+        for _ in range(AHEAD):
+            at += inst.size // 4
+            try:
+                inst = decode(self.code, 4 * at, self.target)
+            except SimError:
+                return False
+            effect = effect_of(inst)
+            if effect.lds:
+                return effect.lds != "read"
+            if inst.spec.control not in (ControlKind.NONE, ControlKind.NOP, ControlKind.SETPRIO):
+                return False
+        return False
+
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
@@ -337,7 +356,7 @@ class Program:
             self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
             return [index + inst.size // 4]
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self._batch, self.checks)
+            address, slots = handler_of(inst, self.mode, self._batch, self.checks, self._turns_to_writing(index, inst))
             self._set(index, address, slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
@@ -356,22 +375,24 @@ class Program:
 
 
 def handler_of(
-    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = ()
+    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
 ) -> tuple[int, list[int]]:
     """Address of the handler of an instruction that falls through, or what a batch has stand for it, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
     plan.indexed = mode.indexed
-    return compiled(inst, plan, emitter, compiler, checks), plan.slots
+    return compiled(inst, plan, emitter, compiler, checks, turns), plan.slots
 
 
 def compiled(
-    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = ()
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
 ) -> int:
     """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
-    body."""
+    body; turns: whether the other waves of the workgroup may go on behind it."""
     dwords = inst.size // 4
     plan.emitter = emitter
+    if turns:
+        plan.note("turns")
     active = [check for check in map(guarded, checks) if check.concerns(inst)]
     planned = [(check, check.plan(inst, plan)) for check in active]
 
@@ -384,6 +405,8 @@ def compiled(
         if not frame.build.block.is_terminated:
             for check, data in planned:
                 check.after(frame, inst, data)
+            if turns:
+                frame.let_others_on(dwords)
             frame.next(dwords)
 
     kinds = [name_of(check) for check in active]

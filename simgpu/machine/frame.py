@@ -257,6 +257,20 @@ class Frame:
         self.set_state(layout.STATUS, ir.Constant(I32, int(status)))
         self.set_state(layout.RESUME, resume)
 
+    def pause(self, status: int, dwords: int) -> None:
+        """Return to the scheduler, to go on with the instruction `dwords` further."""
+        index = self.slot(layout.SLOT_INDEX)
+        following = index + dwords
+        self.leave_run(index)
+        self.enter_run(following)
+        self.exit(status, following)
+        self.build.ret_void()
+
+    def let_others_on(self, dwords: int) -> None:
+        """The same where the waves of a workgroup are to keep in step, so that these have their turns."""
+        with self.build.if_then(self.context(layout.CTX_IN_STEP) != 0):
+            self.pause(Status.WAITS, dwords)
+
     def stop(self, status: int, index: Any, resume: Any | None = None) -> None:
         """End the run at record `index` and return to the scheduler."""
         self.leave_run(index)

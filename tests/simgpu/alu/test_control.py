@@ -178,7 +178,7 @@ def test_ends(end: str) -> None:
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx942"])
 def test_vector_instructions_are_skipped(target: str) -> None:
-    """By the bit of the first operand that the second names, until the next s_setvskip; AITER's kernels skip stores so."""
+    """By the bit of the first operand that the second names, until the next s_setvskip. AITER's experts skip stores so."""
     lines = """
     v_mov_b32 v1, 1
     v_mov_b32 v2, 2

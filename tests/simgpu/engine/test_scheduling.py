@@ -131,6 +131,28 @@ def test_a_wave_that_waits_lets_the_others_on():
         assert {finding.kind for finding in run.findings} == ({"race"} if check else set())
 
 
+def test_what_a_wave_writes_behind_its_reads_comes_behind_those_of_the_others():
+    """A race, too: LDS serves waves in turn, so that all have read by the time that one has written. So AITER's experts in bf16."""
+    lines = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_sub_u32 v3, 0x7fc, v1
+    ds_write_b32 v1, v0
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    ds_read_b32 v2, v3
+    v_mov_b32 v4, 0
+    ds_write_b32 v1, v4
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v1, v2, s[8:9]
+    """
+    gpu = simgpu.Device("gfx942")
+    out = gpu.alloc(2048)
+    loaded_kernel(gpu, lines, "buffer", group_segment_fixed_size=2048).launch(grid=1, block=512, args=[out])
+    assert out.download(np.uint32).tolist() == [*range(511, -1, -1)]
+
+
 WAVE_ID = """
 v_and_b32 v0, 0x3ff, v0
 v_lshrrev_b32 v1, 6, v0

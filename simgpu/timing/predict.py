@@ -253,6 +253,8 @@ class Gpu:
         if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
             more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
+            # Where the rounds before left memory no rest, that adds too little: all want as much as this CU, in its time.
+            made = max(made, _extrapolated(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
         return max(made, self.dispatched)
 
     @property

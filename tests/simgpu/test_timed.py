@@ -15,6 +15,7 @@ import pytest
 import simgpu
 from simgpu import timed
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.timing import cu
 from simgpu.timing.lines import lines
 from simgpu.timing.perfetto import timeline
@@ -412,6 +413,35 @@ def test_all_waves_of_a_beginning_go_on_where_one_has_gone_far_enough() -> None:
     for trace in one.sampled.beginnings:
         executed = np.diff(trace.starts)
         assert len(executed) == 4 and executed.min() > 0.9 * executed.max() > 100
+
+
+# A workgroup reads 256 KB of its own, up to 12 KB at a time: one alone on a CU does not draw its share of memory.
+LONG_STREAM = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_lshl_b32 s6, s2, 18
+v_lshl_add_u32 v1, v0, 4, s6
+s_movk_i32 s7, 21
+s_waitcnt lgkmcnt(0)
+again:
+global_load_dwordx4 v[4:7], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+global_load_dwordx4 v[8:11], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+global_load_dwordx4 v[12:15], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+s_waitcnt vmcnt(0)
+s_sub_u32 s7, s7, 1
+s_cmp_lg_u32 s7, 0
+s_cbranch_scc1 again
+"""
+
+
+@pytest.mark.parametrize("rounds", [1, 1.5, 2.5])
+def test_memory_gives_a_last_round_that_is_not_full_no_more_than_its_rate(rounds: float) -> None:
+    gpu = simgpu.Device("mi300x", threads=1)
+    groups = int(rounds * gpu.descriptor.num_cus)
+    one = loaded_kernel(gpu, LONG_STREAM, "buffer").time(groups, 256, [gpu.alloc(groups << 18)])
+    assert one.seconds >= (groups * 63 << 12) / sustained(gpu.descriptor).hbm
 
 
 @pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])

@@ -14,13 +14,16 @@ that covers a part of it. Nothing that is found depends on that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import Structure, c_int64
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load32, load64, octets, part, words
+from simgpu.machine.runtime import builtin, load32, load64, octets, part, words
+from simgpu.machine.values import I64, Builder, Value
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -35,7 +38,7 @@ EPOCHS, GROUPS = (1 << 16) - 1, (1 << GROUP_BITS) - 1
     WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, LINE_WRITER, LINE_READER, LINE_READER2,
     MARKS, LINE_MARKS, MAPS,
 ) = range(12)  # fmt: skip
-LINE_SHIFT, LINE_DWORDS = 6, 16
+LINE_SHIFT, LINE_DWORDS, LINE_BYTES = 6, 16, 64
 # Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
 # readers tell nothing; it was written; of a line, that its dwords have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
@@ -176,21 +179,32 @@ def split(area: Any, start: int, nbytes: int) -> None:
         split_line(area, line)
 
 
+def _lines(each: int) -> Callable[..., Any]:
+    def cover(build: Builder, offsets: Any) -> Value:
+        """Whether every `each` lanes in a row cover a line, in whatever order."""
+        row = offsets.pointer.load(ir.VectorType(I64, LANES), align=8)
+        lines = row >> LINE_SHIFT
+        begun = 1 << (row & LINE_BYTES - 1)  # the bytes of the line where lanes begin
+        for bit in range(each.bit_length() - 1):
+            begun |= begun.shuffled([lane ^ 1 << bit for lane in range(LANES)])
+        whole = sum(1 << place for place in range(0, LINE_BYTES, LINE_BYTES // each))
+        apart = (begun ^ whole) | (lines ^ lines.shuffled([lane - lane % each for lane in range(LANES)]))
+        return (apart != 0).bitcast(I64) == 0
+
+    return cover
+
+
+lines_of_4, lines_of_8, lines_of_16 = (builtin(_lines(each)) for each in (4, 8, 16))
+
+
 @part
 def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
     """How many lanes in a row cover a line, in whatever order, where all 64 lanes of `size` bytes make lines so; else 0."""
-    if lanes != -1 or (size != 16 and size != 8 and size != 4):
-        return 0
-    whole = 0x0001000100010001 if size == 16 else 0x0101010101010101 if size == 8 else 0x1111111111111111
-    each = (1 << LINE_SHIFT) // size
-    apart = 0
-    for first in range(0, LANES, each):
-        line, begun = offsets[first] >> LINE_SHIFT, 0
-        for lane in range(first, first + each):
-            begun |= 1 << (offsets[lane] & 63)
-            apart |= (offsets[lane] >> LINE_SHIFT) ^ line
-        apart |= begun ^ whole
-    return 0 if apart else each
+    if lanes == -1 and size == 16 and lines_of_4(offsets):
+        return 4
+    if lanes == -1 and size == 8 and lines_of_8(offsets):
+        return 8
+    return 16 if lanes == -1 and size == 4 and lines_of_16(offsets) else 0
 
 
 @part

@@ -313,7 +313,7 @@ LOADS = {4: "global_load_dword v3, v1, s[4:5]", 16: "global_load_dwordx4 v[4:7],
 def test_whole_lines_and_parts_of_them(size: int, whole_first: bool, writes: tuple[bool, bool], swizzle: int) -> None:
     """Lines that are accessed whole have one cell: nothing that is found changes with the access' alignment.
 
-    swizzle: what lanes' offsets are exclusive-ored with: permutes them within their lines, or 0x4000: every other line apart.
+    swizzle: what lanes' offsets are exclusive-ored with, which permutes them within their lines, or 0x4000: every other line apart.
     """
     texts = [(STORES if store else LOADS)[size] for store in writes]
     few = "s_mov_b64 exec, 0x60"

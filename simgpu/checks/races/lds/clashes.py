@@ -20,9 +20,11 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     OWN_WRITE,
     TOUCHED,
     WRITERS,
+    WRITTEN,
     bitmap,
     log_of,
     logged,
+    meets,
 )
 from simgpu.checks.races.order import LDS, ordered
 from simgpu.engine.events import enter_at, event
@@ -66,9 +68,11 @@ def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mas
 
 
 @part
-def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray) -> bool:
-    """Whether a plain read of which no lane's bytes reach into the next word clashes with something."""
-    if not load64(shadow + 8 * WRITERS) & ~(1 << me):
+def quick_read(
+    shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray, first: int, end: int
+) -> bool:
+    """Whether a plain read, of bytes from first to end - 1, clashes with something; no lane's bytes reach into the next word."""
+    if not load64(shadow + 8 * WRITERS) & ~(1 << me) or not meets(shadow, WRITTEN, first, end):
         return False
     written = bitmap(shadow, ANY_WRITE, count)
     own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)

@@ -10,6 +10,7 @@ from simgpu.checks.races.lds.clashes import DUPLICATE, clash, explain, quick_rea
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
     ATOMICS,
     CARRIED,
+    END,
     HEADER,
     LOG_ENTRIES,
     OWN,
@@ -17,18 +18,25 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     OWN_MAPS,
     OWN_READ,
     OWN_WRITE,
+    READ,
     READERS,
     UNMARKED,
     WRITERS,
+    WRITTEN,
+    highest,
     leave_unmarked,
     lists_of,
     log,
     log_of,
+    lowest,
     make_room,
     mark,
     mark_all_reads,
     mark_words,
+    meets,
+    note_extent,
     note_kind,
+    together,
 )
 from simgpu.checks.races.order import BARRIERS, LDS, acquire, release
 from simgpu.checks.waits.in_flight import DS_ISSUED
@@ -54,19 +62,21 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
     me = load32(wave + layout.WAVE_ID)
     tag = lds_tag(state, load32(wave + BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
-    ones, found, spread, quick = (1 << size) - 1, 0, 0, 0
+    ones, found, quick = (1 << size) - 1, 0, 0
+    first = offsets[0] if flags & STRAIGHT else max(lowest(wave + layout.ADDRESSES), 0)
+    end = first + LANES * size if flags & STRAIGHT else min(highest(wave + layout.ADDRESSES), END) + size
     if flags & WRITES:
-        mark_all_reads(shadow, count, waves)
+        if meets(shadow, READ, first, end):
+            mark_all_reads(shadow, count, waves)
+        note_extent(shadow, WRITTEN, first, end)
     # Atomics are never STRAIGHT: the handler does not say that they are.
     whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
     if not flags & (WRITES | STRAIGHT):
-        for lane in range(LANES):
-            spread |= offsets[lane]
-        quick = spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
+        quick = together(wave + layout.ADDRESSES) & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
     if whole:
         found = words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size)
     elif quick:
-        found = quick_read(shadow, count, me, size, lanes, offsets)
+        found = quick_read(shadow, count, me, size, lanes, offsets, first, end)
     else:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -92,6 +102,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
         mark_words(shadow, count, me, flags, offsets[0] >> 6, size)
     elif quick:
         leave_unmarked(shadow, count, me, waves)
+        note_extent(shadow, READ, first, end)
     else:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -143,6 +154,7 @@ def forget_lds(block: Any, slot: int, waves: int) -> None:
     store64(shadow + 8 * WRITERS, 0)
     store64(shadow + 8 * READERS, 0)
     store64(shadow + 8 * UNMARKED, 0)
+    clear(shadow + 8 * WRITTEN, 32)
     carried = 0
     for wave in range(waves):
         store64(log_of(shadow, wave, waves, count), 0)

@@ -15,13 +15,17 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     OWN_MAPS,
     OWN_READ,
     OWN_WRITE,
+    READ,
     READERS,
     ROW,
     WRITERS,
+    WRITTEN,
     log,
     log_of,
     make_room,
     mark_all_reads,
+    meets,
+    note_extent,
     note_kind,
 )
 from simgpu.checks.waits.in_flight import DS_ISSUED
@@ -68,7 +72,8 @@ def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool
     if load64(shadow + 8 * WRITERS) & apart and other_bits(maps, own + step * OWN_WRITE):
         return False
     if flags & WRITES:
-        mark_all_reads(shadow, count, waves)
+        if meets(shadow, READ, first, first + 64 * ROW):
+            mark_all_reads(shadow, count, waves)
         readers = load64(shadow + 8 * READERS) & apart
         for other in range(waves):
             if readers >> other & 1 and some_bits(maps + step * (OWN + OWN_MAPS * other + OWN_READ)):
@@ -76,6 +81,7 @@ def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool
         all_bits(maps)
         all_bits(own + step * OWN_WRITE)
         note_kind(shadow, WRITERS, me)
+        note_extent(shadow, WRITTEN, first, first + 64 * ROW)
     else:
         all_bits(own + step * OWN_READ)
         note_kind(shadow, READERS, me)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
 
 from simgpu.checks.races.lds.carried import (  # fmt: skip
     ATOMIC,
@@ -19,17 +20,22 @@ from simgpu.checks.races.lds.carried import (  # fmt: skip
     WRITES,
     offset_of,
 )
+from simgpu.machine import intrinsics
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load32, load64, part, store64, words
+from simgpu.machine.runtime import builtin, load32, load64, part, store64, words
+from simgpu.machine.values import I64, Builder, Value
 
 # A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, an access that is looked at (else
 # clear), what each wave did; then each wave's log; then each wave's lists of `race_carried`.
 ANY_WRITE, TOUCHED, OWN = range(3)
 OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
 # The header: whether there were atomics; what the last barrier carried; waves, as bits, with bits in their map of writes, of reads,
-# and with reads that are in their log alone (`mark_reads`), from an entry on whose number stands at MARKED + wave.
-ATOMICS, CARRIED, WRITERS, READERS, UNMARKED, MARKED, HEADER = 0, 1, 2, 3, 4, 8, 24
+# and with reads that are in their log alone (`mark_reads`), from an entry on whose number stands at MARKED + wave. Where what was
+# written lies, and what these reads read: from which byte on, from the LDS' end backwards, and up to which; 0: nothing.
+ATOMICS, CARRIED, WRITERS, READERS, UNMARKED, WRITTEN, READ, MARKED, HEADER = 0, 1, 2, 3, 4, 5, 7, 16, 32
+END = 1 << 32  # an offset above all others
 LOG_ENTRIES = 256
+OFFSETS_OF_LANES = ir.VectorType(I64, LANES)
 ROW = 16  # words of 64 lanes of 128 bits that follow each other
 
 
@@ -64,6 +70,44 @@ def lists_of(shadow: int, wave: int, waves: int, count: int) -> int:
 def note_kind(shadow: int, which: int, wave: int) -> None:
     """Have the header say that a wave is one of WRITERS, READERS or UNMARKED."""
     store64(shadow + 8 * which, load64(shadow + 8 * which) | 1 << wave)
+
+
+@builtin
+def lowest(build: Builder, offsets: Value) -> Value:
+    """The least of 64 offsets, those of lanes that are not active among them."""
+    return _reduced(build, "smin", offsets)
+
+
+@builtin
+def highest(build: Builder, offsets: Value) -> Value:
+    """The largest of them."""
+    return _reduced(build, "smax", offsets)
+
+
+@builtin
+def together(build: Builder, offsets: Value) -> Value:
+    """The bits that any of them has."""
+    return _reduced(build, "or", offsets)
+
+
+def _reduced(build: Builder, how: str, offsets: Value) -> Value:
+    row = offsets.pointer().load(OFFSETS_OF_LANES, align=8)
+    return Value(build, intrinsics.call(build, f"llvm.vector.reduce.{how}.v64i64", I64, [row]))
+
+
+@part
+def note_extent(shadow: int, which: int, first: int, end: int) -> None:
+    """Have WRITTEN or READ hold these bytes as well."""
+    here = shadow + 8 * which
+    store64(here, max(load64(here), END - first))
+    store64(here + 8, max(load64(here + 8), end))
+
+
+@part
+def meets(shadow: int, which: int, first: int, end: int) -> bool:
+    """Whether one of these bytes may be of WRITTEN or READ."""
+    here = shadow + 8 * which
+    return (first < load64(here + 8)) & (END - load64(here) < end)
 
 
 @part
@@ -169,3 +213,5 @@ def mark_all_reads(shadow: int, count: int, waves: int) -> None:
         for wave in range(waves):
             if unmarked >> wave & 1:
                 mark_reads(shadow, count, wave, waves)
+    store64(shadow + 8 * READ, 0)
+    store64(shadow + 8 * (READ + 1), 0)

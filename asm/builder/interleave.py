@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from simgpu.asm.builder.instruction import Instr
@@ -49,31 +48,45 @@ class Backlog:
     """Instructions that hide behind others, in their order, a few behind each; what finds no room waits for the next.
 
     A matrix unit works on while its wave issues other instructions, but not for long: of many in one place it waits for the last.
-    They must leave scalar state to what they hide behind as it was, and come without labels.
+    They must leave scalar state to what they hide behind as it was, and come without labels. Urgent ones (vector arithmetic whose
+    registers are soon taken again) overtake what waits and touches none of their registers.
     """
 
     def __init__(self, k: KernelBuilder, room: int) -> None:
         self.k, self.room = k, room
-        self.waiting: deque[Item] = deque()
+        self.waiting: list[tuple[Item, bool]] = []
 
-    def hide(self, items: Iterable[Item]) -> None:
-        """Emits as many as there is room for of what waits, `items` last."""
-        self.waiting.extend(items)
+    def hide(self, items: Iterable[Item], urgent: Iterable[Item] = ()) -> None:
+        """Emits as many as there is room for of what waits; `items` come last, behind `urgent`."""
+        self.waiting += [*((item, True) for item in urgent), *((item, False) for item in items)]
         room = self.room
         while self.waiting and room > 0:
-            room -= isinstance(self.waiting[0], Instr)
-            self.k.items.append(self.waiting.popleft())
+            item, _ = self.waiting.pop(self._next())
+            room -= isinstance(item, Instr)
+            self.k.items.append(item)
+
+    def _next(self) -> int:
+        """The first urgent one that may overtake those before it, else the first of all."""
+        passed: set[object] = set()
+        for number, (item, urgent) in enumerate(self.waiting):
+            registers = _touched(item)
+            if urgent and passed.isdisjoint(registers):
+                return number
+            passed |= registers
+        return 0
 
     def emit(self, items: Iterable[Item]) -> None:
-        """Emits what is hidden behind, and before it all that waits up to the last that touches the same registers."""
+        """Emits what is hidden behind, and before it all that waits up to the last that touches the same registers; of urgent ones
+        only themselves, where they may overtake."""
         items = list(items)
         registers = frozenset().union(*(_touched(item) for item in items))
-        due = max((n + 1 for n, item in enumerate(self.waiting) if not registers.isdisjoint(_touched(item))), default=0)
-        self.k.items += [*(self.waiting.popleft() for _ in range(due)), *items]
+        while any(not registers.isdisjoint(_touched(item)) for item, _ in self.waiting):
+            self.k.items.append(self.waiting.pop(self._next())[0])
+        self.k.items += items
 
     def flush(self) -> None:
         """Emits all that waits."""
-        self.k.items += self.waiting
+        self.k.items += [item for item, _ in self.waiting]
         self.waiting.clear()
 
 

@@ -1,64 +1,74 @@
 """Scales of blocks of k: their way from memory through LDS to registers, and products that are scaled before they are added.
 
-A tile's work-items each load the scale of one row of A in the block of k that the tile lies in, and that of the block of op(B),
-multiply them and leave the products in LDS, a row of them for each block of columns, in the order in which a wave's atoms have the
-rows. A lane then reads the four rows of an atom's elements at once. Matrix instructions of an atom begin a turn at 0 and end in a
-small pool; `add` multiplies these by the scales into the sums a few instructions later. Two atoms take turns to go through their
-steps, and what adds the products of one pair is spread evenly under the matrix instructions of the next: their pool is that of the
-pair behind it.
+Every `scale_ahead` blocks of k a work-item loads as many scales of one row of A, and a wave those of op(B) into lanes: rows lie far
+apart, so that each load costs a line a row, whether of one block's scale or of many. As many blocks later the products of both go
+to LDS, a row of them for each block of k and of columns, in the order in which a wave's atoms have the rows, and the next loads
+take their registers; this is out of the loop's line, which else has no room for it. A lane reads the four rows of an atom's
+elements at once.
+
+Matrix instructions of an atom begin a turn at 0 and end in a small pool; `add` multiplies these by the scales into the sums a few
+instructions later. Two atoms take turns to go through their steps, and what adds the products of one pair is spread evenly under
+the matrix instructions of the next, those of a tile's last pair under the next tile's first: their pool is that of the pair behind
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
+from itertools import product
 
-from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.prologue import Place, tile_buffer
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import POOL_ATOMS, SCALE_ROWS, scale_columns
+from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import SCALE_BLOCK
 
-LATER = 3  # matrix instructions behind an atom's last one at which its products are there
+WIDE = 4  # scales of one load
 
 
 class BlockScales:
-    """Emits what block scales take beside A's and B's tiles. Made where the tile's regions of LDS are made: a stage of each."""
+    """Emits what block scales take beside A's and B's tiles. Their LDS lies before the tiles'."""
 
     def __init__(self, k: KernelBuilder, plan: GemmPlan, rows: TileLayout, arguments: dict[str, Reg], place: Place) -> None:
         self.k, self.plan, self.rows = k, plan, rows
-        self.columns = scale_columns(plan.tiling)
-        self.region = k.region("block scales, stage 0", self.columns * SCALE_ROWS * WORD)
+        self.columns, self.block_bytes = scale_columns(plan.tiling), block_scale_bytes(plan.tiling)
+        self.ahead = scale_ahead(plan.descriptor)
+        self.region = k.region("block scales", 2 * self.ahead * self.block_bytes)
         self.per_atom = plan.atom.acc_registers
         self.pool = k.array("products to be scaled", POOL_ATOMS * self.per_atom)
         self.scales = k.array("block scales", rows.atoms * self.per_atom)
-        self.of_a, self.product = k.v.alloc("scale of A"), k.v.alloc("scale of A times B's")
-        self.of_b = [k.v.alloc("scale of B") for _ in range(self.columns)]
-        self.at = k.v.alloc("block scale's offset")
+        self.of_a, self.of_b = k.v.alloc("scales of A", self.ahead), k.v.alloc("scales of B, by lane")
         self.buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
-        self.k_loaded, self.stride = k.s.alloc("k of the scales to load"), k.s.alloc("bytes of a row of scales")
-        k.comment(f"block scales: one of A a work-item and tile, {self.columns} of B")
-        k.s_mov_b32(self.k_loaded, place.k0)
-        self._blocks(self.stride, arguments["k"])
-        k.s_lshl_b32(self.stride, self.stride, log2(WORD), note="bytes of a row of scales")
-        self._find(arguments, place)
-        self.row_offset = self._row_offset()
+        self.k_read, stride = k.s.alloc("k of the scales to read next"), k.s.alloc("bytes of a row of scales")
+        k.comment(f"block scales, every {self.ahead} blocks: as many of A a work-item, {self.columns} times as many of B a wave")
+        self._blocks(stride, arguments["k"])
+        k.s_lshl_b32(stride, stride, log2(WORD), note="bytes of a row of scales")
+        self._find(arguments, place, stride)
+        first = k.s.alloc("first block")
+        k.s_lshr_b32(first, place.k0, log2(SCALE_BLOCK))
+        k.s_lshl_b32(first, first, log2(WORD), note="bytes to the scales of the first block")
+        self.row_offset, self.column_offset = self._row_offset(stride, first), self._column_offset(stride, first)
+        k.s.free(first, stride)
+        k.s_and_b32(self.k_read, place.k0, SCALE_BLOCK - 1)
+        k.s_add_u32(self.k_read, self.k_read, plan.tile_k, note="of the second tile, from its first block on")
         self.write_address = k.v.alloc("block scales' LDS address to write")
         k.v_lshlrev_b32(self.write_address, log2(WORD), k.work_item)
         k.v_add_u32(self.write_address, self.region.offset, self.write_address)
-        self.read_address = self._read_address(place)
+        self.first_address = self._first_address(place)
+        self.read_address = k.v.alloc("block scales' LDS address to read")
+        k.v_mov_b32(self.read_address, self.first_address)
 
     def _blocks(self, target: Reg, size: Reg) -> None:
         """target = blocks of SCALE_BLOCK in size."""
         self.k.s_add_u32(target, size, SCALE_BLOCK - 1)
         self.k.s_lshr_b32(target, target, log2(SCALE_BLOCK))
 
-    def _find(self, arguments: dict[str, Reg], place: Place) -> None:
+    def _find(self, arguments: dict[str, Reg], place: Place, stride: Reg) -> None:
         """Buffers at the tile's first row and block of columns, that end with the view's or the tile's last."""
         k, each, count, first = self.k, self.k.s.alloc("bytes of scales", 2), self.k.s.alloc("rows"), self.k.s.alloc("first")
         for buffer, name in zip(self.buffers, ("scale_a", "scale_b"), strict=True):
@@ -70,18 +80,18 @@ class BlockScales:
                 self._blocks(count, arguments["n"])
                 k.s_lshr_b32(first, place.n0, log2(SCALE_BLOCK))
                 most = self.columns
-            k.s_mul_i32(each[0], count, self.stride)
-            k.s_mul_hi_u32(each[1], count, self.stride)
+            k.s_mul_i32(each[0], count, stride)
+            k.s_mul_hi_u32(each[1], count, stride)
             if name == "scale_a" and self.plan.problem.groups:  # the group's begin at the pointer
                 k.s_mov_b64(each, 0)
-            tile_buffer(k, buffer, arguments[name], name, (first, 0), self.stride, WORD, place.batch, each)
+            tile_buffer(k, buffer, arguments[name], name, (first, 0), stride, WORD, place.batch, each)
             k.s_sub_u32(count, count, first)
             k.s_min_u32(count, count, most)
-            k.s_mul_i32(buffer[2], count, self.stride, note="bytes in range")
+            k.s_mul_i32(buffer[2], count, stride, note="bytes in range")
         k.s.free(each, count, first)
 
-    def _row_offset(self) -> Reg:
-        """Byte offset of the scales of the work-item's row: of `TileLayout.row_of` for the place of its number."""
+    def _row_offset(self, stride: Reg, first: Reg) -> Reg:
+        """Byte offset of the first block's scale of the work-item's row: of `TileLayout.row_of` for the place of its number."""
         k, rows, offset = self.k, self.rows, self.k.v.alloc("row's scales' offset")
         run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
         k.v_and_b32(offset, rows.atom - 1, k.work_item, note="i of the atom's row")
@@ -94,14 +104,28 @@ class BlockScales:
         k.v_lshrrev_b32(high, log2(rows.wide), high)
         k.v_mad_u32_u24(offset, high, rows.atom, offset)
         k.v_mad_u32_u24(offset, offset, rows.wide, low)
-        k.v_mul_lo_u32(offset, offset, self.stride)
+        k.v_mul_lo_u32(offset, offset, stride)
+        k.v_add_u32(offset, first, offset)
         k.v.free(low, high)
         return offset
 
-    def _read_address(self, place: Place) -> Reg:
-        k, address, first = self.k, self.k.v.alloc("block scales' LDS address to read"), self.k.s.alloc("wave's first")
+    def _column_offset(self, stride: Reg, first: Reg) -> Reg:
+        """Byte offset of the lane's scale of B: `ahead` blocks of k of each block of columns, one behind the other."""
+        k, offset, column = self.k, self.k.v.alloc("columns' scales' offset"), self.k.v.alloc("block of columns")
+        k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
+        k.v_lshrrev_b32(column, log2(self.ahead), offset)
+        k.v_mul_lo_u32(column, column, stride)
+        k.v_and_b32(offset, self.ahead - 1, offset)
+        k.v_lshl_add_u32(offset, offset, log2(WORD), column)
+        k.v_add_u32(offset, first, offset)
+        k.v.free(column)
+        return offset
+
+    def _first_address(self, place: Place) -> Reg:
+        """LDS address of the first block's scales of the lane's rows."""
+        k, address, first = self.k, self.k.v.alloc("first block's LDS address to read"), self.k.s.alloc("wave's first")
         k.s_lshr_b32(first, place.wave_column, log2(SCALE_BLOCK))
-        k.s_mul_i32(first, first, SCALE_ROWS)
+        k.s_mul_i32(first, first, self.plan.tile_m)
         k.s_add_u32(first, first, place.wave_row)
         k.v_lshlrev_b32(address, log2(self.per_atom), place.group)
         k.v_add_lshl_u32(address, first, address, log2(WORD))
@@ -111,54 +135,83 @@ class BlockScales:
 
     # -- moves ---------------------------------------------------------------------------------------
 
-    def loads(self) -> list[Callable[[], None]]:
-        """The next tile's scales into registers, one call a load. Beyond k they are another block's, or 0, and scale nothing."""
+    def load(self) -> None:
+        """The next blocks' scales into registers. Beyond k they are another row's, or 0, and scale nothing."""
+        k, (a, b) = self.k, self.buffers
+        self._rows_alone()
+        for number in range(0, self.ahead, WIDE):
+            target, note = self.of_a[number : number + WIDE], f"A's scales of blocks {number} to {number + WIDE - 1}"
+            k.buffer_load_dwordx4(target, self.row_offset, a, 0, offen=True, offset=number * WORD, note=note)
+        k.buffer_load_dword(self.of_b, self.column_offset, b, 0, offen=True, note=f"B's scales of {self.ahead} blocks")
+        for offset in (self.row_offset, self.column_offset):
+            k.v_add_u32(offset, self.ahead * WORD, offset)
+        k.s_mov_b64("exec", -1)
 
-        def load(target: Reg, buffer: Reg, name: str, column: int) -> None:
-            k, block = self.k, self.k.s.alloc("block of k")
-            k.s_lshr_b32(block, self.k_loaded, log2(SCALE_BLOCK))
-            if buffer is self.buffers[0]:
-                k.v_lshl_add_u32(self.at, block, log2(WORD), self.row_offset)
-            else:
-                k.s_lshl_b32(block, block, log2(WORD))
-                if column:
-                    k.s_add_u32(block, block, self.stride)
-                k.v_mov_b32(self.at, block)
-            k.buffer_load_dword(target, self.at, buffer, 0, offen=True, note=f"scale of {name}'s block")
-            k.s.free(block)
+    def write(self, first: bool = False) -> None:
+        """Their products to LDS, where the blocks before the last ones were; first: where nothing was."""
+        k, scaled, of_b = self.k, self.k.v.alloc("scale of A times B's"), self.k.s.alloc("scale of B")
+        address = self.write_address
+        if not first:
+            address = k.v.alloc("LDS address")
+            self._point(address, self.write_address)
+        self._rows_alone()
+        for column, block in product(range(self.columns), range(self.ahead)):
+            k.v_readlane_b32(of_b, self.of_b, column * self.ahead + block)
+            k.v_mul_f32(scaled, of_b, self.of_a[block])
+            offset = block * self.block_bytes + column * self.plan.tile_m * WORD
+            k.ds_write_b32(address, scaled, offset=offset, note=f"scales of block {block}, block of columns {column}")
+        k.s_mov_b64("exec", -1)
+        k.v.free(scaled, *([] if first else [address]))
+        k.s.free(of_b)
 
-        a, b = self.buffers
-        return [partial(load, self.of_a, a, "A", 0), *(partial(load, reg, b, "B", j) for j, reg in enumerate(self.of_b))]
+    def _rows_alone(self) -> None:
+        """Turns off the lanes whose number is no row of the tile's."""
+        self.k.v_cmp_gt_u32("vcc", self.plan.tile_m, self.k.work_item)
+        self.k.s_mov_b64("exec", "vcc")
 
-    def writes(self) -> list[Callable[[], None]]:
-        """Their products to LDS, one call a write."""
+    def _point(self, target: Reg, first: Reg) -> None:
+        """target = the LDS address for the block of `k_read`, where `first` is the first block's."""
+        k, block = self.k, self.k.s.alloc("block in LDS")
+        # offset and width of the field: blocks that LDS holds
+        k.s_bfe_u32(block, self.k_read, self.ahead.bit_length() << 16 | SCALE_BLOCK.bit_length() - 1)
+        k.s_mul_i32(block, block, self.block_bytes)
+        k.v_add_u32(target, block, first, note="block scales of the next tile")
+        k.s.free(block)
 
-        def write(column: int) -> None:
-            self.k.v_mul_f32(self.product, self.of_a, self.of_b[column])
-            offset = column * SCALE_ROWS * WORD
-            self.k.ds_write_b32(self.write_address, self.product, offset=offset, note=f"block scales, block of columns {column}")
-
-        return [partial(write, column) for column in range(self.columns)]
+    def next_tile(self) -> None:
+        """On to the next tile. Where the one behind it is the first of `ahead` blocks, its scales go to LDS, and the loads of as
+        many more take their registers."""
+        k, rest, back = self.k, self.k.s.alloc("k in the blocks"), self.k.new_label("scales_are_there")
+        k.s_add_u32(self.k_read, self.k_read, self.plan.tile_k)
+        k.s_and_b32(rest, self.k_read, self.ahead * SCALE_BLOCK - 1)
+        k.s.free(rest)
+        with k.out_of_line("block_scales", back) as label:
+            self.write()
+            self.load()
+        k.s_cbranch_scc0(label)
+        k.label(back)
 
     def read(self, mt: int) -> None:
         """The scales of an atom's rows into registers."""
         note = f"block scales of atom {mt}"
         self.k.ds_read_b128(self._of(self.scales, mt), self.read_address, offset=mt * self.rows.atom * WORD, note=note)
 
-    def advance(self) -> None:
-        """On to the tile behind the one that was loaded."""
-        self.k.s_add_u32(self.k_loaded, self.k_loaded, self.plan.tile_k)
+    def clear(self, rows: Iterable[int]) -> None:
+        """Products and the scales of some atoms' rows as if a tile of zeros came before the first."""
+        for register in (self.pool, *(self._of(self.scales, mt) for mt in rows)):
+            for number in range(register.count):
+                self.k.v_mov_b32(register[number], 0)
 
-    def other_stage(self, step: Reg) -> None:
-        """Reads go to the other stage from here on; step: SGPR, bytes to it."""
-        self.k.v_add_u32(self.read_address, step, self.read_address, note="the other stage")
+    def point(self) -> None:
+        """Reads are of the next tile's scales from here on."""
+        self._point(self.read_address, self.first_address)
 
     def release(self) -> None:
-        """Gives all registers back but the address to write."""
+        """Gives all registers back."""
         k = self.k
-        addresses = self.at, self.row_offset, self.read_address
-        k.v.free(self.pool, self.scales, self.of_a, *self.of_b, self.product, *addresses, listed=True)
-        k.s.free(*self.buffers, self.k_loaded, self.stride, listed=True)
+        addresses = self.row_offset, self.column_offset, self.write_address, self.first_address, self.read_address
+        k.v.free(self.pool, self.scales, self.of_a, self.of_b, *addresses, listed=True)
+        k.s.free(*self.buffers, self.k_read, listed=True)
 
     # -- products ------------------------------------------------------------------------------------
 

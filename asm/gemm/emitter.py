@@ -20,14 +20,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.waits import Label
 from simgpu.asm.emit import emit
-from simgpu.asm.gemm.block_scales import LATER, BlockScales
+from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import Operands, check, second_pass
@@ -57,6 +58,9 @@ from simgpu.operators.tree import Visitor
 def emit_gemm(root: TiledComputation) -> EmittedKernel:
     """The kernel of a GEMM tree; TargetError, ResourceError, LaunchError for what cannot be."""
     return GemmEmitter(root.plan).visit(root)
+
+
+Moves = dict[int, list[Callable[[], None]]]
 
 
 class Prefetch(Enum):
@@ -91,8 +95,6 @@ class GemmEmitter(Visitor):
         scaled = plan.problem.scales == "block"
         self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
         self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
-        if self.scales is not None:
-            self.tiles.write_address["block scales",] = self.scales.write_address
         self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
@@ -123,8 +125,13 @@ class GemmEmitter(Visitor):
         k.s_cbranch_scc1(done)
         k.comment("BlockGemmNode: the first k tile")
         self._load_next()
+        if self.scales is not None:
+            self.scales.load()
         for write in self._writes():
             write()
+        if self.scales is not None:
+            self.scales.write(first=True)
+            self.scales.load()
         k.comment(f"BlockGemmNode: for K in {plan.tile_k}s, {plan.stages} stage(s) in LDS")
         if plan.stages == 2:
             self._pipelined_loop(warp)
@@ -136,6 +143,9 @@ class GemmEmitter(Visitor):
                 self.visit(warp, Prefetch.NONE)
                 loop.countdown()
                 k.s_barrier(note="all waves have read the tile")
+                if self.scales is not None:
+                    self.scales.point()
+                    self.scales.next_tile()
                 for write in self._writes():
                     write()
         k.label(done)
@@ -156,7 +166,7 @@ class GemmEmitter(Visitor):
         k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(last)
         with k.loop("k_tile", self.place.k_left, plan.tile_k):
-            self._next_tile(warp, Prefetch.ANY)
+            self.visit(warp, Prefetch.ANY)
         k.label(last)
         self.visit(warp, Prefetch.NONE)
 
@@ -167,16 +177,11 @@ class GemmEmitter(Visitor):
         k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc1(behind)
         k.label(top)
-        self._next_tile(warp, Prefetch.WHOLE)
+        self.visit(warp, Prefetch.WHOLE)
         k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc1(top)
         k.label(behind)
-
-    def _next_tile(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
-        """One tile, and the other stage is next."""
-        self.visit(warp, prefetch)
-        self.k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
 
     def _skip_if_alpha_is_0(self, done: str) -> None:
         k, alpha = self.k, self.arguments["alpha"]
@@ -199,30 +204,29 @@ class GemmEmitter(Visitor):
             for load in chain(*staging.loads()):
                 load()
         k.label(loaded)
-        for load in self.scales.loads() if self.scales is not None else ():
-            load()
         self._advance()
 
     def _advance(self) -> None:
         """On to the k tile behind the one that was loaded."""
         for staging in self.tiles.moved:
             staging.advance()
-        if self.scales is not None:
-            self.scales.advance()
         self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
         tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.moved]
-        return list(chain(*tiles, self.scales.writes() if self.scales is not None else ()))
+        return list(chain(*tiles))
 
     def _read_first_turn(self) -> None:
-        """The fragments that a tile begins with, in the order of their use."""
+        """The fragments that a tile begins with, in the order of their use, behind the scales, as the loop has them."""
+        if self.scales is not None:
+            carried = {mt for _, (_, mt, _, _) in self.turn.carried_products()}
+            self.scales.clear(carried)
+            for mt in range(self.operands.a.atoms):
+                if mt not in carried:
+                    self.scales.read(mt)
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
             staging.read(fragment, 0)
-        if self.scales is not None:
-            for mt in range(self.operands.a.atoms):
-                self.scales.read(mt)
 
     def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
         """One k tile from registers that its first fragments are on their way to."""
@@ -231,16 +235,19 @@ class GemmEmitter(Visitor):
         assert isinstance(atom, AtomHint)
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
-        moves, backlog = self._moves(prefetch), Backlog(self.k, self.turn.room)
+        (moves, sums), backlog = self._moves(prefetch), Backlog(self.k, self.turn.room)
         for number, place in enumerate(self.turn.order * layout.turns):
             with stream(self.k) as product:
                 self.visit(atom, number // len(self.turn.order), *place)
             with stream(self.k) as hidden:
                 for move in moves.get(number, ()):
                     move()
+            with stream(self.k) as urgent:
+                for add in sums.get(number, ()):
+                    add()
             backlog.emit(product)
-            backlog.hide(hidden)
-            if prefetch is Prefetch.ANY:
+            backlog.hide(hidden, urgent)
+            if any(isinstance(item, Label) for item in hidden):
                 backlog.flush()
         backlog.flush()
 
@@ -251,7 +258,7 @@ class GemmEmitter(Visitor):
         c: Operand = d
         what = f"C[{mt}][{nt}] +="
         if self.scales is not None:
-            d = self.scales.products(self._atom_number(turn, mt, nt))
+            d = self.scales.products(self.turn.atom_number(turn, mt, nt))
             c, what = (d, "products +=") if step else (0, "products =")
         note = f"{what} A[{mt}] B[{nt}], turn {turn}, step {step}"
         factors = [scale.source(t) for scale, t in zip(self.tiles.scales, (mt, nt), strict=False)]
@@ -259,18 +266,14 @@ class GemmEmitter(Visitor):
             self.mnemonic, d, staged_a.source(mt, step), staged_b.source(nt, step), c, *factors, note=note, **self.modifiers
         )
 
-    def _atom_number(self, turn: int, mt: int, nt: int) -> int:
-        """An atom's number among those of all turns of a tile, in the order in which they end."""
-        return turn * len(self.turn.atoms) + self.turn.atoms.index((mt, nt))
-
-    def _moves(self, prefetch: Prefetch) -> dict[int, list[Callable[[], None]]]:
-        """What follows each matrix instruction of a tile, by its number.
+    def _moves(self, prefetch: Prefetch) -> tuple[Moves, Moves]:
+        """What follows each matrix instruction of a tile, by its number, and what adds its scaled products.
 
         The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
         registers to LDS, the loads of the one behind it follow, and a barrier in time for the reads of its first turn.
         """
         a, turn = self.operands.a, len(self.turn.order)
-        moves: dict[int, list[Callable[[], None]]] = {}
+        moves: Moves = {}
 
         def add(number: int, move: Callable[[], None]) -> None:
             moves.setdefault(number, []).append(move)
@@ -278,7 +281,7 @@ class GemmEmitter(Visitor):
         barrier = 0
         if prefetch is not Prefetch.NONE:
             barrier = self._add_prefetch(add, prefetch is Prefetch.WHOLE)
-        self._add_scaled_products(add, barrier, prefetch)
+        sums = self._scaled_sums(add, barrier, prefetch)
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)):
             free = self._uses(staging, fragment)[1]
             for later in range(1, a.turns):
@@ -286,24 +289,32 @@ class GemmEmitter(Visitor):
                 add(free + (later - 1) * turn, partial(staging.read, following, later))
             if prefetch is not Prefetch.NONE:
                 add(max(barrier, free + (a.turns - 1) * turn), partial(staging.read, fragment, 0))
-        return moves
+        return moves, sums
 
-    def _add_scaled_products(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> None:
-        """Adds each atom's scaled products behind its last matrix instruction; with a prefetch, behind the barrier and the last use
-        of an atom's scales, the reads of the next tile's."""
-        a, scales = self.operands.a, self.scales
+    def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:
+        """What adds each atom's scaled products, behind its last matrix instruction. Adds, with a prefetch, behind the barrier and
+        the last use of an atom's scales, the reads of the next tile's.
+
+        What comes behind a tile's last matrix instruction nothing would hide: it goes under the next tile's first ones, before the
+        reads of its rows' scales.
+        """
+        scales, sums = self.scales, Moves()
         if scales is None:
-            return
+            return sums
+        end, carried = self.operands.a.turns * len(self.turn.order) - 1, self.turn.carried_products()
+        rows = {mt: number for number, (_, mt, _, _) in carried}
+        for number, atom in carried:
+            sums.setdefault(number, []).append(partial(scales.add, self.acc, *atom))
+        for mt, number in rows.items():
+            add(number, partial(scales.read, mt))
         behind: dict[int, int] = {}
-        end, registers = a.turns * len(self.turn.order) - 1, range(scales.per_atom)
-        for turn in range(a.turns):
-            for pair in self.turn.pairs:
-                first = turn * len(self.turn.order) + self.turn.order.index((a.steps - 1, *pair[0])) + LATER
-                for number, ((mt, nt), r) in enumerate(product(pair, registers)):
-                    behind[mt] = min(first + number * a.steps // len(registers), end)
-                    add(behind[mt], partial(scales.add, self.acc, self._atom_number(turn, mt, nt), mt, nt, r))
-        for mt, number in behind.items() if prefetch is not Prefetch.NONE else ():
-            add(max(barrier, number), partial(scales.read, mt))
+        for number, atom in self.turn.scaled_products():
+            if number <= end or not carried or prefetch is Prefetch.NONE:
+                sums.setdefault(min(number, end), []).append(partial(scales.add, self.acc, *atom))
+                behind[atom[1]] = min(number, end)
+        for mt in behind.keys() - rows.keys() if prefetch is not Prefetch.NONE else ():
+            add(max(barrier, behind[mt]), partial(scales.read, mt))
+        return sums
 
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool) -> int:
         """Adds LDS writes, loads, the barrier and the change of stage; returns the number that the barrier follows.
@@ -322,7 +333,7 @@ class GemmEmitter(Visitor):
         clocks, count = self.turn.clocks, len(self.turn.order) * a.turns
         ahead = -(-LDS_CLOCKS // clocks)
         if whole:
-            latest = count - ahead - int(self.turn.read_pace * len(fragments) / 2)
+            latest = count - ahead - int(self.turn.read_pace * len(fragments) * (0.5 if self.scales is None else 1))
             waited = -(-sustained(self.plan.descriptor).rates.memory_clocks // clocks)
             barrier = max(barrier, min(latest, ahead + waited))
         room = max(min(1, barrier), barrier - ahead)
@@ -343,13 +354,16 @@ class GemmEmitter(Visitor):
             assert self.tiles.stage_step is not None
             for staging in self.tiles.moved:
                 staging.other_stage(self.tiles.stage_step)
+            self.k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
             if self.scales is not None:
-                self.scales.other_stage(self.tiles.stage_step)
+                self.scales.point()
 
         add(room, turn_writes)
         if not whole:
             add(room, self._load_next)
         add(barrier, turn_stage)
+        if self.scales is not None:
+            add(barrier, self.scales.next_tile)
         return barrier
 
     def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, end: int) -> None:
@@ -359,8 +373,6 @@ class GemmEmitter(Visitor):
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             units += [(every[number * each : (number + 1) * each], unit) for number, unit in enumerate(loads)]
-        if self.scales is not None:
-            units.append((self.scales.writes(), self.scales.loads()))
         all_writes, all_loads = (sum(len(unit[part]) for unit in units) for part in (0, 1))
         written = loaded = place = 0
         for writes, following in units:

@@ -198,10 +198,10 @@ def operand_tiles(
     kinds = plan.problem.element, plan.problem.element_b
     places = ((operands.a, "lda", place.m0, place.m_left, place.wave_row),
               (operands.b, "ldb", place.n0, place.n_left, place.wave_column))  # fmt: skip
-    scratch = k.s.alloc("scratch")
+    scratch, before = k.s.alloc("scratch"), k.lds_bytes
     scales = _mx_scales(k, plan, operands, arguments, place) if plan.problem.scales == "mx" else ()
     regions = [k.region(f"{layout.name} tile, stage 0", layout.bytes) for layout, *_ in places]
-    stage_bytes = k.lds_bytes
+    stage_bytes = k.lds_bytes - before
     if plan.stages == 2:
         k.region("the same, stage 1", stage_bytes)
     a, b = (

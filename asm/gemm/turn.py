@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import Operands
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.rates.sustained import sustained
+from simgpu.operators.gemm.limits import POOL_ATOMS
 from simgpu.operators.gemm.plan import GemmPlan
 
 LDS_CLOCKS = 128  # of an LDS access until it is done, assumed (facts: 60 to 130); sets distances, not correctness
+
+LATER = 3  # matrix instructions behind an atom's last one at which its products are there
+
+Product = tuple[int, int, int, int]  # an atom's number, mt, nt, and which of its registers
 
 ISSUE_CLOCKS = 4  # from one instruction of a wave to its next
 
@@ -30,8 +36,9 @@ class Turn:
 
     @property
     def room(self) -> int:
-        """Instructions that a wave issues behind a matrix instruction in its time, one of them a wait."""
-        return max(1, self.clocks // ISSUE_CLOCKS - 2)
+        """Instructions that a wave issues behind a matrix instruction in its time, one of them a wait; with block scales most add
+        scaled products and wait for nothing."""
+        return max(1, self.clocks // ISSUE_CLOCKS - (1 if self.plan.problem.scales == "block" else 2))
 
     @cached_property
     def read_pace(self) -> float:
@@ -74,3 +81,27 @@ class Turn:
         a, b = self.operands.a, self.operands.b
         half = -(-a.atoms // 2)
         return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]
+
+    def atom_number(self, turn: int, mt: int, nt: int) -> int:
+        """An atom's number among those of all turns of a tile, in the order in which they end."""
+        return turn * len(self.atoms) + self.atoms.index((mt, nt))
+
+    def scaled_products(self) -> list[tuple[int, Product]]:
+        """All products of a tile to be scaled, each with the number of the matrix instruction that it follows: those of a pair are
+        spread under the instructions of the next."""
+        steps, registers, found = self.operands.a.steps, range(self.plan.atom.acc_registers), []
+        for turn in range(self.operands.a.turns):
+            for pair in self.pairs:
+                first = turn * len(self.order) + self.order.index((steps - 1, *pair[0])) + LATER
+                for number, ((mt, nt), r) in enumerate(product(pair, registers)):
+                    found.append((first + number * steps // len(registers), (self.atom_number(turn, mt, nt), mt, nt, r)))
+        return found
+
+    def carried_products(self) -> list[tuple[int, Product]]:
+        """Those that come behind a tile's last matrix instruction, by the number in the next tile. None where its first atoms would
+        take their registers: where atoms do not go through the pool in whole rounds."""
+        turns = self.operands.a.turns
+        if turns * len(self.atoms) % POOL_ATOMS:
+            return []
+        count = turns * len(self.order)
+        return [(number - count, which) for number, which in self.scaled_products() if number >= count]

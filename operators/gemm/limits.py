@@ -29,11 +29,11 @@ from simgpu.operators.resources import (
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
 MX_TEMPORARY_VGPRS = 8  # of MX formats, whose operands no row clips and nothing transposes
-# Of f32 block scales: atoms whose products of a turn wait to be scaled; a lane's scale of A, up to two of B and their product, its
-# offset, its places in LDS to write and to read, and a load's offset.
+# Of f32 block scales: atoms whose products of a turn wait to be scaled; B's scales, a lane's offsets of A's and B's, its places in
+# LDS to write and, first and now, to read. (A's: `scale_ahead`.)
 POOL_ATOMS = 4
-SCALE_VGPRS = 8
-SCALE_ROWS = 256  # of a block's scales in LDS: one a work-item
+SCALE_VGPRS = 6
+SCALE_ROWS = 256  # work-items that stage scales; of a tile with two blocks of columns the registers leave half as many rows
 # Of MX scales: a lane's offset and, in LDS, place to read of A's and of B's, and their place to write; bytes of LDS from one
 # block's to the next one's, half the banks more than its rows.
 MX_VGPRS = 5
@@ -119,9 +119,9 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         registers += (
             RegisterRange("products to be scaled", "arch", POOL_ATOMS * atom.acc_registers),
             RegisterRange("block scales", "arch", t.warp_m // atom.m * atom.acc_registers),
-            RegisterRange("block scales' staging", "arch", SCALE_VGPRS),
+            RegisterRange("block scales' staging", "arch", scale_ahead(descriptor) + SCALE_VGPRS),
         )
-        lds += (LdsArray("block scales", t.stages * scale_columns(t) * SCALE_ROWS * 4),)
+        lds += (LdsArray("block scales", 2 * scale_ahead(descriptor) * block_scale_bytes(t)),)
     if mx:
         scales = mx_scale_bytes(t)
         registers += (
@@ -154,6 +154,19 @@ def mx_scale_bytes(t: Tiling) -> int:
 def scale_columns(t: Tiling) -> int:
     """Blocks of columns of op(B) with a scale of their own in a tile."""
     return -(-t.tile_n // SCALE_BLOCK)
+
+
+def scale_ahead(descriptor: HardwareDescriptor) -> int:
+    """Blocks of k whose scales are loaded at once, a power of two: LDS holds twice as many blocks' in a quarter of it.
+
+    The more, the fewer loads: each draws a row's line of 128 bytes, of which it takes 4 a block.
+    """
+    return 1 << (descriptor.lds_bytes // 4 // (2 * SCALE_ROWS * 4)).bit_length() - 1
+
+
+def block_scale_bytes(t: Tiling) -> int:
+    """Bytes of LDS of the scales of a block of k: one a row of the tile and block of columns."""
+    return scale_columns(t) * t.tile_m * 4
 
 
 def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:

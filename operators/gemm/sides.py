@@ -36,7 +36,8 @@ Sides = tuple[int, int]
 class Bounds:
     """What a tile of x by y units may take; (1, 1) is an answer whatever these say.
 
-    x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_area*x*y <= registers (both files); `longest`: of one side.
+    x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_row*x + per_area*x*y <= registers (both files); `longest`: of one
+    side. What takes either side for the rows reckons with per_row for both.
     """
 
     unit: int
@@ -48,6 +49,7 @@ class Bounds:
     per_area: int
     longest: int
     both: str = "VGPR file"  # name of the row that x*y and x + y share
+    per_row: int = 0
 
     def broken(self, x: int, y: int) -> str:
         """The first constraint that x by y breaks, by its row's name; empty if it fits."""
@@ -55,24 +57,35 @@ class Bounds:
             "LDS": x + y <= self.lds,
             "ArchVGPR": x + y <= self.arch,
             "AccVGPR": x * y <= self.acc,
-            self.both: self.per_side * (x + y) + self.per_area * x * y <= self.registers,
+            self.both: self.per_side * (x + y) + self.per_row * x + self.per_area * x * y <= self.registers,
         }
         return next((name for name, fits in rows.items() if not fits), "")
 
+    @property
+    def per_either(self) -> int:
+        """Registers a unit of a side that may be the rows."""
+        return self.per_side + self.per_row
+
     def clip(self, x: int) -> int:
         """A side that leaves room for another of one unit."""
-        beside = (self.registers - self.per_side) // (self.per_side + self.per_area)
+        beside = (self.registers - self.per_either) // (self.per_either + self.per_area)
         return max(1, min(x, self.longest, self.lds - 1, self.arch - 1, self.acc, beside))
 
     def other(self, x: int) -> int:
         """The longest side beside x."""
-        by_file = (self.registers - self.per_side * x) // (self.per_side + self.per_area * x)
+        return self._beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
+
+    def rows(self, y: int) -> int:
+        """The most rows beside y columns."""
+        return self._beside(y, (self.registers - self.per_side * y) // (self.per_either + self.per_area * y))
+
+    def _beside(self, x: int, by_file: int) -> int:
         return max(1, min(self.longest, self.lds - x, self.arch - x, self.acc // x, by_file))
 
     @property
     def square(self) -> int:
         """The side of the largest square: the root of per_area*x^2 + 2*per_side*x = registers, or what the others leave."""
-        a, g = self.per_side, self.per_area
+        a, g = self.per_either, self.per_area
         by_file = (isqrt(max(0, a * a + g * self.registers)) - a) // g
         return self.clip(min(by_file, isqrt(max(0, self.acc)), self.lds // 2, self.arch // 2))
 

@@ -13,10 +13,11 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
 with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32 bytes
-less; with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is the staging of what has k
-contiguous (s = 0; else 1), instead of the three of registers
+less; with block scales, of which w blocks are loaded at once (`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are
+ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is the staging of what has k contiguous (s = 0; else 1), instead of the
+three of registers (q = u^2*r/256)
 
-    (x + y)*(2 + 2*r + s*h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
+    (x + y)*(2 + s*h*u*kv*e/1024) + x*q + 32 + w + 6 + 4*q + x*y*q <= Varch, y a power of two, tK at most a block of k
 
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
 work half of it, of those within TOLERANCE an unsplit one with the fewest bytes; where all wait for HBM as long, the one that leaves
@@ -53,6 +54,7 @@ from simgpu.operators.gemm.limits import (
     matrix_flops_per_clock,
     matrix_tflops,
     mx_scale_bytes,
+    scale_ahead,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
@@ -147,7 +149,7 @@ def _beside_powers(problem: GemmProblem, unit: int, bound: Bounds) -> dict[str, 
     """The largest tiles whose sides along n are the powers of two below and above the largest square's."""
     below = _power(bound.square)
     columns = [y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken(1, y) and y <= bound.longest]
-    return {f"largest, {y * unit} columns": (even(-(-problem.m // unit), bound.other(y)), y) for y in columns}
+    return {f"largest, {y * unit} columns": (even(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
 
 
 def _power(x: int) -> int:
@@ -213,11 +215,12 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
     if problem.scales == "block":  # addresses and scales beside the sums; fragments and untransposed staging have the other file
         acc, turned = POOL_ATOMS * per_area, problem.trans_a or not problem.trans_b
-        lds, beside = lds - t.stages * 2 * SCALE_ROWS * 4, 2 + per_area + turned * (spans * unit_bytes // 1024)
+        ahead = scale_ahead(d)
+        lds, beside = lds - 2 * ahead * SCALE_ROWS * WORD, 2 + turned * (spans * unit_bytes // 1024)
         most = unit * longest
         return Bounds(
-            unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - SCALE_VGPRS - acc, beside, per_area, longest,
-            "ArchVGPR",
+            unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - ahead - SCALE_VGPRS - acc, beside, per_area,
+            longest, "ArchVGPR", per_area,
         )  # fmt: skip
     return Bounds(
         unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest

@@ -11,11 +11,12 @@ pytest.importorskip("simgpu")
 
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.waits import Label
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation
 from simgpu.operators.gemm import reference
-from simgpu.operators.gemm.limits import Tiling
+from simgpu.operators.gemm.limits import Tiling, scale_ahead
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
@@ -89,6 +90,31 @@ def test_each_block_has_its_own_scale(target):
     lengths = np.array([128, 128, 128, 16])
     want = np.einsum("mk,k,jk->mj", of_a, lengths, of_b)[:, np.arange(n) // 128]
     np.testing.assert_allclose(result.got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("target", "split"), [("gfx942", 1), ("gfx942", 2), ("gfx950", 1)])
+def test_scales_of_further_blocks_follow_those_in_lds(target, split):
+    """More blocks of k than LDS holds, and a part of k that begins in the middle of a block."""
+    ahead, tile_k = scale_ahead(board(target)), 64 if target == "gfx942" else 128
+    k = (4 * ahead + 5) * 128 if split == 2 else (2 * ahead + 3) * 128 + 9
+    assert split == 1 or k // tile_k // split % 2
+    tiling = Tiling(64, 128, tile_k, tile_k, 2, 2, stages=2, blocks=1, split_k=split)
+    result = gemm(40, 70, k, target, "fp8", (False, True), tiling=tiling, scales="block", check=True)
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def test_the_loop_of_the_largest_tile_has_scales_out_of_line():
+    """A pass of the main loop loads tiles alone, and no scaled product waits for the loop's end, where nothing hides it."""
+    kernel = asm.emit(TiledComputation(8192, 8192, 8192, "gfx942", dtype="fp8", trans_b=True, scales="block"))
+    items = [item for item in kernel.items if isinstance(item, (Instr, Label))]
+    top = next(n for n, item in enumerate(items) if isinstance(item, Label) and "whole_tile_0" in item.name)
+    end = next(n for n in range(top, len(items)) if isinstance(items[n], Instr) and items[n].mnemonic == "s_cbranch_scc1")
+    loop = [item.mnemonic for item in items[top:end] if isinstance(item, Instr)]
+    plan = kernel.plan
+    assert sum(name.startswith("buffer_load") for name in loop) == (plan.tile_m + plan.tile_n) * plan.tile_k // (256 * 16)
+    last = max(n for n, name in enumerate(loop) if name.startswith("v_mfma"))
+    assert loop[last:].count("v_fmac_f32") <= 2
 
 
 def test_the_tree_and_the_reference_multiply_alike():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import simgpu
-from tests.simgpu.checks.test_races import check
+from tests.support.race_findings import check
 
 GLC = {"gfx908": "glc", "gfx90a": "glc", "gfx942": "sc0", "gfx950": "sc0"}
 # Loads, and the swap of what they loaded: v20 is the lane's place, v[22:23] its address, s[24:27] a resource of the buffer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simgpu.engine.finding import Finding
-from tests.simgpu.checks.test_races import check
+from tests.support.race_findings import check
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 # All waves load the same 64 dwords, 4 bytes a lane at v2; one of them stores what it made of them.

@@ -330,13 +330,13 @@ def _heavy(launch: _Sampling, one: _Streams) -> float:
 
 def _sampling_error(sizes: Sequence[int], groups: int, rounds: bool, few: bool = False) -> float:
     """Relative error that is likely as not all workgroups are known: two standard errors of their mean, and of one round how far
-    the longest stand out; few: whether a CU has so few that, by their order, they may be alike."""
+    the longest stand out, unless kinds are few; few: whether a CU has so few workgroups that, by their order, they may be alike."""
     unknown = 1 - len(sizes) / groups
     if unknown == 0:
         return 0.0
     deviation = float(np.std(sizes, ddof=1) / np.mean(sizes))
     alike = TOGETHER * deviation * unknown if few else 0.0
-    longer = 0.0 if rounds else 1 - float(np.quantile(sizes, 0.9)) / max(sizes)
+    longer = 0.0 if rounds or _few_kinds(sizes) else 1 - float(np.quantile(sizes, 0.9)) / max(sizes)
     return max(alike, longer, 2 * deviation * math.sqrt(unknown / len(sizes)))
 
 

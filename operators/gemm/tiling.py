@@ -118,8 +118,8 @@ def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
     p = problem.even
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     asked = (
-        (p.element, p.k * p.m * gx, t.tile_m if p.trans_a else t.tile_k),
-        (p.element_b, p.k * p.n * gy, t.tile_k if p.trans_b else t.tile_n),
+        (p.element, p.k * p.m * gx, min(t.tile_m, p.m) if p.trans_a else min(t.tile_k, p.k)),
+        (p.element_b, p.k * p.n * gy, min(t.tile_k, p.k) if p.trans_b else min(t.tile_n, p.n)),
     )
     runs = ((kind.packed(count), kind.packed(run)) for kind, count, run in asked)
     return p.batch * sum(count * (CACHE_LINE - gcd(run, CACHE_LINE)) / run for count, run in runs)

@@ -92,8 +92,9 @@ def test_the_folder_goes_with_the_pool():
 def test_ctrl_c_leaves_no_process(tmp_path):
     """The interpreter is interrupted while its workers sleep; all end, and the folder with them."""
     code = (
-        "import time\nfrom simgpu.slices.processes import Processes\n"
+        "import signal, time\nfrom simgpu.slices.processes import Processes\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it is ignored in the background of a shell
         "    with Processes(2) as pool:\n"
         "        print(pool.folder, *[pool.submit(__import__('os').getpid).result() for _ in range(4)], flush=True)\n"
         "        pool.submit(time.sleep, 600).result()\n"

@@ -200,7 +200,7 @@ def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
     found = kernel["findings"] + kernel["failed"]
     return (
         kernel["name"], kernel["launches"], kernel["instructions"], kernel["read_bytes"], kernel["write_bytes"],
-        round(kernel["seconds"], 3), found, inexact,
+        f"{kernel['seconds']:.3f}", found, inexact,
     )  # fmt: skip
 
 

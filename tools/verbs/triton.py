@@ -86,7 +86,7 @@ def _show(session: Session) -> None:
     columns = ("kernel", "launches", "instructions", "matrix", "VGPRs", "spills", "LDS bytes", "model ms", "host s", "findings")
     rows = (
         (use.kernel, use.launches, use.instructions, f"{use.matrix / max(1, use.instructions):.0%}", use.vgprs, use.spills,
-         use.lds_bytes, use.milliseconds, round(use.seconds, 3), use.findings)
+         use.lds_bytes, use.milliseconds, f"{use.seconds:.3f}", use.findings)
         for use in session.used.values()
     )  # fmt: skip
     console.print(table(f"kernels on {session.name}", columns, rows))

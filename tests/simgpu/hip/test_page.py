@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from simgpu.hip.record import KernelRecord
+from simgpu.tools.verbs.hip import _row
 from tests.support import transcripts
 from tests.support.hip_compiler import PROGRAMS, compiled
 from tests.support.places import ROOT
@@ -65,6 +67,14 @@ def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
     programs(tmp_path)
     got, wanted = comparable(printed(tmp_path)), comparable(PAGE.read_text())
     assert got == wanted, "python -m tests.simgpu.hip.test_page writes what the commands print now"
+
+
+def test_a_launch_too_short_for_the_clock_has_its_decimals() -> None:
+    # Given: a kernel whose launches took no measurable time
+    record = KernelRecord("fill", "mi300x").document()
+
+    # Then: its row reads as others do
+    assert "0.000" in _row(record)
 
 
 if __name__ == "__main__":

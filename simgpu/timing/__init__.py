@@ -1,13 +1,14 @@
 """How long a launch would take: a model of a compute unit, and of the GPU around it, fed with traces as arrays.
 
-    code.py     a kernel's instructions as columns: units, clocks, counters
-    trace.py    what the waves of a workgroup executed
-    caches.py   which level serves their lines
-    channels.py  how many of memory's channels are busy
-    cu.py       a compute unit, event by event
-    dispatch.py  which workgroups a CU gets, where they differ
-    predict.py  rounds over the GPU, shared bandwidth, the clock: cycles and time
-    lines.py    where the time goes, by instruction
+    code.py          a kernel's instructions as columns: units, clocks, counters
+    trace.py         what the waves of a workgroup executed
+    caches.py        which level serves their lines
+    channels.py      how many of memory's channels are busy
+    cu.py            a compute unit, event by event
+    dispatch.py      which workgroups a CU gets, where they differ
+    gpu.py           rounds over the GPU: what a CU has of L2 and memory that all share
+    predict.py       a launch by its samples, at the clock that the board holds: cycles and time
+    lines.py         where the time goes, by instruction
     perfetto.py      a timeline of a CU
     speedscope.py    where its clocks go, as stacks
     thread_trace.py  the same as rocprofv3's thread trace

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -14,21 +13,15 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
-from simgpu.hardware.rates.sustained import sustained
-from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu
 from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
 from simgpu.timing.code import Code, code_of
-from simgpu.timing.dispatch import Queue, last_queues, mixed, standing
+from simgpu.timing.dispatch import last_queues, mixed, standing
+from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
 from simgpu.timing.trace import Trace
 
 STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
 MOST_QUEUED = 1 << 16  # workgroups of a launch that are dispatched one by one, where they differ
-PASSES = 6  # of the fixed point of clock and load at most
-STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # that these may still move, of 1
-MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back
-T = TypeVar("T")
-Load = tuple[float, float]  # of the Infinity Cache and of memory, 0 to MOST_LOAD
 
 
 @dataclass(frozen=True)
@@ -45,25 +38,6 @@ class Resources:
 def resident_groups(chip: HardwareDescriptor, used: Resources) -> int:
     """Workgroups that a CU holds at once, at least 1."""
     return max(1, chip.blocks_per_cu(used.vgprs, used.agprs, used.sgprs, used.lds, used.waves))
-
-
-@dataclass(frozen=True)
-class Mechanisms:
-    """What of the model is on; an ablation turns one off at a time."""
-
-    coissue: bool = True
-    lds: bool = True
-    coalescer: bool = True
-    in_flight: bool = True
-    bandwidth: bool = True
-    queues: bool = True
-    caches: bool = True
-    channels: bool = True
-    code_fetch: bool = True
-    rounds: bool = True
-    dispatch: bool = True
-    launch: bool = True
-    clock: bool = True
 
 
 @dataclass(frozen=True)
@@ -179,121 +153,6 @@ def predict(
     )  # fmt: skip
 
 
-def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
-    """What `run` gives at the load that it makes itself, as near as PASSES come.
-
-    `run` returns what it found, the load that this makes, and how far the clock moved, of 1.
-    """
-    load, low, high = (0.0, 0.0), [0.0, 0.0], [MOST_LOAD, MOST_LOAD]
-    for _ in range(PASSES):
-        found, made, moved = run(load)
-        if moved <= STEADY_CLOCK and all(abs(new - old) <= STEADY_LOAD for new, old in zip(made, load, strict=True)):
-            break
-        for at, (new, old) in enumerate(zip(made, load, strict=True)):
-            (low if new > old else high)[at] = old
-        # Halfway between what was too little and too much, but no further up than what the GPU asked for.
-        load = _nearer(made[0], low[0], high[0]), _nearer(made[1], low[1], high[1])
-    return found
-
-
-def _nearer(made: float, low: float, high: float) -> float:
-    return max(low, min(made, (low + high) / 2))
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
-    and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds); channels: the share of
-    memory's that are busy; written: the share of memory's bytes that is."""
-
-    chip: HardwareDescriptor
-    row: Pipelines
-    on: Mechanisms
-    code: Code
-    work: cu.Work
-    resident: int
-    traffic: Shares
-    waves: int
-    groups: int
-    mhz: float
-    load: Load = (0.0, 0.0)
-    queue: Queue | None = None
-    channels: float = 1.0
-    written: float = 0.0
-
-    @property
-    def active(self) -> int:
-        """CUs that work."""
-        return min(self.groups, self.chip.num_cus)
-
-    @property
-    def sharing(self) -> float:
-        """CUs that work at a time, on average: those with little to do end before this one."""
-        return self.active * (self.queue.busy if self.queue else 1.0)
-
-    def queued(self, queue: Queue, places: int) -> Gpu:
-        """By a CU that runs a queue, with so many places for workgroups."""
-        return replace(self, queue=queue, work=replace(self.work, order=queue.order), resident=min(places, len(queue.order)))
-
-    def alone(self, traces: int) -> np.ndarray:
-        """Clocks that the workgroups of so many traces take, each alone on its CU."""
-        gpu = replace(self, resident=1, work=replace(self.work, order=np.arange(traces, dtype=np.int64)))
-        return np.diff(gpu.run(traces, self.active).ends, prepend=0)
-
-    def steady(self, events: int = 0) -> cu.CuResult:
-        """A CU of those that work through all full rounds."""
-        return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
-
-    def cycles(self, steady: cu.CuResult) -> float:
-        """Of the launch, from what `steady` gave."""
-        if self.queue:
-            return max(float(steady.clocks), self.dispatched)
-        whole, rest = divmod(self.groups, self.chip.num_cus)
-        made = _extrapolated(steady.ends, max(1, whole))
-        if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
-            more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
-            made += max(0.0, more - without)
-            # Where the rounds before left memory no rest, that adds too little: all want as much as this CU, in its time.
-            made = max(made, _extrapolated(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
-        return max(made, self.dispatched)
-
-    @property
-    def dispatched(self) -> float:
-        """Clocks in which the dispatchers of all XCDs start the launch's workgroups: it takes no less."""
-        return self.groups / self.chip.xcds * _apart(self.row, self.waves) if self.on.dispatch else 0.0
-
-    @property
-    def memory(self) -> float:
-        """Bytes a second of HBM, each direction at its own rate, less what turning the bus takes; or of those of its channels that
-        are busy."""
-        share, peak, part = self.channels if self.on.channels else 1.0, self.chip.hbm_bandwidth_tb * 1e12, self.written
-        straight = 1 / ((1 - part) / sustained(self.chip).hbm + part / (self.row.memory_write * peak))
-        return min(straight * (1 - self.row.memory_turn * 4 * part * (1 - part)), share * peak)
-
-    @property
-    def mall(self) -> float:
-        """Bytes a second of the Infinity Cache; memory's where there is none."""
-        return sustained(self.chip).mall if self.chip.mall_bytes else self.memory
-
-    def load_of(self, result: cu.CuResult) -> Load:
-        """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
-        if not self.on.queues:
-            return 0.0, 0.0
-        seconds = max(1, result.clocks) / (self.mhz * 1e6)
-        mall, hbm = (float(result.tally[which]) * self.sharing / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
-        return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
-
-    def run(self, groups: int, sharing: float, events: int = 0) -> cu.CuResult:
-        """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
-        work = replace(self.work, order=self.work.order[:groups])
-        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.mall, self.memory)
-        arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
-        return cu.run_cu(
-            self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
-            _parameters(self.row, self.on, self.mhz, self.load, events), rates,
-        )  # fmt: skip
-
-
 def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
     """What workgroups of this order execute over what their traces hold."""
     sizes, whole = (np.array(column) for column in zip(*((len(one), len(one) * one.stretch) for one in traces), strict=True))
@@ -322,71 +181,6 @@ def _free_accesses(work: cu.Work, code: Code, traces: Sequence[Trace], on: Mecha
         work.accesses[lds, 0] = 0
     if not on.coalescer:
         work.accesses[~lds, 0] = 0
-
-
-def _queued(row: Pipelines, load: float) -> float:
-    """Nanoseconds that a request waits for others: half the service of each, as long as the queue of a server with even service."""
-    return row.queue_ns / 2 * load / (1 - load)
-
-
-def _rates(
-    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms, mall: float, memory: float
-) -> np.ndarray:
-    """Bytes a clock that a CU has of each level, if `sharing` of them want it; mall, memory: bytes a second of all; what its misses
-    draw from memory is the bytes that it can have in flight over their latency, loaded."""
-    rates = np.full(cu.RATES, 1e9)
-    if on.bandwidth:
-        have = sustained(chip)
-        clock = mhz * 1e6
-        l2 = row.l2_share * chip.l2_bytes_per_clock
-        # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
-        rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
-        rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
-        rates[cu.MALL_RATE] = mall / clock / sharing
-        rates[cu.HBM_RATE] = memory / clock / sharing
-        rates[cu.MISS_RATE] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, load[1])) * 1e9 / clock
-    rates[cu.BURST], rates[cu.ROOM] = row.burst, chip.l2_bytes * chip.xcds / chip.num_cus
-    return rates
-
-
-def _apart(row: Pipelines, waves: int) -> float:
-    """Clocks from the start of a workgroup of so many waves on an XCD to the next one's."""
-    return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
-
-
-def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
-    """Clocks at which the workgroups of the first round begin on the CU that gets them last."""
-    each = active / chip.xcds * _apart(row, waves) if on.dispatch else 0.0
-    return np.array([each * (place + 1) for place in range(resident)], np.int64)
-
-
-def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: int) -> np.ndarray:
-    made = np.zeros(cu.PARAMETERS, np.int64)
-    made[cu.FIFO] = row.lds_fifo + 1
-    made[cu.LDS_LATENCY] = row.lds_latency
-    made[cu.VMEM_QUEUE] = row.vmem_queue + 1
-    made[cu.IN_FLIGHT] = row.in_flight if on.in_flight else 1 << 40
-    made[cu.CACHE_LATENCY], made[cu.L2_LATENCY] = row.cache_latency, row.l2_latency
-    for place, ns, busy in ((cu.MALL_LATENCY, row.mall_ns, load[0]), (cu.MEMORY_LATENCY, row.memory_ns, load[1])):
-        made[place] = round((ns + _queued(row, busy)) * mhz / 1000)
-    made[cu.SCALAR_HIT], made[cu.BRANCH_CLOCKS] = row.scalar_hit, row.branch_slots * SLOT
-    made[cu.BARRIER_CLOCKS], made[cu.CODE_LINE] = row.barrier, row.code_line
-    made[cu.CODE_STREAM] = row.code_stream if on.code_fetch else 0
-    made[cu.START] = row.start if on.dispatch else 0
-    made[cu.LINE], made[cu.STORE_LINE] = row.cache_line, 64
-    made[cu.MOST_EVENTS] = events
-    return made
-
-
-def _extrapolated(ends: np.ndarray, per_cu: int) -> float:
-    """The end of the busiest CU's last workgroup, from those that were modelled."""
-    ends = np.sort(ends)
-    count = len(ends)
-    if per_cu <= count:
-        return float(ends[-1])
-    half = count // 2
-    each = float(ends[-1] - ends[half - 1]) / max(1, count - half)
-    return float(ends[-1]) + each * (per_cu - count)
 
 
 def _matrix_type(sampled: Sampled) -> str:

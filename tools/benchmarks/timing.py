@@ -15,7 +15,7 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
-from simgpu.timing.predict import Gpu, Mechanisms
+from simgpu.timing.gpu import Gpu, Mechanisms
 from simgpu.tools.shared.console import print_figures
 
 GOALS = {4: 20.0, 8: 20.0, 16: 10.0, 32: 10.0}  # million a second

@@ -17,7 +17,8 @@ from simgpu.hardware.errors import SimError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.timed import sample
-from simgpu.timing.predict import Mechanisms, Sampled, predict
+from simgpu.timing.gpu import Mechanisms
+from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Row, read

@@ -21,7 +21,7 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
-from simgpu.timing.predict import Gpu, Load, Mechanisms, settled
+from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
 from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Row

@@ -17,7 +17,8 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ToolchainError
 from simgpu.timed import sample
-from simgpu.timing.predict import Mechanisms, Sampled, predict
+from simgpu.timing.gpu import Mechanisms
+from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.cases.opencl import compile_opencl
 from simgpu.tools.validation.rows import Row
 

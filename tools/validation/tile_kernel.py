@@ -19,7 +19,8 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import STORE, columns
-from simgpu.timing.predict import STEADY_CLOCK, Gpu, Load, Mechanisms, Resources, resident_groups, settled
+from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
+from simgpu.timing.predict import Resources, resident_groups
 from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
 
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import fields, replace
 from pathlib import Path
 
-from simgpu.timing.predict import Mechanisms
+from simgpu.timing.gpu import Mechanisms
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import judge

@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import Shares, shares, vector_cache
 from simgpu.timing.code import columns
-from simgpu.timing.predict import MOST_LOAD, STEADY_LOAD, Load, settled
+from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settled
 from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)

@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.code import columns
-from simgpu.timing.predict import Mechanisms, _parameters
+from simgpu.timing.gpu import Mechanisms, _parameters
 
 VALU, END = Issue(Unit.VALU), Issue(Unit.NONE, Kind.END)
 MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)

@@ -16,7 +16,7 @@ import simgpu
 from simgpu import hardware
 from simgpu.hardware import mfma
 from simgpu.hardware.rates.clocks import sustained_clock
-from simgpu.timing.predict import Mechanisms
+from simgpu.timing.gpu import Mechanisms
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, clock_fit, judge, measured, own_kernels, tensile

@@ -15,7 +15,7 @@ layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operat
     profile.py   where the time of launches goes, by opcode
     timing/      how long a launch would take: the model
     slices/      a launch in parts, in other processes and machines
-    timed.py     kernels timed by it: samples of a launch run
+    sampling/    kernels timed by it: samples of a launch run
     triton/      Triton kernels on a simulated GPU
     hip/         HIP programs, unmodified, on simulated GPUs
     __main__.py  python -m simgpu: the command

@@ -60,7 +60,7 @@ class Kernel(engine.Kernel):
         instructions to keep for a timeline; otherwise as `launch`, which says what is raised. LaunchError, too, where no time
         can be told.
         """
-        from simgpu.timed import time_launch
+        from simgpu.sampling.samples import time_launch
 
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         return time_launch(self, geometry, args, mhz=mhz, warm=warm, events=events)

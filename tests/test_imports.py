@@ -65,7 +65,7 @@ ORDER = {
         "checks/lint",
         "checks",
         "checks/suite.py",
-        "timed.py slices",
+        "sampling slices",
         "device.py",
         "matrix/one_mfma.py profile.py",
         "debugger/native",

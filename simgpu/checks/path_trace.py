@@ -1,6 +1,6 @@
 """What the waves of a workgroup do, in their own order: jumps, cache lines of each memory access, clocks of each LDS access.
 
-Not one of `CHECKS`: `simgpu.timed` puts it on a device while it runs sampled workgroups, one at a time. Between two jumps a wave
+Not one of `CHECKS`: `simgpu.sampling` puts it on a device while it runs sampled workgroups, one at a time. Between two jumps a wave
 executes what lies there, so only jumps and accesses leave a trace, and all other handlers are plain mode's.
 
 A wave's stream ends where it is full, or its wave has gone so far that the rest is taken to be like it; what the wave executes then

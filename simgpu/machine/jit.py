@@ -27,7 +27,7 @@ from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.shield import unbroken
 
 # Of the package: they decide nothing about a handler, or are links.
-OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "slices", "timing", "tools", "triton")
+OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "sampling", "slices", "timing", "tools", "triton")
 OF_OTHER_ROOMS = ("debugger/native",)  # but these do
 
 

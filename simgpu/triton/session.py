@@ -18,7 +18,7 @@ from simgpu.hardware import counted
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
 from simgpu.hip.properties import values
-from simgpu.timed import time_launch
+from simgpu.sampling.samples import time_launch
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock

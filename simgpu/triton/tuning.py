@@ -1,6 +1,6 @@
 """The autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled side by side and sampled.
 
-A candidate's time is the model's (`simgpu.timed`), which needs samples of its workgroups alone: the tuner runs the chosen one
+A candidate's time is the model's (`simgpu.sampling`), which needs samples of its workgroups alone: the tuner runs the chosen one
 whole afterwards. In checked mode each candidate runs whole, so that its findings are told.
 """
 

@@ -62,7 +62,7 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
 def _timed(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
     """One of the computation's kernels on zeros, with `room` bytes behind each pointer."""
     import simgpu
-    from simgpu.timed import sample
+    from simgpu.sampling.samples import sample
 
     device = simgpu.Device(tree.descriptor.arch, threads=1)
     device.descriptor = tree.descriptor

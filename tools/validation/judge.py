@@ -16,7 +16,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained
-from simgpu.timed import sample
+from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.validation import aiter, measured, tensile, tile_kernel

@@ -16,7 +16,7 @@ from pathlib import Path
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ToolchainError
-from simgpu.timed import sample
+from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.cases.opencl import compile_opencl

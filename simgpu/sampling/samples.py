@@ -1,0 +1,121 @@
+"""Kernels timed by the model: samples of a launch's workgroups run, and `simgpu.timing` says how long all would take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import islice
+
+from simgpu.checks.path_trace import PathTrace
+from simgpu.engine.allocations import Saved
+from simgpu.engine.device import Kernel
+from simgpu.engine.launch import Launch
+from simgpu.engine.workers.initial_state import registers
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.sampling.kinds import MOST_STEPS, chosen, share
+from simgpu.sampling.workgroups import Sampling, Streams
+from simgpu.timing.channels import busy_channels, lines_of
+from simgpu.timing.dispatch import spread
+from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
+from simgpu.timing.trace import part_of, renumbered, trace_of
+
+SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that workgroups wait for lie in small ones
+BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
+LEAST_STEPS = 256  # of a wave
+MOST_BEGINNINGS = 1024
+# Rounds of which memory's channels are looked at beside the one around the longest workgroup: one, where so many are busy.
+MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
+UNKNOWN_LOOP = 0.05  # wider band where a trace ends before its workgroup
+ENDLESS = 0.5  # wider band where a workgroup has not ended after MOST_STEPS
+
+
+def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> Sampled:
+    """Runs samples of a launch; restore: whether all of the device's memory is as before afterwards,
+    or only small allocations. Raises what a launch raises."""
+    check_geometry(kernel.info, geometry)
+    kernel.check_buffers(args)
+    traced = _traced(kernel)
+    device, chip = kernel.module.device, kernel.module.device.descriptor
+    saved = Saved.of(device.memory, None if restore else SMALL)
+    launch = Sampling(traced, geometry, args)
+    try:
+        launch.begin()
+        used = _resources(launch)
+        together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
+        wholes, told = chosen(launch, saved, chip.num_cus * resident_groups(chip, used))
+        steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
+        # Around the longest: those at the edges of the launch may have less to do.
+        longest = max(wholes, key=lambda one: one.executed).group
+        begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
+        beginnings = _round(launch, begun, together, steps)
+        channels = _channels(launch, beginnings, steps)
+        instructions, code = dict(launch.program.instructions), launch.code
+    except Deadlock as error:
+        raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
+    finally:
+        launch.end(False)
+        saved.restore()
+    traces = renumbered([
+        *(trace_of(code, one.streams, launch.entry, one.complete, one.group, one.executed / max(1, one.kept)) for one in wholes),
+        *(trace_of(code, one.streams, launch.entry, False, one.group) for one in beginnings),
+    ])  # fmt: skip
+    whole, first = traces[: len(wholes)], traces[len(wholes) :]
+    notes, wider = list(told.notes), told.wider
+    if told.shared_by:
+        whole = [part_of(code, whole[0], share(code, whole[0], told.shared_by))]
+    if not all(trace.complete for trace in whole):
+        notes.append(f"a wave went on past {MOST_STEPS:,} instruction words: its rest is not in the time")
+        wider += ENDLESS
+    if any(trace.stretch > 1.01 for trace in whole):
+        notes.append(f"waves go on past what was traced, up to {max(trace.stretch for trace in whole):.3g} times: as until there")
+        wider += UNKNOWN_LOOP
+    whole.sort(key=len, reverse=True)
+    return Sampled(chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels)
+
+
+def _round(launch: Sampling, first: int, together: int, steps: int) -> list[Streams]:
+    """The beginnings of workgroups that run together, from `first` on."""
+    return [launch.sample(group, steps) for group in range(first, first + together)]
+
+
+def _channels(launch: Sampling, beginnings: Sequence[Streams], steps: int) -> float:
+    """The share of memory's channels that are busy, by one round and others all over the launch, if it is not the same in two."""
+    row, together = pipelines(launch.device.arch), len(beginnings)
+    rounds = [lines_of([one.streams for one in beginnings])]
+    others = islice(spread(launch.groups - together + 1, MOST_ROUNDS), MOST_ROUNDS if row.memory_channels else 0)
+    for first in others:
+        rounds.append(lines_of([one.streams for one in _round(launch, first, together, steps)]))
+        if sum(map(bool, map(len, rounds))) > 1 and busy_channels(rounds, row) > ALL_CHANNELS:
+            break
+    return busy_channels(rounds, row)
+
+
+def _traced(kernel: Kernel) -> Kernel:
+    """The kernel on a device that traces paths and shares the memory; kept for the next time."""
+    module = kernel.module
+    kept = module.device.shadows.setdefault("timed", {})
+    if id(module) not in kept:
+        kept[id(module)] = module.on(module.device.sharing([PathTrace()])), module
+    return Kernel(kept[id(module)][0], kernel.info)
+
+
+def _resources(launch: Launch) -> Resources:
+    descriptor = launch.info.descriptor
+    vgprs, agprs = registers(descriptor, launch.device.arch)
+    return Resources(vgprs, agprs, descriptor.sgprs, launch.lds_bytes, launch.waves)
+
+
+def time_launch(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0,
+    restore: bool = True,
+) -> Prediction:  # fmt: skip
+    """The time of a launch by the model; restore: as for `sample`; see `simgpu.timing.predict.predict` for the others."""
+    if mhz is not None and not 0 < mhz < math.inf:
+        raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for what the board holds")
+    try:
+        sampled = sample(kernel, geometry, args, restore)
+    except InstructionLimit as error:
+        raise LaunchError(f"{kernel.name}: {error}; a workgroup that waits for others has no time of its own") from None
+    return predict(sampled, mhz=mhz, warm=warm, events=events)

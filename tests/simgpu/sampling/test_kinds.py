@@ -1,0 +1,217 @@
+"""Which workgroups stand for a launch: where they differ, wait for each other, or take their work from each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.hardware.errors import LaunchError
+from simgpu.sampling import kinds
+from simgpu.timing.predict import Prediction
+from tests.support.kernels import loaded_kernel
+from tests.support.timed_kernels import LOOP, kernel_on_words
+
+# Each workgroup loops as often as a table says.
+BY_TABLE = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+s_lshl_b32 s8, s2, 2
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+s_load_dword s7, s[6:7], s8
+s_waitcnt lgkmcnt(0)
+again:
+global_load_dword v2, v1, s[4:5]
+s_waitcnt vmcnt(0)
+s_sub_u32 s7, s7, 1
+s_cmp_lg_u32 s7, 0
+s_cbranch_scc1 again
+"""
+
+
+def by_table(passes: np.ndarray, cus: int) -> Prediction:
+    """The time of a launch on a GPU of one XCD with so many CUs, each of which holds one workgroup."""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    gpu.descriptor = replace(gpu.descriptor, num_cus=cus)
+    kernel = loaded_kernel(gpu, BY_TABLE, "buffer", "buffer", group_segment_fixed_size=40_000)
+    return kernel.time(len(passes), 64, [gpu.alloc(256), gpu.upload(passes.astype(np.uint32))])
+
+
+HEADS = np.tile(np.arange(8) * 25 + 25, 20)  # as causal attention's rows of blocks, head by head
+SHAPES = {
+    "heads": HEADS,
+    "few are long": np.where(np.arange(160) % 8 == 3, 300, 5),
+    "the first are long": np.where(np.arange(160) < 16, 300, 5),
+    "half have nothing to do": np.where(np.arange(160) < 80, 100, 1),
+    "the last are long": np.arange(160) + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("passes", SHAPES.values(), ids=list(SHAPES))
+def test_workgroups_that_differ_take_what_dispatching_them_takes(passes: np.ndarray) -> None:
+    """Each to the CU that is free first, for as long as the model says of one of its length; a CU's first one starts cold."""
+    cus = 8
+    one, more = (by_table(np.full(cus, count), cus).result.clocks for count in (1, 101))
+    next_one = (by_table(np.full(11 * cus, 1), cus).result.clocks - one) / 10
+    clocks = next_one + (more - one) / 100 * (passes - 1.0)
+    ends = np.full(cus, one - next_one)
+    for each in clocks:
+        ends[ends.argmin()] += each
+    assert by_table(passes, cus).result.clocks == pytest.approx(ends.max(), rel=0.05)
+
+
+def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "DIFFERENT_STEPS", 20_000)
+    passes = np.random.default_rng(3).exponential(100, 4000) + 1
+    some = by_table(passes, 8)
+    monkeypatch.setattr(kinds, "DIFFERENT_STEPS", 1 << 40)
+    monkeypatch.setattr(kinds, "MOST_DIFFERENT", 4000)
+    monkeypatch.setattr(kinds, "NEAR", 0.0)
+    every = by_table(passes, 8)
+    assert len(some.sampled.whole) < 200 and len(every.sampled.whole) == 4000
+    assert some.sampled.wider > 0.05 and every.sampled.wider == 0
+    assert abs(some.cycles / every.cycles - 1) < some.sampled.wider
+    assert any("workgroups differ" in note for note in some.notes)
+
+
+@pytest.mark.parametrize("passes", [np.where(np.arange(1200) < 448, 80, 60), np.arange(1200) % 3 * 20 + 40])
+def test_of_few_kinds_of_workgroups_few_are_run(passes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = by_table(passes, 1200)
+    monkeypatch.setattr(kinds, "FEW_KINDS", 0)
+    monkeypatch.setattr(kinds, "MOST_DIFFERENT", 1200)
+    every = by_table(passes, 1200)
+    assert len(few.sampled.whole) < 200 and len(every.sampled.whole) == 1200
+    assert few.cycles == pytest.approx(every.cycles, rel=0.01)
+
+
+def test_where_one_kind_of_workgroups_ends_is_known() -> None:
+    found = by_table(np.where(np.arange(1200) < 448, 80, 60), 1200).sampled.whole
+    longest = max(map(len, found))
+    assert max(one.group for one in found if len(one) == longest) == 447
+    assert min(one.group for one in found if len(one) < longest) == 448
+
+
+def test_of_a_round_of_many_kinds_of_workgroups_many_are_run() -> None:
+    assert len(by_table(np.arange(1200) // 12 + 5, 1200).sampled.whole) == 1024
+
+
+# Workgroups take tiles by an atomic until there are none: each tile is 50 passes.
+QUEUE = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_load_dword s8, s[0:1], 0x8
+v_mov_b32 v1, 0
+v_mov_b32 v6, 1
+s_waitcnt lgkmcnt(0)
+take:
+s_mov_b64 exec, 1
+global_atomic_add v2, v1, v6, s[4:5] glc
+s_waitcnt vmcnt(0)
+s_mov_b64 exec, -1
+v_readfirstlane_b32 s9, v2
+s_movk_i32 s10, 50
+s_cmp_ge_u32 s9, s8
+s_cbranch_scc1 done
+tile:
+v_fma_f32 v4, v3, v3, v3
+v_fma_f32 v4, v3, v3, v3
+s_sub_u32 s10, s10, 1
+s_cmp_lg_u32 s10, 0
+s_cbranch_scc1 tile
+s_branch take
+done:
+"""
+
+
+@pytest.mark.parametrize("tiles, rounds", [(104 * 10, 10), (104 * 3 + 1, 4), (50, 1), (104 * 2000, 2000)])
+def test_work_that_the_first_workgroup_alone_would_take_is_shared_out(tiles: int, rounds: int) -> None:
+    gpu = simgpu.Device("gfx90a", threads=1)
+    kernel = loaded_kernel(gpu, QUEUE, "buffer", "i32")
+    counter = gpu.upload(np.zeros(1, np.uint32))
+    one = kernel.time(104, 64, [counter, tiles])
+    assert counter.download("u4")[0] == 0
+    assert any("take their work from memory that they share" in note for note in one.notes) and one.high / one.seconds > 1.3
+    alone = loaded_kernel(simgpu.Device("gfx90a", threads=1), QUEUE, "buffer", "i32")
+    fair = alone.time(1, 64, [alone.module.device.upload(np.zeros(1, np.uint32)), rounds])
+    clocks = [got.result.clocks * got.sampled.whole[0].stretch for got in (one, fair)]
+    assert clocks[0] == pytest.approx(clocks[1], rel=0.1)
+
+
+# Waits until the workgroup before it has stored its flag.
+CHAIN = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_mov_b32 v1, s2
+v_lshlrev_b32 v1, 2, v1
+v_mov_b32 v6, 1
+s_waitcnt lgkmcnt(0)
+again:
+global_load_dword v2, v1, s[4:5] glc
+s_waitcnt vmcnt(0)
+v_readfirstlane_b32 s6, v2
+s_cmp_eq_u32 s6, 0
+s_cbranch_scc1 again
+global_store_dword v1, v6, s[4:5] offset:4
+"""
+
+
+# The same by scalar loads, which leave no trace of their addresses.
+SCALAR_CHAIN = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_lshl_b32 s6, s2, 2
+v_mov_b32 v1, s6
+v_mov_b32 v6, 1
+s_waitcnt lgkmcnt(0)
+again:
+s_dcache_inv
+s_load_dword s7, s[4:5], s6
+s_waitcnt lgkmcnt(0)
+s_cmp_eq_u32 s7, 0
+s_cbranch_scc1 again
+global_store_dword v1, v6, s[4:5] offset:4
+"""
+
+
+@pytest.mark.parametrize("text", [CHAIN, SCALAR_CHAIN], ids=["vector", "scalar"])
+@pytest.mark.parametrize("groups", [5, 9000])
+def test_workgroups_that_wait_for_those_before_them_run_in_order(groups: int, text: str) -> None:
+    gpu = simgpu.Device("gfx90a", threads=1)
+    kernel = loaded_kernel(gpu, text, "buffer")
+    flags = np.zeros(groups + 1, np.uint32)
+    flags[0] = 1
+    one = kernel.time(groups, 64, [gpu.upload(flags)])
+    assert {len(trace) for trace in one.sampled.whole} == {12} and one.groups == groups
+    assert any("wait for those before them" in note for note in one.notes) and one.high / one.seconds > 1.3
+    flags[0] = 0
+    with pytest.raises(LaunchError, match="workgroup 0 waits for others"):
+        kernel.time(groups, 64, [gpu.upload(flags)])
+
+
+# Loads 256 bytes a wave through a buffer; the middle one's lie past its end.
+CLIPPED = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_cmp_eq_u32 s2, MIDDLE
+s_cselect_b32 s6, 0, 0x10000
+s_mov_b32 s7, 0x00020000
+v_lshlrev_b32 v1, 2, v0
+s_lshl_b32 s8, s2, 8
+s_waitcnt lgkmcnt(0)
+s_and_b32 s5, s5, 0xffff
+buffer_load_dword v2, v1, s[4:7], s8 offen
+s_waitcnt vmcnt(0)
+"""
+
+
+@pytest.mark.parametrize("groups", [7, 8, 60])
+def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
+    """It executes as much, and a buffer's end cuts off what it asks for: the middle one is among the samples of one round."""
+    kernel, buffer = kernel_on_words(CLIPPED.replace("MIDDLE", str((groups - 1) // 2)), 1 << 16)
+    (one,) = kernel.time(grid=groups, args=[buffer]).sampled.whole
+    assert len(one.lines) == 256 // 64
+
+
+def test_workgroups_that_do_not_do_the_same_are_told() -> None:
+    kernel, buffer = kernel_on_words(LOOP, 256 * 8)
+    assert any("workgroups differ" in note for note in kernel.time(8, 64, [buffer]).notes)
+    same = kernel_on_words(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 2"), 256 * 8)
+    assert not same[0].time(8, 64, [same[1]]).notes

@@ -1,0 +1,95 @@
+"""Memory's rates and channels, the last round, dispatch: kernels timed on whole GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.hardware.rates.sustained import sustained
+from tests.support.kernels import loaded_kernel
+from tests.support.timed_kernels import kernel_on_words
+
+# A lane loads a word of one of 8,192 blocks of 8 KB, a row of 128 workgroups all of them; the next row those 1 KB further on.
+ROWS = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_and_b32 s6, s2, 127
+s_lshr_b32 s7, s2, 7
+s_lshl_b32 s6, s6, 19
+s_lshl_b32 s7, s7, 10
+s_add_u32 s6, s6, s7
+v_lshl_add_u32 v1, v0, 13, s6
+s_waitcnt lgkmcnt(0)
+global_load_dword v2, v1, s[4:5]
+"""
+
+
+def test_memorys_channels_are_those_of_rounds_all_over_the_launch() -> None:
+    """A round is 104 workgroups, one a CU. A row of the grid keeps 4 channels of 32 busy and two rows up to 8, so one round says
+    0.12 to 0.25 by where it lies; wanted is the mean over all places, here by the affine form of the addresses."""
+    gpu, groups, together = simgpu.Device("mi210", threads=1), 1024, 104
+    kernel = loaded_kernel(gpu, ROWS, "buffer", group_segment_fixed_size=gpu.descriptor.lds_bytes)
+    row, column = np.divmod(np.arange(groups), 128)
+    block = (column[:, None] << 19) + (row[:, None] << 10) + (np.arange(64) << 13) >> 8
+    channel = (block ^ (block >> 8) % 4) % 32
+    fullest = [np.bincount(channel[at : at + together].ravel()).max() for at in range(groups - together + 1)]
+    found = kernel.time(groups, 64, [gpu.alloc(1 << 26)]).sampled.channels
+    assert found == pytest.approx(together * 64 / 32 / np.mean(fullest), rel=0.03)
+
+
+STREAM = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_and_b32 s6, s2, 2047
+s_lshl_b32 s6, s6, 12
+v_lshl_add_u32 v1, v0, 4, s6
+v_add_u32 v2, 0x800000, v1
+s_waitcnt lgkmcnt(0)
+"""
+READS, WRITES = "global_load_dwordx4 v[4:7], v1, s[4:5]\ns_waitcnt vmcnt(0)\n", "global_store_dwordx4 v2, v[4:7], s[4:5]\n"
+
+
+@pytest.mark.parametrize("board, reads, writes, both", [("mi100", 1180, 1064, 1042), ("mi210", 1389, 1526, 1358)])
+def test_memory_has_a_rate_for_each_direction_and_turns(board: str, reads: int, writes: int, both: int) -> None:
+    """GB/s of gpu-stream's kernels that read, store, and scale (te42kyfo/gpu-benches), MI210's reads by ROCm Compute Profiler."""
+    gpu = simgpu.Device(board, threads=1)
+    buffer, groups, nbytes = gpu.alloc(1 << 24), 1 << 16, 256 * 16
+    for text, count, wanted in ((READS, 1, reads), (WRITES, 1, writes), (READS + WRITES, 2, both)):
+        one = loaded_kernel(gpu, STREAM + text, "buffer").time(groups, 256, [buffer])
+        assert count * groups * nbytes / one.seconds / 1e9 == pytest.approx(wanted, rel=0.03), text
+
+
+# A workgroup reads 256 KB of its own, up to 12 KB at a time: one alone on a CU does not draw its share of memory.
+LONG_STREAM = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_lshl_b32 s6, s2, 18
+v_lshl_add_u32 v1, v0, 4, s6
+s_movk_i32 s7, 21
+s_waitcnt lgkmcnt(0)
+again:
+global_load_dwordx4 v[4:7], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+global_load_dwordx4 v[8:11], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+global_load_dwordx4 v[12:15], v1, s[4:5]
+v_add_u32 v1, 0x1000, v1
+s_waitcnt vmcnt(0)
+s_sub_u32 s7, s7, 1
+s_cmp_lg_u32 s7, 0
+s_cbranch_scc1 again
+"""
+
+
+@pytest.mark.parametrize("rounds", [1, 1.5, 2.5])
+def test_memory_gives_a_last_round_that_is_not_full_no_more_than_its_rate(rounds: float) -> None:
+    gpu = simgpu.Device("mi300x", threads=1)
+    groups = int(rounds * gpu.descriptor.num_cus)
+    one = loaded_kernel(gpu, LONG_STREAM, "buffer").time(groups, 256, [gpu.alloc(groups << 18)])
+    assert one.seconds >= (groups * 63 << 12) / sustained(gpu.descriptor).hbm
+
+
+@pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])
+def test_a_launch_takes_no_less_than_its_dispatch(block: int, rate: float) -> None:
+    """gpu-stream on MI210: 0.26 to 0.33 small workgroups a clock, of large ones 1.75 waves."""
+    kernel, buffer = kernel_on_words("s_nop 0", 256)
+    one = kernel.time(1 << 18, block, [buffer], mhz=1000)
+    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / rate, rel=0.02)

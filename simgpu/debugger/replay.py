@@ -210,10 +210,10 @@ class Replay(Launch):
             self.worker.host.reset(self.output, self.device.made_heap)
         self.worker.storage[0][:] = 0
         job = self.worker.job
-        job.taken = job.current = job.wave = job.exhausted = job.clock = job.spent = job.active = job.stop = 0
+        job.taken = job.current = job.wave = job.exhausted = job.turns = job.clock = job.spent = job.active = job.stop = 0
         job.turn, job.open = layout.SLICE, 1
         for slot in self.worker.slots:
-            slot.state, slot.used = scheduler.EMPTY, 0
+            slot.state, slot.used, slot.met = scheduler.EMPTY, 0, 0
         self._slot = -1
         self.shared.counter = 0 if self.whole else self.number
         job.groups = self._dispatched if self.whole else self.number + 1

@@ -55,6 +55,7 @@ class Job(ctypes.Structure):
         ("wave", c_int64),  # wave being run
         ("exhausted", c_int64),  # whether all workgroups were taken
         ("open", c_int64),  # slots opened so far
+        ("turns", c_int64),  # of workgroups since then, or since one ended
         ("turn", c_int64),  # record steps left of the wave's turn, -1 when it is over
         ("clock", c_int64),  # record steps executed
         ("spent", c_int64),  # of these, not yet taken off the budget
@@ -85,12 +86,14 @@ class Slot(ctypes.Structure):
         ("waiting", c_int64),  # waves at a barrier
         ("group", c_int64 * 3),  # the workgroup's id
         ("used", c_int64),  # record steps of slices used up
+        ("met", c_int64),  # whether its waves met at a barrier in this turn
     )
 
 
 EMPTY, BUSY = 0, 1
 
 TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others on
+PATIENCE = 16  # turns of workgroups that pass barriers after which another one is opened: a tile with 4096 steps of k takes three
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 

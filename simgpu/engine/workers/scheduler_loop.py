@@ -14,7 +14,20 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, IDLE, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURN, Job, Slot
+from simgpu.engine.workers.scheduler import (
+    BUSY,
+    EMPTY,
+    FINISHED,
+    IDLE,
+    LIMIT,
+    NEED_PYTHON,
+    PATIENCE,
+    PAUSED,
+    STOPPED,
+    TURN,
+    Job,
+    Slot,
+)
 from simgpu.machine import layout
 from simgpu.machine.frame import HANDLER
 from simgpu.machine.layout import Status, Wave
@@ -125,6 +138,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     slot.waves = waves
     slot.left = waves
     slot.waiting = 0
+    slot.met = 0
     clear(job.lds + number * job.lds_stride, job.lds_stride)
     for index in range(waves):
         start_wave(job, slot, number, index, items)
@@ -141,6 +155,7 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
         if state.status == Status.BARRIER:
             state.status = Status.RUNNING
     slot.waiting = 0
+    slot.met = 1
 
 
 @part
@@ -166,8 +181,8 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
         fetch_add(job.budget, -job.spent)
         job.spent = 0
     status = state.status
-    if status == Status.ENDED or status == Status.BARRIER or (status == Status.YIELD and state.budget >= 0):
-        job.turn = -1  # it ended, waits or sleeps
+    if status == Status.ENDED or (status == Status.YIELD and state.budget >= 0):
+        job.turn = -1  # it ended or sleeps
     return status
 
 
@@ -192,6 +207,8 @@ def run_group(job: Any, slots: Any, number: int) -> int:
                 slot.left -= 1
             elif status == Status.BARRIER:
                 slot.waiting += 1
+                slot.used += layout.SLICE - job.turn
+                job.turn = -1
             elif status == Status.YIELD:
                 if job.turn < 0:
                     slot.used += layout.SLICE
@@ -220,12 +237,26 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     return FINISHED
 
 
+@part
+def end_turn(job: Any, slot: Any) -> None:
+    """A workgroup's turn is over: count the turns since a slot was opened or a workgroup ended, up to PATIENCE at once where no
+    barrier was passed: it may wait for a workgroup that has not begun."""
+    if slot.state == EMPTY:
+        job.turns = 0
+    elif slot.met:
+        job.turns += 1
+    else:
+        job.turns = PATIENCE
+    slot.used = 0
+    slot.met = 0
+
+
 @runtime
 def run_worker(job_at: int, slots_at: int, resident: int) -> int:
     """Run workgroups until none is left, or until Python is needed; the addresses of `job` and `slots`, and how many slots.
 
-    A workgroup keeps its turn until its waves used up their slices or slept; only when all
-    resident ones did is another slot opened.
+    A workgroup keeps its turn until its waves used up their slices or slept. Then another slot is opened, unless it passed a
+    barrier in this turn: so it gets on, or polls with a barrier in its loop, and the resident ones have PATIENCE turns first.
     """
     job, slots = structure(job_at, JOB), records(slots_at, resident, SLOT)
     while True:
@@ -236,18 +267,19 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status
-        slots[number].used = 0
+        end_turn(job, slots[number])
         if slots[number].state == EMPTY and not job.exhausted:
+            continue
+        if job.turns >= PATIENCE and job.open < job.slots and not job.exhausted:
+            job.turns = 0
+            job.current = job.open
+            job.open += 1
             continue
         job.current += 1
         if job.current == job.open:
             if job.taken == 0:
                 return FINISHED
             job.current = 0
-            if job.open < job.slots and not job.exhausted:
-                job.current = job.open
-                job.open += 1
-            elif job.active:
-                job.active = 0
-            else:
+            if not job.active:
                 return IDLE
+            job.active = 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
+from simgpu.engine.workers.scheduler import TURN
 from simgpu.hardware.errors import Deadlock, InstructionLimit
 from simgpu.machine import layout
 from tests.support.kernels import loaded_kernel
@@ -269,3 +270,59 @@ def test_results_do_not_depend_on_the_number_of_threads():
     np.testing.assert_array_equal(got[1:].view(np.float32), want.ravel())
     assert got[0] == data.size
     assert all(other == found[0] for other in found[1:])
+
+
+@pytest.mark.parametrize("lds", [64, 0])
+def test_workgroups_that_poll_with_barriers_let_later_ones_begin(lds):
+    """Workgroup i looks, between barriers, until the counter is n - 1 - i, and adds 1: the last one must run first."""
+    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=500_000_000)
+    lines = """
+    s_load_dwordx4 s[8:11], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_mov_b32 v1, 0
+    v_mov_b32 v3, 1
+    s_waitcnt lgkmcnt(0)
+    s_sub_u32 s10, s10, s2
+    s_sub_u32 s10, s10, 1
+    look:
+    global_load_dword v2, v1, s[8:9] glc
+    s_waitcnt vmcnt(0)
+    s_barrier
+    v_readfirstlane_b32 s12, v2
+    s_cmp_lt_u32 s12, s10
+    s_cbranch_scc1 look
+    v_cmpx_eq_u32 vcc, 0, v0
+    global_atomic_add v1, v3, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer", "i32", group_segment_fixed_size=lds)
+    counter = gpu.upload(np.zeros(1, np.uint32))
+    k.launch(grid=6, block=128, args=[counter, 6])
+    assert counter.download(np.uint32)[0] == 6
+
+
+def test_a_long_workgroup_that_passes_barriers_keeps_its_place():
+    """Six workgroups of four turns each, one after the other: all in the first one's registers and LDS."""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    lines = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_mov_b32 v1, s2
+    v_lshlrev_b32 v1, 2, v1
+    s_mov_b32 s10, 0x4000
+    tile:
+    .rept 14
+    ds_read_b32 v2, v1
+    s_waitcnt lgkmcnt(0)
+    .endr
+    s_barrier
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 tile
+    s_getreg_b32 s11, hwreg(HW_REG_HW_ID)
+    v_mov_b32 v2, s11
+    global_store_dword v1, v2, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer", group_segment_fixed_size=64)
+    places = gpu.upload(np.full(6, 99, np.uint32))
+    run = k.launch(grid=6, block=128, args=[places])
+    assert run.instructions > 6 * 2 * TURN
+    assert len(set(places.download(np.uint32).tolist())) == 1

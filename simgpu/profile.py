@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine.program import mnemonic_of
+from simgpu.engine.lowering.handlers import mnemonic_of
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine.compiling.object_file import Source
 from simgpu.machine.jit import compiler

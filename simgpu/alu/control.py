@@ -13,7 +13,6 @@ from simgpu.hardware.isa.instruction import Imm, Instruction, Literal, Reg
 from simgpu.hardware.isa.kinds import DEBUGGER_BRANCHES, GPR_INDEXING, STATE_BRANCHES
 from simgpu.hardware.isa.kinds import ControlKind as Kind
 from simgpu.hardware.isa.types import u32
-from simgpu.hardware.timing_rules.waits import waited
 from simgpu.machine import layout, mode
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault, Status
@@ -50,17 +49,17 @@ def branch_condition(frame: Frame, control: Kind) -> Value:
 class Control:
     """Plans and emits one control instruction.
 
-    size: its dwords. Targets of direct branches are record indices, put into a slot; code
-    addresses become indices by the context's code base.
+    size: its dwords; turns: whether the workgroup's other waves may go on behind it (s_waitcnt).
+    Targets of direct branches are record indices, put into a slot; code addresses become indices by the context's code base.
     """
 
-    def __init__(self, inst: Instruction, plan: Plan) -> None:
+    def __init__(self, inst: Instruction, plan: Plan, turns: bool = False) -> None:
         self.inst = inst
         self.control = inst.spec.control
         self.size = inst.size // 4
         self.target = 0
         self.outside = False  # whether a direct branch leads out of the code
-        self.waits = False  # whether an s_waitcnt waits for anything
+        self.turns = turns
         self.places: dict[str, Any] = {}
         if self.control in UNSUPPORTED:
             raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
@@ -88,9 +87,8 @@ class Control:
                 self._register(plan, "sdst")
         elif self.control is Kind.GETPC:
             self._register(plan, "sdst")
-        elif self.control is Kind.WAITCNT and waited(self._immediate("simm16")):
-            self.waits = True
-            plan.note("waits")
+        elif turns:
+            plan.note("turns")
 
     def _reg(self, name: str) -> Reg:
         register = self.inst.args[name]
@@ -153,7 +151,7 @@ class Control:
             if self.control is Kind.WAITCNT:
                 # Waves on other host threads see what came before it first. No code on x86, where they always do.
                 build.fence("acq_rel")
-                if self.waits:
+                if self.turns:
                     frame.let_others_on(self.size)
             frame.next(self.size)
         elif self.control in ENDS:

@@ -2,7 +2,7 @@
 
     device.py          Device, Buffer, Module, Kernel
     allocations.py     device memory: allocations in a 64-bit address space
-    program.py         instructions to records, each with its handler
+    lowering/          instructions to records, each with its handler
     launch.py          one launch: its memory, its workers, what comes back
     workers/           the host threads that execute workgroups
     result.py          Run: counts, counters, fidelity

@@ -14,7 +14,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall import heap, packets
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.hostcall.packets import HostCalls
-from simgpu.engine.program import Program
+from simgpu.engine.lowering.program import Program
 from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import Borrowed
@@ -236,7 +236,7 @@ class Launch:
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
-        desk.kernargs[:] = list(kernargs)
+        desk.kernargs[:] = kernargs
         fields = desk.fields
         fields.allocations, fields.count = self.table.address, len(self.table)
         fields.bitmap_pages = self.table.page_zero

@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.alu.valu import Mode
-from simgpu.engine.program import handler_of
+from simgpu.engine.lowering.handlers import handler_of
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec

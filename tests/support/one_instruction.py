@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.program import handler_of
+from simgpu.engine.lowering.handlers import handler_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame

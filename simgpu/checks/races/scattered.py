@@ -73,11 +73,7 @@ def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, of
         if lanes >> lane & 1:
             first = offsets[lane] >> 2
             for at in range(first, first + count):
-                if writes:
-                    writers[at] = tag
-                    marks[at] |= c.WRITTEN_MARK
-                else:
-                    came |= enter_reader(wave, area, readers, seconds, marks, at, tag)
+                came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, writes)
     tell_of_reader(wave, area, tag, came, writes)
     return True
 
@@ -112,13 +108,22 @@ def lines_without_clash(wave: int, area: Any, flags: int, tag: int, offsets: np.
     came = 0
     for lane in range(0, LANES, each):
         at = offsets[lane] >> c.LINE_SHIFT
-        if writes:
-            writers[at] = tag
-            marks[at] |= c.WRITTEN_MARK
-        else:
-            came |= enter_reader(wave, area, readers, seconds, marks, at, tag)
+        came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, writes)
     tell_of_reader(wave, area, tag, came, writes)
     return CLEAR
+
+
+@part
+def enter_plain(
+    wave: int, area: Any, writers: np.ndarray, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int,
+    writes: int,
+) -> int:  # fmt: skip
+    """Enter a plain access to one dword or line; what came of it, as of `note_first`."""
+    if writes:
+        writers[at] = tag
+        marks[at] |= c.WRITTEN_MARK
+        return 0
+    return enter_reader(wave, area, readers, seconds, marks, at, tag)
 
 
 @part

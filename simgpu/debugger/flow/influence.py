@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.engine.program import handler_of
+from simgpu.engine.lowering.handlers import handler_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.host_memory import aligned_bytes

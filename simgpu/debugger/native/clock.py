@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from simgpu.engine.launch import Launch
-    from simgpu.engine.program import Program
+    from simgpu.engine.lowering.program import Program
     from simgpu.engine.workers.worker import Worker
 
 # Of the context: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgpu.engine.program import emitter_of
+from simgpu.engine.lowering.handlers import emitter_of
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import TARGETS, Const, Instruction, decode, text
 from simgpu.hardware.isa.code.formats import operand_types

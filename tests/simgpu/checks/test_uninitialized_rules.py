@@ -20,7 +20,7 @@ from simgpu.asm.builder import toolchain
 from simgpu.checks.uninitialized import shadow_layout
 from simgpu.checks.uninitialized.check import Uninitialized
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
-from simgpu.engine.program import emitter_of, handler_of
+from simgpu.engine.lowering.handlers import emitter_of, handler_of
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction

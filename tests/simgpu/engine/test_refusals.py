@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simgpu.alu.control import Control
-from simgpu.engine.program import emitter_of
+from simgpu.engine.lowering.handlers import emitter_of
 from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
 from simgpu.hardware.isa import TARGETS, decode, table
 from simgpu.hardware.isa.instruction import Instruction

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
 from simgpu.alu.control import Control
-from simgpu.engine.program import compiled, handler_of
+from simgpu.engine.lowering.handlers import compiled, handler_of
 from simgpu.hardware.isa import decode
 from simgpu.machine import jit
 from simgpu.machine.compiling.object_file import Source

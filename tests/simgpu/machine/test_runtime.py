@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
-from simgpu.engine.program import handler_of, mnemonic_of
+from simgpu.engine.lowering.handlers import handler_of, mnemonic_of
 from simgpu.machine import jit
 from simgpu.machine.mode import Mode
 from simgpu.machine.runtime.functions import Runtime

@@ -6,18 +6,19 @@ a handler that returns LOWER, so that targets of indirect jumps are lowered when
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from llvmlite import ir
 
-from simgpu.alu import register_indexing, salu, valu
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
-from simgpu.engine.check import Check, CheckFailed, guarded, name_of
+from simgpu.engine.check import Check, CheckFailed, name_of
+from simgpu.engine.lowering.handlers import compiled, fault, fence, handler_of, idle, leave
+from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.desk import Counts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
@@ -27,20 +28,15 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
-from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, uncollected
 from simgpu.machine.layout import SLOTS, Fault, Status
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
-from simgpu.machine.values import I32, I64
-from simgpu.matrix import fma_tile, instruction, tiles
-from simgpu.memory import lds, lds_atomics, smem, vmem
+from simgpu.matrix import fma_tile, tiles
 
 FILLED = 1024  # records that are filled at once
-AHEAD = 64  # instructions between a read of LDS and a write of another phase
 
-Emitter = Callable[[Frame], None]
 T = TypeVar("T")
 
 
@@ -68,6 +64,7 @@ class Program:
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
+        self._seen: dict[int, Instruction] = {}  # of records that were lowered or are to be
         self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
         # Records that control may enter otherwise than from the one before, and that it may leave so.
         self._entered: set[int] = set()
@@ -208,9 +205,9 @@ class Program:
             emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps)
             first, *others = tile.records
             self._set(first, compiled(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
-            idle = self.compiler.address("idle", _idle)
+            passing = self.compiler.address("idle", idle)
             for at in others:
-                self._set(at, idle, [])
+                self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
 
     def _pass_over(self) -> None:
@@ -229,7 +226,7 @@ class Program:
         self.kept.clear()
         self._separate(everything=True)
         for index in range(offset // 4, (offset + len(data)) // 4):
-            tables: tuple[dict[int, Any], ...] = (self.instructions, self.problems, *self._known.values())
+            tables: tuple[dict[int, Any], ...] = (self.instructions, self.problems, self._seen, *self._known.values())
             for table in tables:
                 table.pop(index, None)
         self.lower(offset // 4)
@@ -252,7 +249,7 @@ class Program:
             self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
             return []
         try:
-            inst = decode(self.code, 4 * index, self.target)
+            inst = self._decoded(index)
         except ForeignInstruction as error:
             return self._unsupported(index, str(error))
         except DecodeError as error:
@@ -286,7 +283,7 @@ class Program:
     def _fault(self, index: int, kind: int, why: str) -> None:
         self.problems[index] = why
         key = f"fault{int(kind)}"
-        self._set(index, self.compiler.address(key, _fault(kind)), [])
+        self._set(index, self.compiler.address(key, fault(kind)), [])
 
     def _set(self, index: int, handler: int, slots: list[int]) -> None:
         self.records[index, 2 : 2 + len(slots)] = slots
@@ -320,7 +317,7 @@ class Program:
 
     def _fence(self) -> None:
         """Order this thread's stores before it and after it."""
-        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", _fence))()
+        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", fence))()
 
     def _checked_place(self, index: int, inst: Instruction) -> list[int]:
         """The same as `_place`, without the checks that fail."""
@@ -331,23 +328,19 @@ class Program:
                 self.failures.append((index, error))
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
-    def _turns_to_writing(self, index: int, inst: Instruction) -> bool:
-        """Whether an instruction reads LDS and the next one that waits, meets or touches LDS writes it."""
-        if effect_of(inst).lds != "read":
-            return False
-        at = index
-        for _ in range(AHEAD):
-            at += inst.size // 4
-            try:
-                inst = decode(self.code, 4 * at, self.target)
-            except SimError:
-                return False
-            effect = effect_of(inst)
-            if effect.lds:
-                return effect.lds != "read"
-            if inst.spec.control not in (ControlKind.NONE, ControlKind.NOP, ControlKind.SETPRIO):
-                return False
-        return False
+    def _decoded(self, index: int) -> Instruction:
+        """The instruction at a record, decoded once: to look ahead, and then to lower it."""
+        if index not in self._seen:
+            self._seen[index] = decode(self.code, 4 * index, self.target)
+        return self._seen[index]
+
+    def _behind(self, index: int, inst: Instruction) -> Iterator[Instruction]:
+        """What follows an instruction in the code, up to what cannot be decoded."""
+        with contextlib.suppress(SimError):
+            while True:
+                index += inst.size // 4
+                inst = self._decoded(index)
+                yield inst
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
@@ -355,12 +348,13 @@ class Program:
             plan.note("skipped")
             self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
             return [index + inst.size // 4]
+        turns = lets_others_on(inst, self._behind(index, inst))
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self._batch, self.checks, self._turns_to_writing(index, inst))
+            address, slots = handler_of(inst, self.mode, self._batch, self.checks, turns)
             self._set(index, address, slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
-        control = Control(inst, plan)
+        control = Control(inst, plan, turns)
         if inst.spec.control not in (*NO_EFFECT, *RESUMED):
             self._left.add(index)
             self._indirect |= inst.spec.control in INDIRECT
@@ -372,114 +366,3 @@ class Program:
                 plan.note("outside")
         self._set(index, compiled(inst, plan, control.emit, self._batch, self.checks), plan.slots)
         return control.successors()
-
-
-def handler_of(
-    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
-) -> tuple[int, list[int]]:
-    """Address of the handler of an instruction that falls through, or what a batch has stand for it, and its record's slots."""
-    plan = Plan(inst)
-    emitter = emitter_of(inst, plan, mode)
-    plan.indexed = mode.indexed
-    return compiled(inst, plan, emitter, compiler, checks, turns), plan.slots
-
-
-def compiled(
-    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
-) -> int:
-    """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
-    body; turns: whether the other waves of the workgroup may go on behind it."""
-    dwords = inst.size // 4
-    plan.emitter = emitter
-    if turns:
-        plan.note("turns")
-    active = [check for check in map(guarded, checks) if check.concerns(inst)]
-    planned = [(check, check.plan(inst, plan)) for check in active]
-
-    def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name, active, inst)
-        frame.planned = {check.kind: data for check, data in planned}
-        for check, data in planned:
-            check.before(frame, inst, data)
-        emitter(frame)
-        if not frame.build.block.is_terminated:
-            for check, data in planned:
-                check.after(frame, inst, data)
-            if turns:
-                frame.let_others_on(dwords)
-            frame.next(dwords)
-
-    kinds = [name_of(check) for check in active]
-    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
-
-
-def mnemonic_of(key: str) -> str | None:
-    """The mnemonic in a key of `compiled`; None for other functions' keys."""
-    parts = key.split("|")
-    target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
-    return parts[target + 1] if target >= 0 else None
-
-
-def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
-    """What emits the instruction's body, with its operands planned."""
-    kind, encoding = inst.spec.kind, inst.spec.encoding
-    if kind == "matrix":
-        tiles = plan.operands = instruction.plan(inst, plan)
-        return lambda frame: instruction.emit(frame, inst, tiles)
-    if encoding == "smem":
-        scalars = plan.operands = smem.plan(inst, plan)
-        return lambda frame: smem.emit(frame, inst, scalars)
-    if kind == "memory" and encoding == "ds":
-        shared = plan.operands = lds.plan(inst, plan)
-        if inst.spec.memory and inst.spec.memory.op == "atomic":
-            return lambda frame: lds_atomics.emit(frame, inst, shared)
-        return lambda frame: lds.emit(frame, inst, shared)
-    if kind == "memory":
-        places = plan.operands = vmem.plan(inst, plan)
-        return lambda frame: vmem.emit(frame, inst, places)
-    if encoding.startswith("sop"):
-        operands, results = plan.operands = salu.plan(inst, plan)
-        return lambda frame: salu.emit(frame, inst, operands, results)
-    vector = plan.operands = valu.plan(inst, plan, mode)
-    return lambda frame: _vector(frame, inst, vector, mode)
-
-
-def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) -> None:
-    record = frame.record
-    if mode.indexed:
-        register_indexing.relocate(frame, places.roles())
-    valu.VectorEmitter(frame, inst, places, mode).emit()
-    frame.record = record
-
-
-def leave(status: int) -> Callable[[ir.Module, str], None]:
-    """A handler that returns before its instruction, to resume at it."""
-
-    def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name)
-        index = frame.slot(layout.SLOT_INDEX)
-        frame.exit(status, index)
-        frame.build.ret_void()
-
-    return build
-
-
-def _idle(module: ir.Module, name: str) -> None:
-    """The handler of an instruction whose work another of its tile does."""
-    fma_tile.pass_over(Frame(module, name))
-
-
-def _fence(module: ir.Module, name: str) -> None:
-    """A function `void ()` that orders this thread's stores before it and after it."""
-    build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
-    build.fence("release")
-    build.ret_void()
-
-
-def _fault(kind: int) -> Callable[[ir.Module, str], None]:
-    def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name)
-        frame.fault(kind, ir.Constant(I64, 0), ir.Constant(I32, -1))
-
-    return build
-

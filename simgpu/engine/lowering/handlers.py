@@ -1,0 +1,131 @@
+"""Handlers of instructions: how each is keyed, planned, emitted and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from simgpu.alu import register_indexing, salu, valu
+from simgpu.engine.check import Check, guarded, name_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.compiling.batch import Batch
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import Compiler
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Plan
+from simgpu.machine.values import I32, I64
+from simgpu.matrix import fma_tile, instruction
+from simgpu.memory import lds, lds_atomics, smem, vmem
+
+Emitter = Callable[[Frame], None]
+
+def handler_of(
+    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
+) -> tuple[int, list[int]]:
+    """Address of the handler of an instruction that falls through, or what a batch has stand for it, and its record's slots."""
+    plan = Plan(inst)
+    emitter = emitter_of(inst, plan, mode)
+    plan.indexed = mode.indexed
+    return compiled(inst, plan, emitter, compiler, checks, turns), plan.slots
+
+
+def compiled(
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
+) -> int:
+    """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
+    body; turns: whether the other waves of the workgroup may go on behind it."""
+    dwords = inst.size // 4
+    plan.emitter = emitter
+    if turns:
+        plan.note("turns")
+    active = [check for check in map(guarded, checks) if check.concerns(inst)]
+    planned = [(check, check.plan(inst, plan)) for check in active]
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name, active, inst)
+        frame.planned = {check.kind: data for check, data in planned}
+        for check, data in planned:
+            check.before(frame, inst, data)
+        emitter(frame)
+        if not frame.build.block.is_terminated:
+            for check, data in planned:
+                check.after(frame, inst, data)
+            if turns:
+                frame.let_others_on(dwords)
+            frame.next(dwords)
+
+    kinds = [name_of(check) for check in active]
+    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
+
+
+def mnemonic_of(key: str) -> str | None:
+    """The mnemonic in a key of `compiled`; None for other functions' keys."""
+    parts = key.split("|")
+    target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
+    return parts[target + 1] if target >= 0 else None
+
+
+def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
+    """What emits the instruction's body, with its operands planned."""
+    kind, encoding = inst.spec.kind, inst.spec.encoding
+    if kind == "matrix":
+        tiles = plan.operands = instruction.plan(inst, plan)
+        return lambda frame: instruction.emit(frame, inst, tiles)
+    if encoding == "smem":
+        scalars = plan.operands = smem.plan(inst, plan)
+        return lambda frame: smem.emit(frame, inst, scalars)
+    if kind == "memory" and encoding == "ds":
+        shared = plan.operands = lds.plan(inst, plan)
+        if inst.spec.memory and inst.spec.memory.op == "atomic":
+            return lambda frame: lds_atomics.emit(frame, inst, shared)
+        return lambda frame: lds.emit(frame, inst, shared)
+    if kind == "memory":
+        places = plan.operands = vmem.plan(inst, plan)
+        return lambda frame: vmem.emit(frame, inst, places)
+    if encoding.startswith("sop"):
+        operands, results = plan.operands = salu.plan(inst, plan)
+        return lambda frame: salu.emit(frame, inst, operands, results)
+    vector = plan.operands = valu.plan(inst, plan, mode)
+    return lambda frame: _vector(frame, inst, vector, mode)
+
+
+def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) -> None:
+    record = frame.record
+    if mode.indexed:
+        register_indexing.relocate(frame, places.roles())
+    valu.VectorEmitter(frame, inst, places, mode).emit()
+    frame.record = record
+
+
+def leave(status: int) -> Callable[[ir.Module, str], None]:
+    """A handler that returns before its instruction, to resume at it."""
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        index = frame.slot(layout.SLOT_INDEX)
+        frame.exit(status, index)
+        frame.build.ret_void()
+
+    return build
+
+
+def idle(module: ir.Module, name: str) -> None:
+    """The handler of an instruction whose work another of its tile does."""
+    fma_tile.pass_over(Frame(module, name))
+
+
+def fence(module: ir.Module, name: str) -> None:
+    """A function `void ()` that orders this thread's stores before it and after it."""
+    build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
+    build.fence("release")
+    build.ret_void()
+
+
+def fault(kind: int) -> Callable[[ir.Module, str], None]:
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        frame.fault(kind, ir.Constant(I64, 0), ir.Constant(I32, -1))
+
+    return build

@@ -1,0 +1,58 @@
+"""Behind which instructions a wave lets the others of its workgroup on (`Frame.let_others_on`).
+
+On a GPU memory and LDS take longer than the instructions that the other waves are behind, and LDS serves waves in turn.
+Kernels count on that: they use LDS anew behind a barrier, reads and their wait, without a second barrier. So a wave that
+waits lets the others on before it touches LDS again, and so does one that goes from reading LDS to writing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Literal
+
+from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.effects import LdsUse, effect_of
+from simgpu.hardware.timing_rules.waits import waited
+
+AHEAD = 64  # instructions that are looked at
+PASSED = (ControlKind.NONE, ControlKind.NOP, ControlKind.SETPRIO)
+MEETS = (ControlKind.BARRIER, ControlKind.ENDPGM)
+
+
+def lets_others_on(inst: Instruction, behind: Iterable[Instruction]) -> bool:
+    """Whether the other waves have their turns behind an instruction; behind: those that follow it in the code."""
+    if waits(inst):
+        return _next(behind) != "meets"
+    return lds_use(inst) == "read" and _next(behind) == "write"
+
+
+def waits(inst: Instruction) -> bool:
+    """Whether an instruction waits for memory or LDS."""
+    if inst.spec.control is not ControlKind.WAITCNT:
+        return False
+    counts = inst.args["simm16"]
+    assert isinstance(counts, Imm)
+    return bool(waited(counts.value))
+
+
+def lds_use(inst: Instruction) -> LdsUse:
+    """What an instruction does to LDS, or what a flat one may do to it."""
+    memory = inst.spec.memory
+    if memory is not None and memory.space == "flat":
+        return "read" if memory.op == "load" else "write"
+    return effect_of(inst).lds if memory is not None or inst.spec.encoding == "ds" else ""
+
+
+def _next(behind: Iterable[Instruction]) -> Literal["read", "write", "meets", "else"]:
+    """What comes first: LDS is read, or written; or the wave waits, meets the others or ends; or what nobody knows, as a jump."""
+    for inst in islice(behind, AHEAD):
+        use = lds_use(inst)
+        if use:
+            return use
+        if waits(inst) or inst.spec.control in MEETS:
+            return "meets"
+        if inst.spec.control not in (*PASSED, ControlKind.WAITCNT):
+            break
+    return "else"

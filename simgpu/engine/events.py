@@ -26,7 +26,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import builtin, load32, load64, part, runtime, store64
+from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldom, store64
 from simgpu.machine.values import I32, I64, Builder, Value
 
 if TYPE_CHECKING:
@@ -141,13 +141,13 @@ class Retired(Check):
         worker.set_context(BEGIN, launch.entry)
 
 
-@part
+@seldom
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Count an event of the record where the wave is, and keep it if it is the lowest workgroup's first of its kind and place."""
     enter_at(wave, record, code, lanes, address, extra, record)
 
 
-@part
+@seldom
 def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
     """The same of another record than that where the wave is, `here`."""
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
@@ -155,7 +155,7 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
     enter_ranked(wave, record, code, lanes, address, extra, rank, here)
 
 
-@part
+@seldom
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
     """Count an event of a record, and keep it if none of its kind and place before has a rank as low; here: where the wave is."""
     table = context(wave, TABLE)
@@ -183,7 +183,7 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
     keep(wave, entry, lanes, address, rank, here)
 
 
-@part
+@seldom
 def keep(wave: int, entry: int, lanes: int, address: int, rank: int, here: int) -> None:
     """Put an event into its entry, in place of another."""
     store64(entry + 8 * RANK, rank)

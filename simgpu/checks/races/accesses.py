@@ -44,7 +44,7 @@ from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import clear, load32, octets, part, runtime, store32, structure, words
+from simgpu.machine.runtime import clear, load32, octets, part, runtime, seldom, store32, structure, words
 
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
@@ -192,7 +192,7 @@ def access_range(
         record_access(wave, area, flags, tag, c.BYTE_WRITER, start, nbytes)
 
 
-@part
+@seldom
 def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
     """What an atomic or coherent access at byte `start` releases and acquires."""
     location = (area.address + start) >> 2
@@ -271,7 +271,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
                     synchronise(area, block, state, flags, tag, offsets[lane])
 
 
-@part
+@seldom
 def miss(wave: int, record: int, block: Any) -> None:
     """A barrier that waves which ended did not come to."""
     clock_of(block).missed = 1

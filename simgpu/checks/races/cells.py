@@ -22,7 +22,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import builtin, load32, load64, octets, part, words
+from simgpu.machine.runtime import builtin, load32, load64, octets, part, seldom, words
 from simgpu.machine.values import I64, Builder, Value
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
@@ -111,7 +111,7 @@ def note_first(first: np.ndarray, tag: int) -> int:
     return (OTHERS if others < 0 else 0) | (AGAIN if again < 0 else 0)
 
 
-@part
+@seldom
 def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
     """Enter a reader as the second where the first is another wave's."""
     for i in range(first.size):
@@ -122,7 +122,7 @@ def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
         second[i] = tag if put < 0 else held
 
 
-@part
+@seldom
 def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
     """Mark the dwords that plain loads of different workgroups read."""
     for i in range(first.size):
@@ -151,7 +151,7 @@ def whole_lines(area: Any, first: int, count: int) -> bool:
     return not has_mark(octets(area.maps[LINE_MARKS] + first, count), SPLIT_MARK)
 
 
-@part
+@seldom
 def split_line(area: Any, line: int) -> None:
     """Give the dwords of a line cells of their own.
 

@@ -17,7 +17,7 @@ import numpy as np
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
-from simgpu.machine.runtime import part, structure
+from simgpu.machine.runtime import part, seldom, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's Block
@@ -134,7 +134,7 @@ def note(own: Any, tag: int, location: int) -> None:
     own.epoch = epoch
 
 
-@part
+@seldom
 def release(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` makes what it did visible at a location."""
     note(side(state, RELEASES, space, tag), tag, location)
@@ -147,7 +147,7 @@ def release(block: Any, state: Any, space: int, tag: int, location: int) -> None
             mine.first = clock.time
 
 
-@part
+@seldom
 def acquire(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` sees what others made visible at a location."""
     note(side(state, ACQUIRES, space, tag), tag, location)
@@ -169,7 +169,7 @@ def holds(state: Any, location: int) -> bool:
     return False
 
 
-@part
+@seldom
 def learn(state: Any, cell: int) -> None:
     """A coherent load found what `cell` says: its workgroup's accesses up to that epoch are known."""
     for at in range(min(RING, state.known)):
@@ -188,7 +188,7 @@ def knows(state: Any, cell: int) -> bool:
     return False
 
 
-@part
+@seldom
 def ordered(block: Any, state: Any, space: int, tag: int, cell: int, location: int) -> bool:
     """Whether the access in `cell` came before that of `tag` by release and acquire."""
     epoch = cell >> EPOCH_SHIFT & EPOCHS

@@ -14,7 +14,7 @@ from simgpu.checks.races.lds.carried import SCALAR
 from simgpu.checks.races.order import WAVES
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load32, part, structure, words
+from simgpu.machine.runtime import load32, part, seldom, structure, words
 
 SWAP = 0x80  # of a role: the rest is a swap's number, else a load's; 0 is any other record's
 
@@ -42,7 +42,7 @@ def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 
 
-@part
+@seldom
 def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, area: int, block: Any, slot: int, number: int) -> None:
     """A load that may race with nothing: keep what it is."""
     for other in range(block.loads):
@@ -60,7 +60,7 @@ def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, are
             held.offsets[lane] = offsets[lane]
 
 
-@part
+@seldom
 def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     """The lanes of a load, in whose place a swap of other bytes came; nothing waits for the others any more."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -75,7 +75,7 @@ def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     return wrong & held.lanes if held.flags & SCALAR else wrong
 
 
-@part
+@seldom
 def exchange(wave: int, held: Any) -> None:
     """Put the load's offsets where `watch` reads them, and what is there in their place, and back."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -83,7 +83,7 @@ def exchange(wave: int, held: Any) -> None:
         offsets[lane], held.offsets[lane] = held.offsets[lane], offsets[lane]
 
 
-@part
+@seldom
 def forget_pending(wave: int, block: Any, slot: int) -> None:
     """The wave ends: what it loaded is of no use."""
     for number in range(block.loads):

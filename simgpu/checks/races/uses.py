@@ -16,7 +16,7 @@ from simgpu.checks.races import cells as c
 from simgpu.checks.races.order import BLOCK_AT, Block, block_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.runtime import part, structure
+from simgpu.machine.runtime import part, seldom, structure
 from simgpu.machine.values import I64
 
 SEVERAL = -1  # areas
@@ -82,7 +82,7 @@ def wrote(frame: Frame, record: Any) -> None:
     waves.store(waves.load(I64, align=8) | frame.build.shl(ir.Constant(I64, 1), wave), align=8)
 
 
-@part
+@seldom
 def raced(wave: int, area: Any, reader: int, writer: int) -> None:
     """Two accesses race, by their tags."""
     use = use_of(wave, reader & c.SITES)
@@ -96,7 +96,7 @@ def raced(wave: int, area: Any, reader: int, writer: int) -> None:
         use.crossed = 1
 
 
-@part
+@seldom
 def unseen(wave: int, area: Any, reader: int) -> None:
     """The cells leave out a reader."""
     use = use_of(wave, reader & c.SITES)
@@ -107,7 +107,7 @@ def unseen(wave: int, area: Any, reader: int) -> None:
     use.unseen_last = max(use.unseen_last, epoch)
 
 
-@part
+@seldom
 def displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: int) -> None:
     """The second readers whose place `cells.note_second` is about to give to another, unseen."""
     some = 0

@@ -1,6 +1,6 @@
 """Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and what checks do.
 
-    functions.py  `runtime` and `part`, the decorators; a function's object file
+    functions.py  `runtime`, `part` and `seldom`, the decorators; a function's object file
     source.py     a function's syntax tree, and what its names stand for
     translate.py  the tree to LLVM IR, statement by statement
     expressions.py  the values of expressions
@@ -12,7 +12,7 @@ these, if, while, for, return. Names from outside a function are constants. A fu
 others, and is translated for each.
 """
 
-from simgpu.machine.runtime.functions import part, runtime
+from simgpu.machine.runtime.functions import part, runtime, seldom
 from simgpu.machine.runtime.memory import (  # fmt: skip
     clear,
     copy,
@@ -31,6 +31,6 @@ from simgpu.machine.runtime.memory import (  # fmt: skip
 from simgpu.machine.runtime.places import builtin
 
 __all__ = (
-    "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "store8", "store32",
-    "store64", "structure", "words",
+    "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "seldom", "store8",
+    "store32", "store64", "structure", "words",
 )  # fmt: skip

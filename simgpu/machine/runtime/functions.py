@@ -68,3 +68,8 @@ def runtime(function: Callable[..., int | None]) -> Runtime:
 def part(function: F) -> F:
     """Decorator: a function that those of `runtime` may call."""
     return Part(function)  # type: ignore[return-value]
+
+
+def seldom(function: F) -> F:
+    """Decorator: a `part` that is called seldom: LLVM makes it once, small, and copies it into none of its callers."""
+    return Part(function, seldom=True)  # type: ignore[return-value]

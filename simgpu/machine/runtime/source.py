@@ -21,10 +21,11 @@ def _definitions(path: str, text: str) -> dict[int, ast.FunctionDef]:
 
 
 class Part:
-    """A function that is translated where another calls it; Python runs it as it is."""
+    """A function that is translated where another calls it; Python runs it as it is. seldom: whether it is called seldom."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], seldom: bool = False) -> None:
         self.function = function
+        self.seldom = seldom
         self.signature = inspect.signature(function)
         functools.update_wrapper(self, function)
 

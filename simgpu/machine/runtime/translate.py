@@ -21,6 +21,8 @@ from simgpu.machine.runtime.places import PTR, Array, NotTranslated, Record, num
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.values import I1, I64, Builder, Value
 
+SELDOM = ("noinline", "optsize")  # of a part that is called seldom: copied into its callers, it would be optimised with each
+
 
 class Translation:
     """The functions of one module: each once for the shapes of its arguments."""
@@ -58,7 +60,8 @@ class Translation:
         name = self.module.get_unique_name(f"{part.function.__module__}.{part.function.__qualname__}")
         made = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
         made.linkage = "internal"
-        made.attributes.add("nounwind")
+        for attribute in ("nounwind", *(SELDOM if part.seldom else ())):
+            made.attributes.add(attribute)
         return made
 
 

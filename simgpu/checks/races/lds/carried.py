@@ -14,7 +14,7 @@ from simgpu.checks.waits.in_flight import DS_DONE, DS_ISSUED, FLAG_SHIFT, LEFT_S
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import copy, load32, load64, part, store64, words
+from simgpu.machine.runtime import copy, load32, load64, part, seldom, store64, words
 
 # An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
 # operations; offsets (one where the lanes follow each other).
@@ -59,7 +59,7 @@ def add(where: int, log: int, left: int) -> None:
     copy(entry + ENTRY, log, LOG_BYTES)
 
 
-@part
+@seldom
 def arrive(wave: int, lists: int, log: int, entries: int) -> None:
     """A wave comes to a barrier: list what it has not waited for.
 
@@ -84,7 +84,7 @@ def arrive(wave: int, lists: int, log: int, entries: int) -> None:
             add(following, entry, issued - load64(entry + NUMBER))
 
 
-@part
+@seldom
 def pass_on(lists: int) -> int:
     """All waves have arrived, or this one ended: what it carries; how much that is."""
     current, following = lists + NOW * LIST_BYTES, lists + NEXT * LIST_BYTES
@@ -110,7 +110,7 @@ def overlap(log: int, size: int, lanes: int, offsets: np.ndarray) -> int:
     return -1
 
 
-@part
+@seldom
 def look_carried(
     wave: int, record: int, lanes: int, size: int, flags: int, lists: int, me: int, waves: int
 ) -> None:

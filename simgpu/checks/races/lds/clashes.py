@@ -30,7 +30,7 @@ from simgpu.checks.races.order import LDS, ordered
 from simgpu.engine.events import enter_at, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load64, octets, part
+from simgpu.machine.runtime import load64, octets, part, seldom
 
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
@@ -118,7 +118,7 @@ def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte:
     return -1, False, False
 
 
-@part
+@seldom
 def repeats(
     wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, shadow: int, count: int, me: int, waves: int
 ) -> bool:
@@ -196,7 +196,7 @@ def wrote_last(log: int, record: int, lanes: int, size: int, offsets: np.ndarray
     return False
 
 
-@part
+@seldom
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int,
     shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,

@@ -22,7 +22,7 @@ from simgpu.checks.races.lds.carried import (  # fmt: skip
 )
 from simgpu.machine import intrinsics
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import builtin, load32, load64, part, store64, words
+from simgpu.machine.runtime import builtin, load32, load64, part, seldom, store64, words
 from simgpu.machine.values import I64, Builder, Value
 
 # A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, an access that is looked at (else
@@ -184,7 +184,7 @@ def make_room(shadow: int, count: int, me: int, waves: int) -> None:
             mark_reads(shadow, count, me, waves)
 
 
-@part
+@seldom
 def mark_reads(shadow: int, count: int, me: int, waves: int) -> None:
     """Mark the reads of a wave that are only logged."""
     there = log_of(shadow, me, waves, count)

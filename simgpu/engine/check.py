@@ -144,6 +144,10 @@ class Guarded(Check):
         with blamed(self):
             return self.check.plan(inst, plan)
 
+    def leans(self, inst: Instruction, planned: Any) -> bool:
+        with blamed(self):
+            return self.check.leans(inst, planned)
+
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         with blamed(self):
             self.check.before(frame, inst, planned)

@@ -422,9 +422,13 @@ class Launch:
             assert inst is not None
             self.sync.serve(worker, inst)
             return
-        if state.status not in (Status.LOWER, Status.MODE):
+        if state.status not in (Status.LOWER, Status.MODE, Status.WHOLE):
             raise describe(self, worker)
         program = self.program_for(state.mode)
+        if state.status == Status.WHOLE:
+            unbroken(lambda: program.complete(state.resume, self.team.goes_on), self.team.stop)
+            wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
+            return
         self._lower(program, state.resume)
         if state.status == Status.MODE:
             self.change_mode(worker, state.mode, program)

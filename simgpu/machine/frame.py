@@ -39,10 +39,11 @@ class Frame:
 
     hooks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; dry:
     whether only the undefined bits move (`checks.uninitialized.instrument`), so that counts and whatever else a body
-    does besides may be left out.
+    does besides may be left out; lean: whether the handler leaves for the whole one where there is more to do than usual.
     """
 
     dry = False
+    lean = False
     TYPE = HANDLER
 
     def __init__(
@@ -270,6 +271,11 @@ class Frame:
         """The same where the waves of a workgroup are to keep in step, so that these have their turns."""
         with self.build.if_then(self.context(layout.CTX_IN_STEP) != 0):
             self.pause(Status.WAITS, dwords)
+
+    def ask_for_whole(self) -> None:
+        """Return, before the instruction did anything, to resume at it with the handler that serves all cases (`Program`)."""
+        self.exit(Status.WHOLE, self.slot(layout.SLOT_INDEX))
+        self.leave()
 
     def stop(self, status: int, index: Any, resume: Any | None = None) -> None:
         """End the run at record `index` and return to the scheduler."""

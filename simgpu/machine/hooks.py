@@ -71,6 +71,10 @@ class Hooks:
         """What `before` and `after` need; may add slots and parts of the handler's key to the plan."""
         return None
 
+    def leans(self, inst: Instruction, planned: Any) -> bool:
+        """Whether `before` leaves a lean frame (`Frame.ask_for_whole`) where there is more to do than usual."""
+        return False
+
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         """Emit ahead of the instruction's body."""
 

@@ -156,6 +156,7 @@ class Status(IntEnum):
     WAITING = 11  # for waves of other workgroups
     BREAK = 12  # a debugger stops it before the instruction at RESUME
     WAITS = 13  # at an s_waitcnt, and others may run
+    WHOLE = 14  # the handler at RESUME is lean, and this is not the usual case
 
 
 class Fault(IntEnum):

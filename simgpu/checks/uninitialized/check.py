@@ -2,7 +2,7 @@
 
 Every register, LDS and memory byte has a shadow of undefined bits (`shadow_layout`). An instruction
 whose operands are wholly defined pays a test of their flags; another one runs its shadow first
-(`shadow_ir`): the same computation on what is defined. Undefined bits that reach an address, a branch,
+(`instrument`): the same computation on what is defined. Undefined bits that reach an address, a branch,
 EXEC, device memory or a matrix product are findings; copies, spills and arithmetic are not.
 """
 
@@ -19,6 +19,7 @@ from simgpu.alu.valu_sources import Places
 from simgpu.checks.uninitialized import (
     fast_path,
     findings,  # noqa: F401  (registers what its events mean)
+    first_written,
     flags,
     initial_state,
     matrix,
@@ -87,7 +88,13 @@ class Uninitialized(Check):
         return inst.spec.kind != "control" or inst.spec.control in CONTROL
 
     def plan(self, inst: Instruction, plan: Plan) -> Planned:
-        return Planned(tuple(plan.places), plan.operands, plan.emitter, plan.indexed)
+        indexed = plan.indexed and inst.spec.encoding.startswith("vop")  # s_set_gpr_idx_on is for vector operands
+        return Planned(tuple(plan.places), plan.operands, plan.emitter, indexed)
+
+    def leans(self, inst: Instruction, planned: Planned) -> bool:
+        spec = inst.spec
+        arithmetic = spec.kind not in ("matrix", "control") and spec.memory is None
+        return arithmetic and not planned.indexed and flags.tested(inst, planned.places)
 
     def before(self, frame: Frame, inst: Instruction, planned: Planned) -> None:
         spec = inst.spec
@@ -107,8 +114,7 @@ class Uninitialized(Check):
 def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
     """i1: whether any operand, source or result, may be undefined."""
     tests = [undefined(frame, place) for place in planned.places]
-    states = flags.states_read(inst) | flags.states_written(inst)
-    tests += [undefined_state(frame, *STATES[name]) for name in sorted(states)]
+    tests += [undefined_state(frame, *STATES[name]) for name in flags.states_of(inst)]
     result = None
     for test in tests:
         if test is not None:
@@ -162,7 +168,10 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
             stack.enter_context(build.if_then(build.not_(absorbed(frame, planned.operands))))
         if lanewise(inst):
             stack.enter_context(build.if_then(build.not_(quiet(frame, inst, planned))))
-        _settle_exec(frame, _slowly(frame, inst, planned))
+        if frame.lean:
+            first_written.emit(frame, inst, operands_of(inst, planned))
+        else:
+            _settle_exec(frame, _slowly(frame, inst, planned))
 
 
 def _slowly(frame: Frame, inst: Instruction, planned: Planned) -> Any:
@@ -199,7 +208,7 @@ def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
     """i1: undefined are only lanes that are not active, in registers that some lane wrote: nothing to do."""
     build = frame.build
     unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
-    for name in sorted(flags.states_read(inst) | flags.states_written(inst)):
+    for name in flags.states_of(inst):
         unknown = build.or_(unknown, undefined_state(frame, *STATES[name]))
     for place in planned.places:
         if place.kind == "row":

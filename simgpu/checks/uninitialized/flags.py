@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir
@@ -88,3 +89,13 @@ def states_read(inst: Instruction) -> set[State]:
 def states_written(inst: Instruction) -> set[State]:
     """The same for what it writes."""
     return {type_.state for type_ in inst.spec.results} & STATES.keys()
+
+
+def states_of(inst: Instruction) -> list[State]:
+    """Both."""
+    return sorted(states_read(inst) | states_written(inst))
+
+
+def tested(inst: Instruction, places: Iterable[Place]) -> bool:
+    """Whether anything of an instruction may be undefined: not where it has constants only."""
+    return bool(states_of(inst)) or any(place.kind in ("row", "sgpr", *SPECIAL) for place in places)

@@ -21,43 +21,66 @@ from simgpu.memory import lds, lds_atomics, smem, vmem
 
 Emitter = Callable[[Frame], None]
 
-def handler_of(
-    inst: Instruction, mode: Mode, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
-) -> tuple[int, list[int]]:
-    """Address of the handler of an instruction that falls through, or what a batch has stand for it, and its record's slots."""
+
+def handler_of(inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()) -> tuple[int, list[int]]:
+    """Address of the handler of an instruction that falls through, and its record's slots."""
+    handler, slots = falling_through(inst, mode, checks)
+    return handler.address(compiler), slots
+
+
+def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Check], turns: bool = False) -> tuple[Handler, list[int]]:
+    """The handler of an instruction after which the next one is executed, not compiled yet, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
     plan.indexed = mode.indexed
-    return compiled(inst, plan, emitter, compiler, checks, turns), plan.slots
+    return Handler(inst, plan, emitter, checks, turns), plan.slots
 
 
-def compiled(
-    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = (), turns: bool = False
-) -> int:
+def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = ()) -> int:
     """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
-    body; turns: whether the other waves of the workgroup may go on behind it."""
-    dwords = inst.size // 4
-    plan.emitter = emitter
-    if turns:
-        plan.note("turns")
-    active = [check for check in map(guarded, checks) if check.concerns(inst)]
-    planned = [(check, check.plan(inst, plan)) for check in active]
+    body."""
+    return Handler(inst, plan, emitter, checks).address(compiler)
 
-    def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name, active, inst)
-        frame.planned = {check.kind: data for check, data in planned}
-        for check, data in planned:
-            check.before(frame, inst, data)
-        emitter(frame)
+
+class Handler:
+    """What an instruction's handler is made of. checks: those that it concerns emit around the body; turns: whether the other
+    waves of the workgroup may go on behind it; lean: whether it leaves with Status.WHOLE where there is more to do than usual."""
+
+    lean = False
+
+    def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Check] = (), turns: bool = False) -> None:
+        self.inst, self.emitter, self.turns = inst, emitter, turns
+        plan.emitter = emitter
+        if turns:
+            plan.note("turns")
+        active = [check for check in map(guarded, checks) if check.concerns(inst)]
+        self.planned = [(check, check.plan(inst, plan)) for check in active]
+        kinds = [name_of(check) for check in active]
+        self.key = "|".join((*kinds, inst.target, inst.mnemonic, str(inst.size // 4), *plan.parts))
+
+    @property
+    def leans(self) -> bool:
+        """Whether it may be lean: by its first check, as nothing must have been done before it leaves."""
+        return bool(self.planned) and self.planned[0][0].leans(self.inst, self.planned[0][1])
+
+    def address(self, compiler: Compiler | Batch) -> int:
+        """Its address, or what a batch has stand for it."""
+        return compiler.address(f"{self.key}|lean" if self.lean else self.key, self._build)
+
+    def _build(self, module: ir.Module, name: str) -> None:
+        dwords = self.inst.size // 4
+        frame = Frame(module, name, [check for check, _ in self.planned], self.inst)
+        frame.lean = self.lean
+        frame.planned = {check.kind: data for check, data in self.planned}
+        for check, data in self.planned:
+            check.before(frame, self.inst, data)
+        self.emitter(frame)
         if not frame.build.block.is_terminated:
-            for check, data in planned:
-                check.after(frame, inst, data)
-            if turns:
+            for check, data in self.planned:
+                check.after(frame, self.inst, data)
+            if self.turns:
                 frame.let_others_on(dwords)
             frame.next(dwords)
-
-    kinds = [name_of(check) for check in active]
-    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 
 def mnemonic_of(key: str) -> str | None:

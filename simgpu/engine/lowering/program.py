@@ -17,7 +17,7 @@ import numpy as np
 
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.engine.check import Check, CheckFailed, name_of
-from simgpu.engine.lowering.handlers import compiled, fault, fence, handler_of, idle, leave
+from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.desk import Counts
@@ -43,7 +43,8 @@ T = TypeVar("T")
 class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
-    fuse: whether a record may do the work of others (`matrix.tiles`); not where registers are looked at in between; starts:
+    fuse: whether a record may do the work of others (`matrix.tiles`) and have a lean handler (`complete`); not where registers
+    are looked at in between; starts:
     uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
     """
 
@@ -65,6 +66,7 @@ class Program:
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
         self._seen: dict[int, Instruction] = {}  # of records that were lowered or are to be
+        self._leans = fuse
         self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
         # Records that control may enter otherwise than from the one before, and that it may leave so.
         self._entered: set[int] = set()
@@ -130,6 +132,13 @@ class Program:
                     self._pass_over()
             if before == 0:
                 self._batch.address_of_source(scheduler.LOOP, scheduler.loop_source)  # which a launch needs as well
+            self._batch.finish(goes_on)
+            self._publish()
+
+    def complete(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Give a record the handler that serves all cases, where it has a lean one; no longer than `goes_on` says."""
+        with self._lock, uncollected():
+            self._checked_place(index, self.instructions[index], lean=False)
             self._batch.finish(goes_on)
             self._publish()
 
@@ -319,11 +328,11 @@ class Program:
         """Order this thread's stores before it and after it."""
         ctypes.CFUNCTYPE(None)(self.compiler.address("fence", fence))()
 
-    def _checked_place(self, index: int, inst: Instruction) -> list[int]:
+    def _checked_place(self, index: int, inst: Instruction, lean: bool = True) -> list[int]:
         """The same as `_place`, without the checks that fail."""
         while True:
             try:
-                return self._place(index, inst)
+                return self._place(index, inst, lean)
             except CheckFailed as error:
                 self.failures.append((index, error))
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
@@ -342,7 +351,8 @@ class Program:
                 inst = self._decoded(index)
                 yield inst
 
-    def _place(self, index: int, inst: Instruction) -> list[int]:
+    def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
+        """Have a record's handler made, a lean one where there is one and the whole is not kept; the records that may follow."""
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")
@@ -350,8 +360,10 @@ class Program:
             return [index + inst.size // 4]
         turns = lets_others_on(inst, self._behind(index, inst))
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self._batch, self.checks, turns)
-            self._set(index, address, slots)
+            made, slots = falling_through(inst, self.mode, self.checks, turns)
+            if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
+                made.lean = True
+            self._set(index, made.address(self._batch), slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
         control = Control(inst, plan, turns)

@@ -99,6 +99,7 @@ class Batch:
                     came = time.monotonic()
         finally:
             self._end_helpers()
+            self._queue.settle()
 
     def _waited(self) -> bool:
         """Waits for helpers and for other processes, whose files are looked for again; whether something came."""

@@ -53,13 +53,18 @@ class Queue:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._jobs: list[Job] = []
-        self.size = 0  # of all that ever came
+        self.size = 0  # of all that came since `settle`
 
     def put(self, job: Job) -> None:
         with self.changed:
             heapq.heappush(self._jobs, job)
             self.size += job.size
             self.changed.notify_all()
+
+    def settle(self) -> None:
+        """Count only what still waits from now on."""
+        with self.changed:
+            self.size = sum(job.size for job in self._jobs)
 
     def take(self) -> Job | None:
         """The largest, or None where nothing waits."""

@@ -79,6 +79,18 @@ def test_helpers_and_this_process_make_all_once(tmp_path: Path, begun: list[help
     assert results(later, wanted(later)) == list(range(COUNT)) and len(begun) == 2
 
 
+def test_what_was_compiled_before_is_worth_no_helper(monkeypatch: pytest.MonkeyPatch, begun: list[helpers.Helper]) -> None:
+    monkeypatch.setattr(batch, "WORTH", 1 << 16)
+    made = Batch(jit.Compiler())
+    wanted(made)
+    made.finish()
+    count = len(begun)
+    assert count > 0
+    late = made.address_of_source("late", returns(99))
+    made.finish()
+    assert results(made, [late]) == [99] and len(begun) == count
+
+
 def test_helpers_make_the_same_object_files(begun: list[helpers.Helper]) -> None:
     compiler = jit.Compiler()
     source = returns(7, STORES)("same")

@@ -28,6 +28,19 @@ def test_a_stream_is_current_for_its_block_and_its_thread() -> None:
     assert first.cuda_stream != second.cuda_stream and torch.cuda.current_stream().cuda_stream == 0
 
 
+def test_the_functions_below_torch_cuda_that_kernels_are_launched_by() -> None:
+    from torch._C import _cuda_getCurrentRawStream as raw_stream
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        assert raw_stream(0) == stream.cuda_stream
+    assert (raw_stream(0), torch._C._cuda_getDeviceCount(), torch._C._cuda_getDevice()) == (0, 1, 0)
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch._C._cuda_setDevice(1)
+    made = torch._C._dynamo.guards._empty_strided_cuda((2, 3), (1, 2), torch.float16)
+    assert (made.device.type, made.stride(), made.dtype) == ("cuda", (1, 2), torch.float16)
+
+
 def test_a_graph_computes_again_what_was_captured(session: Any) -> None:  # noqa: F811
     x, total, graph = torch.ones(10, device="cuda"), torch.zeros(10, device="cuda"), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

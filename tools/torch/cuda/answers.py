@@ -62,6 +62,9 @@ ANSWERS: dict[str, Any] = {
     **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
         "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
     )},
+    "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # as Inductor's code allocates
+        size, stride, dtype=dtype, device="cuda"
+    ),
     "accelerator.is_available": _always(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _always(None),

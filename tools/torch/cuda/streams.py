@@ -136,6 +136,11 @@ def current(device: object = None) -> Stream:
     return _CHOSEN.streams.get(index) or _stream_0(index)
 
 
+def raw(device: int) -> int:
+    """`torch._C._cuda_getCurrentRawStream`, by which Inductor's kernels and others ask: the handle of this thread's stream."""
+    return current(device).cuda_stream
+
+
 def default(device: object = None) -> Stream:
     """`torch.cuda.default_stream`, of a GPU."""
     return _stream_0(devices.index_of(device))
@@ -166,5 +171,5 @@ ANSWERS: dict[str, Any] = {
     "cuda.Event": Event, "cuda.Stream": Stream, "cuda.ExternalStream": ExternalStream,
     "cuda.current_stream": current, "cuda.default_stream": default, "cuda.set_stream": choose,
     "cuda.stream": StreamContext, "cuda.StreamContext": StreamContext, "accelerator.current_stream": current,
-    "accelerator.set_stream": choose,
+    "accelerator.set_stream": choose, "_C._cuda_getCurrentRawStream": raw,
 }  # fmt: skip

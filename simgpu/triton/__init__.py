@@ -14,6 +14,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     instructions.py  what a launch executed, decoded again
     report.py        a compiled kernel and its last launch, by source line
     model.py         time by a model, for do_bench and autotuning
+    proton.py        Proton's sessions, by modelled times
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.kernels import KERNELS, forget_quietly
+from simgpu.triton.proton import profiled
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 from simgpu.triton.tuning import limited, shown, tuned
@@ -58,6 +59,7 @@ def device(
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
             stack.enter_context(_changed(triton.testing, name, modelled_bench))
         stack.enter_context(_changed(triton.testing.Mark, "run", _swept(triton.testing.Mark.run)))
+        stack.enter_context(profiled(session, _samples_alone))
         yield session
 
 

@@ -24,6 +24,7 @@ class Clock:
         self._spent: float | None = None
         self.samples = False  # whether nothing but the samples of a launch is to run
         self.sweeps = False  # whether nobody looks at what launches compute, so that those that are not timed need not run
+        self.profile: Callable[[str, float], None] | None = None  # called with each launch's kernel and ms, while Proton records
 
     @contextlib.contextmanager
     def sampling(self, alone: bool) -> Iterator[None]:
@@ -46,11 +47,13 @@ class Clock:
 
     @property
     def runs(self) -> bool:
-        """Whether launches are to be timed: a benchmark is under way, or the time was asked for."""
-        return self._timed is not None or self._spent is not None
+        """Whether launches are to be timed: a benchmark is under way, Proton records, or the time was asked for."""
+        return self._timed is not None or self._spent is not None or self.profile is not None
 
-    def note(self, milliseconds: float) -> None:
-        """Count a launch that took so long."""
+    def note(self, name: str, milliseconds: float) -> None:
+        """Count a kernel's launch that took so long."""
+        if self.profile is not None:
+            self.profile(name, milliseconds)
         if self._timed is not None:
             self._timed.append(milliseconds)
         if self._spent is not None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simgpu.checks.suppressions import Suppressions, read
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding
@@ -109,6 +111,7 @@ class Session:
         self.clock = Clock()
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[tuple[int, bytes], Module] = {}
+        self._profiled: dict[object, float] = {}
 
     @property
     def current(self) -> int:
@@ -157,6 +160,11 @@ class Session:
         self.launches += 1
         if self.clock.sweeps and not self.clock.runs:
             return
+        # Benchmarks that Proton records launch a kernel thousands of times on tensors of the same form: each takes as long.
+        form = (binary.code, grid, *map(_form, values)) if self.clock.sweeps and self.clock.profile is not None else None
+        if form in self._profiled:
+            self.clock.note(binary.name, self._profiled[form])
+            return
         kernel = self.kernel(binary)
         use = self.used.setdefault(binary.name, KernelUse(binary.name))
         use.launches += 1
@@ -178,6 +186,8 @@ class Session:
                 if self.clock.runs:  # before the launch changes what it reads
                     milliseconds = self._time(kernel, geometry, args)
                     if self.clock.samples and milliseconds is not None:
+                        if form is not None:
+                            self._profiled[form] = milliseconds
                         return
                 run = launch(kernel, geometry, args)
                 told = self._told(kernel, run.findings, shared)
@@ -202,7 +212,7 @@ class Session:
             milliseconds = 1e3 * time_launch(kernel, geometry, args, restore=not self.clock.sweeps).seconds
         except SimError:
             return None
-        self.clock.note(milliseconds)
+        self.clock.note(kernel.name, milliseconds)
         return milliseconds
 
     def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: Shared) -> list[Finding]:
@@ -216,6 +226,15 @@ class Session:
             self.findings += findings
         elif errors:
             raise KernelFinding(errors) from cause
+
+
+def _form(value: Value) -> object:
+    """A number, or shape, strides and type of a tensor: what a launch's time depends on, but for the elements."""
+    tensor = value.value
+    if not (value.is_pointer and is_tensor(tensor)):
+        return tensor
+    strides = tensor.strides if isinstance(tensor, np.ndarray) else tensor.stride()
+    return tuple(tensor.shape), strides, str(tensor.dtype)
 
 
 def _plain(value: Value) -> object:

@@ -1,0 +1,144 @@
+"""Proton (`triton.profiler`) on the simulated device: each launch's count and modelled nanoseconds, in the tree of its scopes.
+
+Proton's library keeps sessions, scopes and metrics without a GPU; what its profilers would tell of a launch is noted as metrics
+here. A session of one of theirs is begun as one of "instrumentation", which asks for no library of ROCm's.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from simgpu.hardware.errors import LaunchError
+from simgpu.triton.model import ModelledTime
+from simgpu.triton.session import Session, properties
+
+PROFILERS = ("rocprofiler", "roctracer")  # of AMD's GPUs; each is a library of ROCm's
+TIME, COUNT = "time (ns)", "count"
+
+
+class Profiles:
+    """Proton's sessions on a simulated device, by their numbers. active: whether each records."""
+
+    def __init__(self, native: Any, device: Session, alone: Callable[[], bool]) -> None:
+        self._native, self._device, self._alone = native, device, alone
+        self.active: dict[int, bool] = {}
+        self._paths: dict[int, str] = {}
+        self._sweep = ExitStack()
+
+    def start(self, own: Callable[..., int], path: str, context: str, data: str, profiler: str, mode: str = "") -> int:
+        """Begins a session; LaunchError for a mode, which asks a GPU for more than the time of launches."""
+        if profiler not in PROFILERS:
+            return own(path, context, data, profiler, mode)
+        if mode:
+            raise LaunchError(f"proton.start(mode={mode!r}): the simulated device has no modes of {profiler}; leave it out")
+        warnings.warn("simgpu: proton gives modelled times (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=4)
+        number = own(path, context, data, "instrumentation", "hip")
+        if not self.active:  # what runs from here on, a benchmark's repetitions, is looked at by its time alone
+            self._sweep.enter_context(self._device.clock.sweeping(self._alone()))
+        self._paths[number] = path
+        self._mark(number, True)
+        return number
+
+    def switch(self, on: bool, own: Callable[..., None], number: int | None, *rest: Any) -> None:
+        """Has a session, or all, record, or no longer."""
+        own(*(() if number is None else (number,)), *rest)
+        for each in [number] if number in self.active else self.active if number is None else []:
+            self._mark(each, on)
+
+    def end(self, own: Callable[..., None], number: int | None, *rest: Any) -> None:
+        """Writes a session, or all."""
+        own(*(() if number is None else (number,)), *rest)
+        for each in list(self.active) if number is None else [number]:
+            if self.active.pop(each, None) is not None:
+                complete(Path(f"{self._paths.pop(each)}.hatchet"), self._device)
+        self._heard()
+        if not self.active:
+            self._sweep.close()
+
+    def _mark(self, number: int, on: bool) -> None:
+        self.active[number] = on
+        self._heard()
+
+    def _heard(self) -> None:
+        self._device.clock.profile = self._note if any(self.active.values()) else None
+
+    def _note(self, name: str, milliseconds: float) -> None:
+        """A launch, below the scope that is open, or as its own hook of launches named it."""
+        from triton.profiler.hooks import launch
+
+        metrics = {TIME: round(1e6 * milliseconds), COUNT: 1}
+        if launch.enabled.get():
+            self._native.add_metrics(launch.id.get(), metrics)
+            return
+        scope = self._native.record_scope()
+        self._native.enter_op(scope, name)
+        self._native.add_metrics(scope, metrics)
+        self._native.exit_op(scope, name)
+
+
+def complete(file: Path, device: Session) -> None:
+    """Adds to a file of Proton's tree what its profilers would: sums at the root, the devices, and which one ran each kernel.
+
+    With several devices, which one ran it is not known. Nothing happens where the session was written in another form.
+    """
+    if not file.is_file():
+        return
+    root, devices = json.loads(file.read_text())
+    root["metrics"] = {TIME: 0, COUNT: 0, **root["metrics"]}
+    told = properties(device)
+    about = {"arch": told["arch"], "num_sms": told["multiprocessor_count"], "clock_rate": told["sm_clock_rate"]}
+    about |= {"memory_clock_rate": told["mem_clock_rate"], "bus_width": told["mem_bus_width"]}
+    devices["HIP"] = {str(index): about for index in range(len(device.gpus))}
+    pending = list(root["children"])
+    while pending:
+        node = pending.pop()
+        pending += node["children"]
+        if COUNT in node["metrics"] and len(device.gpus) == 1:
+            node["metrics"] |= {"device_id": "0", "device_type": "HIP"}
+    file.write_text(json.dumps([root, devices], indent=4))
+
+
+def _with_values(own: Callable[..., None]) -> Callable[..., None]:
+    """Proton's `add_metrics`: the values of tensors, which its library would fetch by the GPU's driver, are at hand."""
+
+    def added(scope: int, metrics: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> None:
+        found = {name: metric._value for name, metric in (tensors or {}).items()}
+        own(scope, {**metrics, **{name: value.tolist() if value.numel() > 1 else value.item() for name, value in found.items()}})
+
+    return added
+
+
+@contextmanager
+def profiled(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
+    """For a block: Proton's sessions are those of the simulated device.
+
+    alone: whether only samples of launches are to run; asked when a session begins.
+    """
+    try:
+        from triton._C.libproton import proton as native
+    except ImportError:  # a build of Triton without Proton
+        yield
+        return
+    profiles = Profiles(native, device, alone)
+    own = {name: getattr(native, name) for name in ("start", "activate", "deactivate", "finalize")}
+    of_all = {name: getattr(native, f"{name}_all") for name in ("activate", "deactivate", "finalize")}
+    with ExitStack() as stack:
+
+        def replaced(name: str, answer: Callable[..., Any]) -> None:
+            stack.enter_context(mock.patch.object(native, name, answer))
+
+        replaced("set_metric_kernels", lambda *_handles: None)  # for metrics on the GPU, by handles of the host's driver
+        replaced("add_metrics", _with_values(native.add_metrics))
+        replaced("start", lambda *given: profiles.start(own["start"], *given))
+        for name, on in (("activate", True), ("deactivate", False)):
+            replaced(name, lambda number, *rest, on=on, name=name: profiles.switch(on, own[name], number, *rest))
+            replaced(f"{name}_all", lambda *rest, on=on, name=name: profiles.switch(on, of_all[name], None, *rest))
+        replaced("finalize", lambda number, *rest: profiles.end(own["finalize"], number, *rest))
+        replaced("finalize_all", lambda *rest: profiles.end(of_all["finalize"], None, *rest))
+        yield

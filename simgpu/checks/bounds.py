@@ -115,6 +115,9 @@ class Bounds(Check):
         if base is not None:
             _foreign(frame, access, base)
 
+    def takes_rows(self) -> bool:
+        return True  # of LDS it asks about atomics alone
+
     def prepare(self, launch: Launch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
         worker.set_context(KERNARG, worker.given.kernarg)

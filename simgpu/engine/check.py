@@ -21,6 +21,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access, Hooks, Sums
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
+from simgpu.machine.values import Value
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -175,6 +176,13 @@ class Guarded(Check):
     def overwrite(self, frame: Frame, access: Access) -> None:
         with blamed(self):
             self.check.overwrite(frame, access)
+
+    def takes_rows(self) -> bool:
+        return self.check.takes_rows()
+
+    def row(self, frame: Frame, first: Value) -> Any:
+        with blamed(self):
+            return self.check.row(frame, first)
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         with blamed(self):

@@ -236,7 +236,7 @@ class Launch:
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
-        desk.kernargs[:] = list(kernargs)  # a new list, whose type is inferred: list[int] is not list[int | c_int64]
+        desk.kernargs[:] = list(kernargs)  # to the type that ctypes takes
         fields = desk.fields
         fields.allocations, fields.count = self.table.address, len(self.table)
         fields.bitmap_pages = self.table.page_zero

@@ -3,16 +3,20 @@
 Plain mode has no hooks, and then nothing is emitted. Otherwise each access that passed its bounds
 checks is described to them, after its bytes moved, and each emits what it wants; a store to LDS is so before, too.
 It may use the wave's ADDRESSES area; staging holds what a load read, until that is in registers, or
-what a store writes, lane after lane.
+what a store writes, lane after lane. A row of LDS that all are done with beforehand (`row`) is neither described nor staged.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from llvmlite import ir
+
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.values import I1, Value
 
 if TYPE_CHECKING:
     from simgpu.machine.frame import Frame
@@ -102,11 +106,37 @@ class Hooks:
     def overwrite(self, frame: Frame, access: Access) -> None:
         """Emit where `frame.inst` is about to store to LDS; `access` follows."""
 
+    def takes_rows(self) -> bool:
+        """Whether `row` may be done with an access."""
+        kind = type(self)
+        return kind.access is Hooks.access and kind.overwrite is Hooks.overwrite
+
+    def row(self, frame: Frame, first: Value) -> Any:
+        """Emit where the 64 lanes of `frame.inst` are about to load or store 128 bits each of LDS, in a row from byte `first` (i64)
+        on, in bounds; only where `takes_rows`. Returns whether it is done with the access (i1): by itself where it looks at none.
+
+        It may be told of the access all the same, by `overwrite` and `access`, where others are not done with it.
+        """
+        return ir.Constant(I1, 1)
+
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         """Emit where control goes from record `index` to record `target` (i32 values)."""
 
     def end(self, frame: Frame, index: Any) -> None:
         """Emit where a wave ends at record `index`."""
+
+
+def take_rows(frame: Frame) -> bool:
+    """Whether all hooks of the frame may be done with a row of LDS."""
+    return all(hooks.takes_rows() for hooks in frame.hooks)
+
+
+def row_taken(frame: Frame, first: Value) -> Value:
+    """i1: whether all are done with this one; see `Hooks.row`."""
+    done = frame.value(ir.Constant(I1, 1))
+    for hooks in frame.hooks:
+        done = frame.both(done, functools.partial(hooks.row, frame, first))
+    return done
 
 
 def overwrites(frame: Frame, access: Access) -> None:

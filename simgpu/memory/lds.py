@@ -16,7 +16,7 @@ from simgpu.hardware.isa import lane
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
-from simgpu.machine.hooks import Access, observe, overwrites
+from simgpu.machine.hooks import Access, observe, overwrites, row_taken, take_rows
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.layout import LANES, ROW, Fault
 from simgpu.machine.operands import Place, Plan
@@ -101,7 +101,8 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     lanes = frame.exec_bits()
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     rows = Rows(memory.bits, memory.sign, memory.d16)
-    staged = memory.op == "store" and frame.hooks  # they look at it
+    in_rows = frame.hooks and memory.bits == direct.CHUNK * 8 and take_rows(frame)
+    staged = memory.op == "store" and frame.hooks and not in_rows  # they look at it
     if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
@@ -109,9 +110,30 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     whole = lanes == ALL_LANES
     for span in spans:
         whole = whole & direct.within(span)
-    with frame.build.if_else(whole) as (then, otherwise):
+    if not in_rows:
+        _whole_or_not(frame, inst, places, rows, lanes, spans, whole)
+        return
+    taken = frame.both(whole & direct.in_a_row(spans[0]), lambda: row_taken(frame, direct.first_offset(spans[0])))
+    with frame.build.if_else(taken) as (then, otherwise):
         with then:
             if memory.op == "load":
+                direct.load_lines(spans, frame.operand(places["vdst"].slot))
+            else:
+                direct.store_lines(spans[0], frame.operand(places["data0"].slot))
+        with otherwise:
+            if memory.op == "load":
+                _whole_or_not(frame, inst, places, rows, lanes, spans, whole)
+            else:
+                _any_lanes(frame, inst, places, rows, lanes)
+
+
+def _whole_or_not(
+    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Value, spans: list[direct.Span], whole: Value
+) -> None:
+    """Straight between LDS and registers where `whole`, else through staging."""
+    with frame.build.if_else(whole) as (then, otherwise):
+        with then:
+            if "vdst" in places:
                 _direct_load(frame, inst, places, spans)
             else:
                 for span, (_, data, _) in zip(spans, _parts(inst), strict=True):

@@ -44,7 +44,7 @@ from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import clear, load32, octets, part, runtime, seldom, store32, structure, words
+from simgpu.machine.runtime import clear, load32, octets, part, runtime, seldom, store32, store64, structure, words
 
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
@@ -200,6 +200,16 @@ def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: 
         release(block, state, GLOBAL, tag, location)
     if flags & RETURNS or (flags & COHERENT and not flags & WRITES):
         acquire(block, state, GLOBAL, tag, location)
+
+
+@runtime
+def row(wave: int, record: int, first: int, flags: int) -> int:
+    """A plain access of all 64 lanes to 128 bits each of LDS, in a row from byte `first` on: whether that is all there is to it."""
+    block = block_of(wave)
+    if block.loads:
+        return 0
+    store64(wave + layout.ADDRESSES, first)
+    return 1 if row_alone(wave, record, flags, block, number_of(wave)) else 0
 
 
 @runtime

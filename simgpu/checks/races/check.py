@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 
 from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, cells, order, pending, uses
@@ -32,7 +33,7 @@ from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I1, I32, I64, Value
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -60,6 +61,21 @@ class Races(Check):
     def overwrite(self, frame: Frame, access: Access) -> None:
         # Before the store, as waves that write the same bytes do no harm.
         self._watch(frame, access)
+
+    def takes_rows(self) -> bool:
+        return True
+
+    def row(self, frame: Frame, first: Value) -> Value:
+        assert frame.inst is not None and frame.inst.spec.memory is not None
+        writes = frame.inst.spec.memory.op == "store"
+        if writes:
+            uses.wrote(frame, index_of(frame))
+        flags = carried.STRAIGHT | carried.QUEUED | (carried.WRITES if writes else 0)
+
+        def alone() -> Value:
+            return frame.value(accesses.row.call(frame.build, frame.wave, index_of(frame), first, flags)) != 0
+
+        return frame.chosen(frame.context(WAVES).signed > 1, alone, lambda: ir.Constant(I1, 1))
 
     def _watch(self, frame: Frame, access: Access) -> None:
         build = frame.build

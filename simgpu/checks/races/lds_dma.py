@@ -25,7 +25,7 @@ from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import load64, part, runtime, store64
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I32, I64, Value
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                     return
 
 
+def _has_cells(frame: Frame) -> Value:
+    """i1: whether the kernel loads to LDS."""
+    return frame.context(CELLS) != 0
+
+
 class LdsDma(Check):
     """Marks LDS cells and looks at them; needs `InFlight` ahead of it."""
 
@@ -135,13 +140,18 @@ class LdsDma(Check):
         build = frame.build
         effect = effect_of(frame.inst)
         marks = effect.dma and access.writes
-        active = build.icmp_unsigned("!=", frame.context(CELLS), constant(0))
-        with build.if_then(active, likely=False):
+        with build.if_then(_has_cells(frame), likely=False):
             where = frame.at(frame.wave, layout.ADDRESSES)
             frame.store(access.offsets, where, align=8)
             how = access.size if marks or not access.writes else access.size + WRITES
             record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
             (mark if marks else touch).call(build, frame.wave, record, access.lanes, how, where)
+
+    def takes_rows(self) -> bool:
+        return True
+
+    def row(self, frame: Frame, first: Value) -> Value:
+        return ~_has_cells(frame)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """Cells for kernels that load to LDS; without them the hooks do nothing."""

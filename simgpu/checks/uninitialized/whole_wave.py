@@ -16,7 +16,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.operands import Place
-from simgpu.machine.values import I8, I64, Value
+from simgpu.machine.values import I32, I64, Value
 from simgpu.memory import lds
 from simgpu.memory.whole_wave import direct
 
@@ -68,12 +68,16 @@ class LDSMove:
     def _load(self, place: Place) -> None:
         rows = self._rows(place)
         direct.load(self.spans, rows)
-        pointer = flags.flag_pointer(self.frame, place)
-        for number in range(flags.registers_of(place)):
+        count = flags.registers_of(place)
+        states: Value | None = None  # all in one store: a load of all that follows one of each would wait for them
+        for number in range(count):
             words = (rows.at(at).load(WORD, 64) for at in range(number * layout.ROW, (number + 1) * layout.ROW, 64))
             some = functools.reduce(operator.or_, words).bitcast(ir.IntType(512)) != 0
-            states = (self.frame.value(ir.Constant(I8, state)) for state in (shadow_layout.MIXED, shadow_layout.DEFINED))
-            pointer.at(number).store(self.frame.build.select(some, *states), 1)
+            mixed, defined = (ir.Constant(I32, state << 8 * number) for state in (shadow_layout.MIXED, shadow_layout.DEFINED))
+            state = self.frame.value(self.frame.build.select(some, mixed, defined))
+            states = state if states is None else states | state
+        assert states is not None
+        flags.flag_pointer(self.frame, place).store(states if count == 4 else states.trunc(ir.IntType(8 * count)), 1)
 
     def _store(self, span: direct.Span, place: Place) -> None:
         rows = self._rows(place)

@@ -103,6 +103,19 @@ def in_runs(span: Span, nbytes: int = LINE) -> Value:
     return none([block ^ (first_of_each(block, lanes) + steps) for block in blocks])
 
 
+def in_a_row(span: Span) -> Value:
+    """i1: each lane's bytes follow those of the lane before."""
+    start, size = span.distances.load(I32), span.lane_bytes
+    steps = [ir.Constant(BLOCK, [lane * size for lane in range(group, group + GROUP)]) for group in range(0, LANES, GROUP)]
+    return none([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
+
+
+def first_offset(span: Span) -> Value:
+    """i64: where the first lane's bytes lie in LDS."""
+    assert span.offset is not None
+    return (span.distances.load(I32) + span.offset).zext(I64)
+
+
 # -- loads -----------------------------------------------------------------------------------------
 
 

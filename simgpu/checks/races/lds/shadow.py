@@ -36,18 +36,19 @@ ATOMICS, CARRIED, WRITERS, READERS, UNMARKED, WRITTEN, READ, MARKED, HEADER = 0,
 END = 1 << 32  # an offset above all others
 LOG_ENTRIES = 256
 OFFSETS_OF_LANES = ir.VectorType(I64, LANES)
+LINE, WORDS = 64, 8  # bytes of a host's cache line, words
 ROW = 16  # words of 64 lanes of 128 bits that follow each other
 
 
 def shadow_bytes(lds_bytes: int, waves: int) -> int:
     """Bytes of the shadow of a workgroup's LDS."""
     each = 8 * OWN_MAPS * map_words(lds_bytes) + 8 + LOG_ENTRIES * LOG_BYTES + LISTS * LIST_BYTES
-    return 8 * HEADER + 8 * OWN * map_words(lds_bytes) + waves * each
+    return -(-(8 * HEADER + 8 * OWN * map_words(lds_bytes) + waves * each) // LINE) * LINE
 
 
 def map_words(lds_bytes: int) -> int:
-    """u64 words of one bitmap; one more than the bytes take, so that a mask may spill over."""
-    return -(-lds_bytes // 64) + 1
+    """u64 words of one bitmap, in whole lines; at least one more than the bytes take, so that a mask may spill over."""
+    return -(-(-(-lds_bytes // 64) + 1) // WORDS) * WORDS
 
 
 @part

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from simgpu.machine import intrinsics
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
+CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
 
 
 class Splat(ir.Constant):
@@ -254,12 +256,13 @@ fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 def any_special(values: Sequence[Value]) -> Value:
     """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
 
-    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector.
+    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector, in CHAINS that do not wait for each other.
     """
     first = values[0]
-    total = first.aligned(0.0)[1]
-    for value in values:
-        total = fma(value, 0.0, total)
+    totals = [first.aligned(0.0)[1]] * min(CHAINS, len(values))
+    for number, value in enumerate(values):
+        totals[number % CHAINS] = fma(value, 0.0, totals[number % CHAINS])
+    total = functools.reduce(operator.add, totals)
     return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0
 
 

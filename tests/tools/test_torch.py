@@ -107,21 +107,24 @@ def test_tensors_of_the_gpu_are_printed_with_their_device() -> None:
 def test_a_sampled_benchmark_computes_no_products(dtype: Any, monkeypatch: Any) -> None:
     """Of the GPU; the host's, and all where whole launches run, are computed."""
     import triton
+    from triton._C.libtriton import amd
 
-    a, made = torch.ones(3, 5, dtype=dtype, device="cuda"), []
+    a, made, blas = torch.ones(3, 5, dtype=dtype, device="cuda"), [], amd.hipblas.HipblasLt(torch.empty(0))
 
     def products() -> None:
         out = torch.empty(3, 3, dtype=dtype, device="cuda").fill_(2)
         bias, host = torch.ones(3, dtype=dtype, device="cuda"), torch.ones(2, 2)
         torch.mm(a, a.T, out=out)
-        made[:] = [a @ a.T, torch.nn.functional.linear(a, a, bias), a[None] @ a.T, out, host @ host, double(bias)]
+        other = torch.full_like(out, 2)
+        blas.matmul(a, a, other)
+        made[:] = [a @ a.T, torch.nn.functional.linear(a, a, bias), a[None] @ a.T, out, other, host @ host, double(bias)]
 
     triton.testing.do_bench(products)
-    assert [float(one.flatten()[0]) for one in made] == [5, 6, 5, 5, 2, 2]
+    assert [float(one.flatten()[0]) for one in made] == [5, 6, 5, 5, 5, 2, 2]
     shapes = [(one.shape, one.dtype, one.device) for one in made]
     monkeypatch.setenv("SIMGPU_BENCH", "sample")
     triton.testing.do_bench(products)
-    assert [float(one.flatten()[0]) for one in made[:5]] == [0, 0, 0, 2, 2]
+    assert [float(one.flatten()[0]) for one in made[:6]] == [0, 0, 0, 2, 2, 2]
     assert [(one.shape, one.dtype, one.device) for one in made] == shapes
 
 

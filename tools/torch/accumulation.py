@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from simgpu.triton.driver import active_driver
@@ -22,6 +23,7 @@ BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
 IN_F32 = PRODUCTS | NORMS | BACKWARD
 NARROW = (torch.float16, torch.bfloat16)
 _FLUSHES = "gfx90a"
+_from_numpy = torch.from_numpy
 
 
 def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -54,11 +56,19 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def not_computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Zeros in place of a product: minutes of the CPU's time for a large one, where a benchmark asks for none of its elements."""
+    """Zeros in place of a product: minutes of the CPU's time for a large one, where a benchmark asks for none of its elements.
+
+    They are numpy's, which come from calloc: what nobody reads takes no memory and no time, where PyTorch writes each.
+    """
     if "out" in kwargs:
         return kwargs["out"]
     shown = func(*(arg.to("meta") if isinstance(arg, torch.Tensor) else arg for arg in args), **kwargs)
-    return torch.zeros(shown.shape, dtype=shown.dtype)
+    return _from_numpy(np.zeros(shown.nbytes, np.uint8)).view(shown.dtype).view(shown.shape)
+
+
+def sampled() -> bool:
+    """Whether a benchmark is under way of whose launches samples run, and whose results nobody needs."""
+    return active_driver().session.clock.samples
 
 
 def _flushed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -20,9 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed
+from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
-from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
@@ -119,7 +118,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return func(*args, **given)
         if kernel is None:
             with plain_torch():  # as above
-                return (not_computed if name in PRODUCTS and _samples() else in_f32)(func, args, given)
+                return (not_computed if name in PRODUCTS and sampled() else in_f32)(func, args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
         with self._pretended():
@@ -154,11 +153,6 @@ def _is_traced(tensor: torch.Tensor) -> bool:
     return tensor.is_meta or isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
 
 
-def _samples() -> bool:
-    """Whether a benchmark is under way of whose launches samples run, and whose results nobody needs."""
-    return active_driver().session.clock.samples
-
-
 def kernels_of_the_gpu(
     place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
 ) -> AbstractContextManager[Any]:
@@ -166,6 +160,6 @@ def kernels_of_the_gpu(
 
     autocast: whether operators may narrow their arguments themselves.
     """
-    if REGISTERED or autocast or several() or _samples() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    if REGISTERED or autocast or several() or sampled() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

@@ -137,6 +137,23 @@ def test_operators_of_libraries_are_traced_without_their_kernels() -> None:
     torch.library.opcheck(doubled, (torch.ones(5, device="cuda"),))
 
 
+def test_operators_for_all_devices_see_where_their_tensors_lie() -> None:
+    seen: list[Any] = []
+
+    @torch.library.custom_op("simgpu_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        seen.append((x.device.type, torch.empty_like(x).device.type))
+        return 2 * x
+
+    twice.register_autograd(lambda _context, grad: twice(grad))
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    out = twice(x)
+    out.sum().backward()
+    assert out.is_cuda and x.grad.is_cuda and float(x.grad[0]) == 2
+    assert not twice(torch.ones(3)).is_cuda
+    assert seen == [("cuda", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")]
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_operators_that_consist_of_operators_run_on_the_gpu() -> None:
     from torch.nn.attention.flex_attention import flex_attention

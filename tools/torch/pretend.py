@@ -38,6 +38,7 @@ from simgpu.triton.driver import SimDriver, active_driver
 
 _CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
+_EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
 
 
 class _Generators(type(torch.Generator)):  # type: ignore[misc]
@@ -89,12 +90,13 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
     """`torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors."""
     key = dispatch_key or library.dispatch_key
     if key not in _AS_CPU:
-        _impl(library, op_name, fn, dispatch_key, **options)
+        _impl(library, op_name, _or_else(fn, fn) if key == _EVERYWHERE else fn, dispatch_key, **options)
         return
     name = library._resolve_op_name(op_name, "impl")
     operator = name if "::" in name else f"{library.ns}::{name}"
     if _is_composite(operator):
-        _impl(library, op_name, _or_decomposed(operator, fn), _AS_CPU[key], **options)
+        decompose = torch._library.utils.lookup_op(operator).decompose
+        _impl(library, op_name, _or_else(fn, decompose), _AS_CPU[key], **options)
     elif _AS_CPU[key] == "CPU":
         library._registration_handles.append(REGISTERED.add(operator, fn))
     else:
@@ -109,14 +111,14 @@ def _is_composite(operator: str) -> bool:
         return False
 
 
-def _or_decomposed(operator: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel for the GPU's tensors, PyTorch's own steps for the host's."""
-    own, kernel = torch._library.utils.lookup_op(operator), within(fn)
+def _or_else(fn: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel for the GPU's tensors, run where PyTorch's functions see the GPU; another for the host's."""
+    kernel = within(fn)
 
     @functools.wraps(fn)
     def chosen(*args: Any, **kwargs: Any) -> Any:
         there = any(on_gpu(place_of(tensor)) for tensor in tensors_in((*args, *kwargs.values())))
-        return (kernel if there else own.decompose)(*args, **kwargs)
+        return (kernel if there else own)(*args, **kwargs)
 
     return chosen
 

@@ -19,8 +19,8 @@ from simgpu.engine.allocations import named
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, event, finding_of, report, retired_before
 from simgpu.engine.faults import argument_names
-from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at, moment
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg

@@ -17,8 +17,8 @@ import numpy as np
 from simgpu.engine.allocations import FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.device import Device
-from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction

@@ -22,7 +22,7 @@ from llvmlite import ir
 from simgpu.checks.performance import RULE_FIELDS, lost_clocks, rules_of
 from simgpu.engine.allocations import ALIGNMENT, FIRST_ADDRESS
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks

@@ -9,7 +9,7 @@ import numpy as np
 from simgpu.debugger.native.points import HIT, TABLE_SLOT, dispatcher
 
 if TYPE_CHECKING:
-    from simgpu.engine.lowering.program import Program
+    from simgpu.engine.program import Program
 
 
 class Point:

@@ -16,7 +16,7 @@ import numpy as np
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.lowering.handlers import leave
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry

@@ -2,7 +2,8 @@
 
     device.py          Device, Buffer, Module, Kernel
     allocations.py     device memory: allocations in a 64-bit address space
-    lowering/          instructions to records, each with its handler
+    program.py         instructions to records, each with its handler
+    lowering/          an instruction's handler, and behind which ones other waves have their turns
     launch.py          one launch: its memory, its workers, what comes back
     workers/           the host threads that execute workgroups
     result.py          Run: counts, counters, fidelity
@@ -12,6 +13,5 @@
     checked.py         a launch with checks
     events.py          how handlers report
     finding.py         Finding: what is wrong, where, and what would be right
-    fields.py          fields that checks have in contexts, waves and allocations
     workgroup.py       the workgroup that a wave belongs to, for runtime functions
 """

@@ -34,7 +34,7 @@ class Check(Hooks):
     """One kind of checking.
 
     An instance keeps nothing: handlers that it emits are shared by all launches. What a worker needs
-    lies in `worker.checks`, in fields of its own (`engine.fields`), and in what it wants behind each wave's state.
+    lies in `worker.checks`, in fields of its own (`engine.workers.fields`), and in what it wants behind each wave's state.
     """
 
     undefined = False  # whether it asks device memory which of its bits nothing wrote
@@ -127,13 +127,16 @@ def guarded(check: Check) -> Guarded:
 
 
 class Guarded(Check):
-    """A check with its errors told as such; kind: its class."""
+    """A check with its errors told as such; kind: the check's class."""
 
     def __init__(self, check: Check) -> None:
         self.check = check
-        self.kind = type(check)
         self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
         self.sums = check.sums
+
+    @property
+    def kind(self) -> type[Hooks]:
+        return self.check.kind
 
     # -- in handlers -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granule
 from simgpu.engine.check import guarded, name_of
 from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.launch import launch
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.engine.check import Check, Guarded
-from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout

@@ -14,7 +14,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall import heap, packets
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.hostcall.packets import HostCalls
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import Borrowed

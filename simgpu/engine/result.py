@@ -22,7 +22,7 @@ from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.lowering.program import Program
+    from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workers.scheduler import Slot
 from simgpu.machine import layout
 from simgpu.machine.runtime import load32, load64, part, structure

@@ -67,6 +67,11 @@ class Hooks:
 
     sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.tiles`)
 
+    @property
+    def kind(self) -> type[Hooks]:
+        """The class, by whose name handlers' keys know it."""
+        return type(self)
+
     def concerns(self, inst: Instruction) -> bool:
         """Whether anything is emitted for the instruction; without any it shares plain handlers."""
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.timing_rules.register_use import Register
 
 PATIENCE = 4096  # instructions that are walked over for a register

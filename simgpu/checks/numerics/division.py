@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from simgpu.checks.numerics.definitions import Definitions
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import registers_of
 from simgpu.hardware.timing_rules.register_use import Register

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from simgpu.checks.numerics.definitions import Definitions
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.matrix.instruction import row_of

@@ -7,7 +7,7 @@ from llvmlite import ir
 
 from simgpu.checks.numerics.stored_types import Stored, stored
 from simgpu.checks.numerics.table import BLOCK, FIRST, STORED, Kind, enter
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.engine.events import AXIS_BITS, retired
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from simgpu.alu.control import ENDS, INDIRECT
 from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, registers_of

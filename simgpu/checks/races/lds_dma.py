@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
-from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind

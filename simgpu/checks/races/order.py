@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
-from simgpu.engine.fields import context_fields, wave_fields
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
 from simgpu.machine.runtime import part, seldom, structure
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from simgpu.checks.races import cells, order
 from simgpu.checks.races.lds.shadow import shadow_bytes
-from simgpu.engine.fields import allocation_fields
+from simgpu.engine.workers.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:

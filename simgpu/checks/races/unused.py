@@ -21,7 +21,7 @@ import numpy as np
 from simgpu.alu.control import INDIRECT
 from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
 from simgpu.checks.races.uses import SEVERAL, USE
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.register_use import Register

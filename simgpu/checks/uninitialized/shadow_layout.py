@@ -7,7 +7,7 @@ it is not written yet and stands for ones.
 
 from __future__ import annotations
 
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.machine import layout
 
 DELTA = layout.WAVE_BYTES  # from a byte of the wave to its shadow

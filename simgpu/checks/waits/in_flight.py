@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report
-from simgpu.engine.fields import wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.workers.fields import wave_fields
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of

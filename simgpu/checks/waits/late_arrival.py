@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields, wave_fields
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind

@@ -18,8 +18,8 @@ from llvmlite import ir
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.check import Check
 from simgpu.engine.events import retired_before
-from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, moment, wait_message
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import PTR, Frame

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from simgpu.alu.control import ENDS, INDIRECT
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields, wave_fields
+from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.scheduler import Job
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from simgpu.engine.launch import Launch
-    from simgpu.engine.lowering.program import Program
+    from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
 # Of the context: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from simgpu.debugger.native.clock import focused
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of

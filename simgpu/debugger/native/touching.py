@@ -16,7 +16,7 @@ from llvmlite import ir
 from simgpu.checks.bounds import base_of
 from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from simgpu.alu import register_indexing, salu, valu
-from simgpu.engine.check import Check, guarded, name_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Hooks
 from simgpu.machine.jit import Compiler
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
@@ -22,13 +22,13 @@ from simgpu.memory import lds, lds_atomics, smem, vmem
 Emitter = Callable[[Frame], None]
 
 
-def handler_of(inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()) -> tuple[int, list[int]]:
+def handler_of(inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Hooks] = ()) -> tuple[int, list[int]]:
     """Address of the handler of an instruction that falls through, and its record's slots."""
     handler, slots = falling_through(inst, mode, checks)
     return handler.address(compiler), slots
 
 
-def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Check], turns: bool = False) -> tuple[Handler, list[int]]:
+def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turns: bool = False) -> tuple[Handler, list[int]]:
     """The handler of an instruction after which the next one is executed, not compiled yet, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
@@ -36,7 +36,7 @@ def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Check], turn
     return Handler(inst, plan, emitter, checks, turns), plan.slots
 
 
-def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Check] = ()) -> int:
+def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()) -> int:
     """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
     body."""
     return Handler(inst, plan, emitter, checks).address(compiler)
@@ -48,14 +48,14 @@ class Handler:
 
     lean = False
 
-    def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Check] = (), turns: bool = False) -> None:
+    def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Hooks] = (), turns: bool = False) -> None:
         self.inst, self.emitter, self.turns = inst, emitter, turns
         plan.emitter = emitter
         if turns:
             plan.note("turns")
-        active = [check for check in map(guarded, checks) if check.concerns(inst)]
+        active = [check for check in checks if check.concerns(inst)]
         self.planned = [(check, check.plan(inst, plan)) for check in active]
-        kinds = [name_of(check) for check in active]
+        kinds = [check.kind.__name__ for check in active]
         self.key = "|".join((*kinds, inst.target, inst.mnemonic, str(inst.size // 4), *plan.parts))
 
     @property

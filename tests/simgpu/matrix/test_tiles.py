@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.engine.launch import Launch
-from simgpu.engine.lowering.program import Program
+from simgpu.engine.program import Program
 from simgpu.hardware.isa import decode
 from simgpu.matrix.fma_tile import MOST_SPREAD
 from simgpu.matrix.tiles import tiles

@@ -10,8 +10,8 @@ import numpy as np
 from simgpu.checks.numerics.shadow.trace import ROOM, USED, Trace
 from simgpu.engine.check import Check
 from simgpu.engine.device import Kernel
-from simgpu.engine.fields import context_fields
 from simgpu.engine.launch import Launch
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError

@@ -19,7 +19,7 @@ from llvmlite import ir
 
 from simgpu.alu.dpp import permuted
 from simgpu.engine.check import Check
-from simgpu.engine.fields import context_fields
+from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
-from simgpu.engine.check import Check, CheckFailed, name_of
+from simgpu.engine.check import Check, CheckFailed, guarded, name_of
 from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import scheduler
@@ -57,7 +57,7 @@ class Program:
         self.target = target
         self.mode = mode
         self.compiler = compiler
-        self.checks = tuple(checks)
+        self.checks = tuple(map(guarded, checks))
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later ones are without them
         self.count = len(code) // 4
         # Filled where code was lowered, and nearby: a module may have far more code than its kernels that run.

@@ -123,6 +123,12 @@ def test_files_keep_the_places_of_tensors(to: Any, places: tuple[str, str]) -> N
     assert tuple(tensor.device.type for tensor in torch.load(held, map_location=to)) == places
 
 
+def test_integers_are_counted() -> None:
+    experts = torch.tensor([0, 2, 2, 3], device="cuda")
+    for counts in (torch.histc(experts, bins=4, min=0, max=4), experts.histc(4, 0, 4)):
+        assert counts.is_cuda and counts.dtype == torch.int64 and counts.tolist() == [1, 0, 2, 1]
+
+
 def test_there_is_one_gpu() -> None:
     with pytest.raises(RuntimeError, match="invalid device ordinal: cuda:1"):
         torch.ones(3, device="cuda:1")

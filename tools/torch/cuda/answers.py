@@ -46,6 +46,17 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_options: value
 
 
+def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`histc`, of integers, too: a GPU counts them and the CPU does not."""
+
+    def histc(values: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if values.is_floating_point() or not values.is_cuda:
+            return own(values, *args, **options)
+        return own(values.double(), *args, **options).to(values.dtype)
+
+    return histc
+
+
 # By the name in `torch`. What has no effect here answers None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _always(None) for name in (
@@ -65,6 +76,7 @@ ANSWERS: dict[str, Any] = {
     "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # as Inductor's code allocates
         size, stride, dtype=dtype, device="cuda"
     ),
+    "histc": _counts(torch.histc), "Tensor.histc": _counts(torch.Tensor.histc),
     "accelerator.is_available": _always(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _always(None),

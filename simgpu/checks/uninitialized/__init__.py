@@ -3,6 +3,7 @@
     shadow_layout.py  where shadows lie
     initial_state.py  what is defined when a wave begins
     flags.py          tests in front of an instruction: is anything undefined?
+    first_written.py  arithmetic that writes its results for the first time, without its shadow
     fast_path.py      loads and stores that move nothing undefined
     whole_wave.py     loads from LDS and stores to it by all lanes
     rules.py          how undefined bits travel through one LLVM operation

@@ -26,7 +26,7 @@ from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, kernel
 from simgpu.tools.page.page import read_document
 from simgpu.tools.shared.errors import KernelFailed
-from simgpu.tools.shared.processes import output_of
+from simgpu.tools.shared.processes import environment, output_of
 from simgpu.tools.verbs import bench
 from simgpu.tools.verbs.bench import Row
 from tests.simgpu.test_profile import pytestmark as LINUX
@@ -288,3 +288,12 @@ def test_a_first_launch_compiles_what_is_asked_for() -> None:
     assert len({name for line in lines for name, of_class in rates.CLASSES.items() if line in of_class}) > 3
     found = first_launch.measure("mi100", 5, check=False)
     assert found["compiled"] > 5 and found["seconds"] > 0 < found["processor_seconds"]
+
+
+def test_measured_processes_find_pythons_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users do, also where the environment forbids to write it: modules that are compiled anew take half of an import."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    where = output_of(["-c", "import simgpu, sys; print(sys.pycache_prefix, sys.dont_write_bytecode)"]).split()
+    assert where == [environment()["PYTHONPYCACHEPREFIX"], "False"]
+    assert list(Path(where[0]).rglob("simgpu/__init__.*.pyc"))

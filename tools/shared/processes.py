@@ -5,10 +5,14 @@ ROCm aborts the process of a kernel that faults, and its exit handlers wait for 
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,9 +25,19 @@ COMMAND = "from simgpu.tools.cli import gpu_process; gpu_process()"  # runs the 
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment and `more`, in which Python imports the simgpu that runs here."""
+    """This process's environment and `more`, in which Python imports the simgpu that runs here, and keeps its bytecode, as it does
+    of an installed package: where it is not to lie in the tree, in a folder that goes with this process."""
     root = str(Path(simgpu.__file__).resolve().parents[1])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]), **more}
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()} if sys.dont_write_bytecode else {}
+    return {**os.environ, "PYTHONPATH": paths, **kept, **more}
+
+
+@functools.cache
+def _bytecode() -> str:
+    folder = tempfile.mkdtemp(prefix="simgpu-bytecode-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:

@@ -6,7 +6,7 @@ from ctypes import Structure, sizeof
 
 import pytest
 
-from simgpu.engine import fields
+from simgpu.engine.workers import fields
 from simgpu.machine import layout
 
 PARTS = [

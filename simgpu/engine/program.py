@@ -44,8 +44,7 @@ class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
     fuse: whether a record may do the work of others (`matrix.tiles`) and have a lean handler (`complete`); not where registers
-    are looked at in between; starts:
-    uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
+    are looked at in between; starts: uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from itertools import chain
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.builder.waits import Label
 from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import BlockScales
@@ -43,6 +43,7 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
+from simgpu.asm.gemm.spread import Unit, add_writes_and_loads
 from simgpu.asm.gemm.turn import LDS_CLOCKS, Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
@@ -338,7 +339,7 @@ class GemmEmitter(Visitor):
             barrier = max(barrier, min(latest, ahead + waited))
         room = max(min(1, barrier), barrier - ahead)
         if whole:
-            self._add_writes_and_loads(add, room, max(room, min(count, count + room - waited)))
+            add(add_writes_and_loads(add, self._units(), room, count, waited), self._advance)
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
@@ -366,24 +367,15 @@ class GemmEmitter(Visitor):
             add(barrier, self.scales.next_tile)
         return barrier
 
-    def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, end: int) -> None:
-        """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `end`."""
-        units: list[tuple[list[Callable[[], None]], list[Callable[[], None]]]] = []
+    def _units(self) -> list[Unit]:
+        """The staging units of a tile."""
+        units = []
         for staging in self.tiles.moved:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
-            units += [(every[number * each : (number + 1) * each], unit) for number, unit in enumerate(loads)]
-        all_writes, all_loads = (sum(len(unit[part]) for unit in units) for part in (0, 1))
-        written = loaded = place = 0
-        for writes, following in units:
-            for write in writes:
-                place = written * room // all_writes
-                add(place, write)
-                written += 1
-            for load in following:
-                add(max(place, loaded * end // all_loads), load)
-                loaded += 1
-        add(max(end - 1, place), self._advance)
+            pace = 2 * staging.staged.count // len(every) * WORD * self.plan.threads / self.turn.write_rate
+            units += [Unit(every[number * each : (number + 1) * each], unit, pace) for number, unit in enumerate(loads)]
+        return units
 
     def _turn_fragments(self, turn: int) -> list[tuple[Staging | MxScales, Fragment]]:
         return [(staging, fragment) for staging in self.tiles.moved for fragment in staging.fragments(turn)]

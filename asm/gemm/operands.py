@@ -29,10 +29,15 @@ class Operands:
         atom, problem = plan.atom, plan.problem
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
-                       interleave=False, **_along_k(plan, "A", problem.element)),
+                       run=_run(problem.m), interleave=False, **_along_k(plan, "A", problem.element)),
             TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
-                       interleave=True, **_along_k(plan, "B", problem.element_b)),
+                       run=_run(problem.n), interleave=True, **_along_k(plan, "B", problem.element_b)),
         )  # fmt: skip
+
+
+def _run(rows: int) -> int:
+    """Rows of A or B at whose multiples alone the problem's end."""
+    return rows & -rows
 
 
 def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:

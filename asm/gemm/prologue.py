@@ -187,8 +187,8 @@ class OperandTiles:
 
     @property
     def moved(self) -> tuple[Staging | MxScales, ...]:
-        """All that the main loop moves."""
-        return (*self.staging, *self.scales)
+        """All that the main loop moves, what is only copied before what is transposed."""
+        return (*sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
 
 
 def operand_tiles(

@@ -47,6 +47,11 @@ class Turn:
         nbytes = WORD * (a.wide * a.operand if a.lines else a.kw) * self.plan.threads
         return nbytes / sustained(self.plan.descriptor).rates.lds_read / self.clocks
 
+    @property
+    def write_rate(self) -> float:
+        """Bytes that LDS takes in the time of a matrix instruction."""
+        return sustained(self.plan.descriptor).rates.lds_write * self.clocks
+
     @cached_property
     def order(self) -> list[tuple[int, int, int]]:
         """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.

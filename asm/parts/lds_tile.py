@@ -72,12 +72,13 @@ class TileLayout:
     operand: int = 1  # registers of a lane in one matrix instruction
     most_wide: int = 4  # the most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
+    run: int = 8  # rows, a power of two, at whose multiples alone the view ends: a load of as many straddles no edge
     beside: bool = False  # whether a lane's operand is 24 bytes of consecutive k, which it reads 8 at a time: 32 elements of 6 bits
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
         if whole and self.transposes:
-            blocks = self.block_rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
+            blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
             whole = blocks and (self.units % self.threads == 0 or self.threads % self.units == 0)
         if not whole:
             raise ResourceError(
@@ -174,21 +175,30 @@ class TileLayout:
     def vec(self) -> int:
         """Elements of one global load of a work-item, along the contiguous dimension."""
         if self.transposes:
-            return max(self.wide, self.pack)
+            return max(self.wide, self.pack, min(self._rows_of_a_load, self.run))
         widest_load = WIDEST // self.element
         return widest(self.share, self.chunk if self.k_contiguous else widest(self.rows, widest_load))
+
+    @property
+    def _rows_of_a_load(self) -> int:
+        """The most rows of a transposed load: 8 of 16 bits go to four interleaved atoms, where as many pieces have half a chunk at
+        least; 4 go to the odd number of atoms, or of pairs, whose work-items are dealt more rows than there are."""
+        if self.wide == 4 and self.element == WORD // 2 and self.share * 2 >= 8 * self.chunk:
+            return 8
+        return 4 if self.rows < self.block_rows and self.pack > 1 else 1
 
     @property
     def depth(self) -> int:
         """Global loads that one staging unit is made of: u, or 1 where staging copies."""
         if not self.transposes:
             return 1
-        return max(self.pack, min(self.chunk, widest(max(1, self.share // self.vec), self.chunk)))
+        return max(self.pack, min(self.chunk, self.block_rows * self.k // self.threads // self.vec))
 
     @property
     def block_rows(self) -> int:
-        """Rows that work-items go through together: where staging transposes a power of two, so that steps are fixed."""
-        return self.rows & -self.rows if self.transposes else self.rows
+        """Rows that work-items are dealt out to: where staging transposes a power of two, so that steps are fixed. Those who get
+        rows behind the tile's move its last ones once more."""
+        return 1 << (self.rows - 1).bit_length() if self.transposes else self.rows
 
     @property
     def units(self) -> int:
@@ -198,7 +208,7 @@ class TileLayout:
     @property
     def loads(self) -> int:
         """Staging units of a work-item per tile; several work-items move the same one if there are too few."""
-        return self.rows // self.block_rows * max(1, self.units // self.threads)
+        return max(1, self.units // self.threads)
 
     @property
     def unit_words(self) -> int:
@@ -291,13 +301,17 @@ class TileLayout:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
         if not self.transposes:
             return self.at((thread + load * self.threads) * self.vec * self.element)
-        block, load = divmod(load, max(1, self.units // self.threads))
         unit = (thread + load * self.threads) % self.units
         rows, pieces = self.block_rows // self.vec, self.chunk // self.depth
         low, rest = unit % ROW_LANES, unit // ROW_LANES
         piece, rest = rest % pieces, rest // pieces
-        high, chunk = rest % (rows // ROW_LANES), rest // (rows // ROW_LANES)
-        return block * self.block_rows + self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
+        high, chunk = np.minimum(rest % (rows // ROW_LANES), self.last_block), rest // (rows // ROW_LANES)
+        return self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
+
+    @property
+    def last_block(self) -> int:
+        """The last of the tile's blocks of ROW_LANES transposed units."""
+        return self.rows // (self.vec * ROW_LANES) - 1
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
         """(rows, k) from unit 0 to unit `load`, if it is the same for every work-item."""
@@ -316,7 +330,8 @@ class TileLayout:
         first = self.byte(begin[0] + self.piece(threads, 0), begin[1])
         row, k = self.staged(threads, load)
         other = self.byte(row + moved, k)
-        turns = (np.zeros_like(first), self.byte(begin[0] + moved, begin[1]) ^ first, other ^ first)
+        near = (begin[0] + moved, begin[1]), (row + moved, k % self.span), (row + moved, k)
+        turns = (np.zeros_like(first), *(self.byte(*place) ^ first for place in near))
         for xor in (int(turn[0]) for turn in turns if (turn == turn[0]).all()):
             plus = other - (first ^ xor)
             if (plus == plus[0]).all():

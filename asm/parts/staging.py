@@ -124,6 +124,8 @@ class Staging:
         rest, row = vector_divmod(k, unit, ROW_LANES, units, "unit")
         rest_2, kk = vector_divmod(k, rest, pieces, units, "piece")
         chunk, high = vector_divmod(k, rest_2, blocks, units, "row block")
+        if layout.rows < layout.block_rows:
+            k.v_min_u32(high, layout.last_block, high, note="the last rows more than once")
         k.v_mad_u32_u24(row, high, ROW_LANES, row)
         k.v_mul_u32_u24(row, layout.vec, row, note="row")
         k.v_mul_u32_u24(kk, layout.depth, kk)

@@ -42,6 +42,7 @@ ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors o
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
 _ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
 _SELECTORS = {1: 4, 2: 2}  # of an operand that is transposed on its way, by bytes of an element
+_LINES = ("f32", "f64")  # which lie in LDS as in memory where rows are contiguous: a lane has one element in a matrix instruction
 _CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation
 
 
@@ -267,18 +268,18 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
     """Registers of a lane's share. With block scales, whose sums are ArchVGPRs, they are AccVGPRs where a tile is only copied.
 
-    16- and 8-bit elements that are transposed on the way are staged in squares of at least 4/e by 4/e; as many rows go together as
-    the largest power of two that divides them.
+    What is transposed on the way is staged as if the rows were the next power of two, 16- and 8-bit elements in squares of at
+    least 4/e by 4/e, of other rows than a power of two in blocks of at least four rows.
     """
     rows, element, turned = (
         (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)
     )
     row_bytes, file = element.packed(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
-    if not turned or element.bits >= 32:
+    if not turned or problem.dtype in _LINES:
         return RegisterRange(f"{name} staging", file, _up(rows * row_bytes, 4 * threads))
-    together = rows & -rows or 1
-    count = rows // together * max(_up(together * row_bytes, 4 * threads), 32 // element.bits)
-    return RegisterRange(f"{name} staging", file, count)
+    padded = 1 << (rows - 1).bit_length()
+    least = 32 // element.bits if rows == padded else 4
+    return RegisterRange(f"{name} staging", file, max(_up(padded * row_bytes, 4 * threads), least))
 
 
 def _up(a: int, b: int) -> int:

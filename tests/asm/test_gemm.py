@@ -161,6 +161,22 @@ def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
     assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
+@pytest.mark.parametrize(("target", "name", "trans", "tile", "rows_of_a_load"), [
+    ("gfx942", "bf16", (True, False), (96, 256, 32), (4, 8)), ("gfx950", "f16", (True, False), (192, 128, 64), (4, 8)),
+    ("gfx90a", "i8", (True, True), (96, 64, 64), (4, 0)), ("gfx942", "xf32", (True, False), (96, 64, 32), (1, 2)),
+])  # fmt: skip
+def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load):
+    """Of rows that end at multiples of 8, in checked mode without a finding."""
+    m, n, k = tile[0] + 16, tile[1] + 8, 3 * tile[2] + 12
+    tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
+    tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
+    result = gemm(m, n, k, target, name, trans, tiling=tiling, guard=0, check=True)
+    operands = Operands.of(result.kernel.plan)
+    assert tuple(0 if one.k_contiguous else one.vec for one in (operands.a, operands.b)) == rows_of_a_load
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 def special(a, b, c):
     a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
 

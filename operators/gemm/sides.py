@@ -50,6 +50,7 @@ class Bounds:
     longest: int
     both: str = "VGPR file"  # name of the row that x*y and x + y share
     per_row: int = 0
+    per_padded: int = 0  # registers of a unit by which the rows fall short of a power of two, where that many are staged
 
     def broken(self, x: int, y: int) -> str:
         """The first constraint that x by y breaks, by its row's name; empty if it fits."""
@@ -57,7 +58,7 @@ class Bounds:
             "LDS": x + y <= self.lds,
             "ArchVGPR": x + y <= self.arch,
             "AccVGPR": x * y <= self.acc,
-            self.both: self.per_side * (x + y) + self.per_row * x + self.per_area * x * y <= self.registers,
+            self.both: self.per_side * (x + y) + self.per_row * x + self.per_area * x * y + self._padding(x) <= self.registers,
         }
         return next((name for name, fits in rows.items() if not fits), "")
 
@@ -76,8 +77,16 @@ class Bounds:
         return self._beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
 
     def rows(self, y: int) -> int:
-        """The most rows beside y columns."""
-        return self._beside(y, (self.registers - self.per_side * y) // (self.per_either + self.per_area * y))
+        """The most rows beside y columns; where their padding has no room, as few as it leaves, or the power of two below."""
+        room, each = self.registers - self.per_side * y, self.per_either + self.per_area * y
+        most = self._beside(y, room // each)
+        padded = 1 << (most - 1).bit_length()
+        if not self.per_padded or each * most + self._padding(most) <= room:
+            return most
+        return max(padded // 2, min(most, (room - self.per_padded * padded) // (each - self.per_padded)))
+
+    def _padding(self, x: int) -> int:
+        return self.per_padded * ((1 << (x - 1).bit_length()) - x)
 
     def _beside(self, x: int, by_file: int) -> int:
         return max(1, min(self.longest, self.lds - x, self.arch - x, self.acc // x, by_file))

@@ -19,6 +19,7 @@ three of registers (q = u^2*r/256)
 
     (x + y)*(2 + s*h*u*kv*e/1024) + x*q + 32 + w + 6 + 4*q + x*y*q <= Varch, y a power of two, tK at most a block of k
 
+where a transposed A's x counts as the next power of two in its staging (elsewhere the largest tile has room for that).
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
 work half of it, of those within TOLERANCE an unsplit one with the fewest bytes; where all wait for HBM as long, the one that leaves
 HBM the least to hide, the time of the CUs and that of L2: both are loads in flight. Of a tile, a step takes the longest of
@@ -139,7 +140,7 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
         named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds[1])
     for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
         for spans, bound in bounds.items():
-            if spans == 1 or (not bound.broken(x, y) and max(x, y) <= bound.longest):
+            if (spans == 1 and not bound.per_padded) or (not bound.broken(x, y) and max(x, y) <= bound.longest):
                 held = spans * span if problem.scales == "block" else span
                 tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, warp_k=held, aim=aim)
                 yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
@@ -220,7 +221,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
         most = unit * longest
         return Bounds(
             unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - ahead - SCALE_VGPRS - acc, beside, per_area,
-            longest, "ArchVGPR", per_area,
+            longest, "ArchVGPR", per_area, problem.trans_a * (beside - 2),
         )  # fmt: skip
     return Bounds(
         unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest

@@ -263,6 +263,14 @@ def test_of_tiles_that_wait_for_hbm_alike_one_occupies_the_cus_and_asks_l2_for_l
     assert experts.tile_n == 256
 
 
+@pytest.mark.parametrize("sizes", [(3000, 5000, 2048), (352, 4096, 4096), (1000, 777, 384)])
+def test_block_scales_leave_registers_to_stage_a_transposed_a(sizes: tuple[int, int, int]) -> None:
+    """Its rows are staged as if they were the next power of two."""
+    for target in ("mi300x", "mi355x"):
+        plan = plan_gemm(GemmProblem(*sizes, "fp8", trans_a=True, trans_b=True, scales="block"), hardware.target(target))
+        assert plan.feasible, plan.binding
+
+
 @given(case, size, size, size)
 @settings(max_examples=100, deadline=None)
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:

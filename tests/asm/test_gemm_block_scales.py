@@ -26,7 +26,7 @@ SCALED = ("gfx942", "gfx950")
 # Sides of which each has a case: rows that are no power of two, two blocks of columns, two spans of k; and blocks that share K.
 TILES = {
     "gfx942": ((96, 128, 128, 1), (224, 64, 64, 2), (64, 256, 64, 1), (32, 32, 128, 2)),
-    "gfx950": ((192, 128, 128, 1), (64, 256, 128, 2), (96, 32, 128, 2)),
+    "gfx950": ((160, 128, 128, 1), (64, 256, 128, 2), (96, 32, 128, 2)),
 }
 
 

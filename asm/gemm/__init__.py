@@ -7,6 +7,7 @@
     block_scales.py  products that are scaled before they are added
     mx_scales.py     E8M0 scales of MX formats
     turn.py          in which order a turn's atoms are multiplied
+    spread.py        where a tile's LDS writes and loads go among its matrix instructions
     emitter.py       the main loop, and the kernel as a whole
     ending.py        where C and what the epilogue adds lie; the ways of storing
     store.py         accumulators through the epilogue to C

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, sqrt
 
+from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
@@ -104,6 +105,10 @@ class Reduction:
         """Blocks of a CU that hide each other's loads: as many as have a step in a load's latency, and it holds."""
         return min(self.resident, ceil(self.latency / self.pipe))
 
+    def covered(self, split: int) -> bool:
+        """Whether the blocks of the busiest CU that run together take as long as their loads."""
+        return min(self.resident, self.rounds(split)) * self.pipe >= self.latency
+
     def split(self) -> int:
         """Blocks per tile, 1 to `steps` (module docstring)."""
         tiles, cus = self.tiles, self.rates.descriptor.num_cus
@@ -127,8 +132,12 @@ class Reduction:
 
     def _together(self, count: int, steps: int) -> float:
         bare = self.waits * LDS_CLOCKS / self.rates.clock / count
-        step = max(count * self.pipe + bare, self.latency)
+        step = max(count * self.pipe + bare, self._wait(count))
         return _FILL * self.rates.memory_latency + steps * step + count * self.drain
+
+    def _wait(self, count: int) -> float:
+        """Seconds that a step lasts at least, of blocks that run together: its loads'."""
+        return self.latency
 
     # -- what binds, by how much ----------------------------------------------------------------
 
@@ -175,3 +184,61 @@ class Reduction:
         note = f"{together} block(s) a CU, a step of {self.step * self.rates.clock:.4g} clocks each"
         limit, use = together * self.step * self.rates.clock, self.latency * self.rates.clock
         return Constraint("load latency", Level.BLOCK, limit, use, "clocks", note, hard=False)
+
+
+@dataclass(frozen=True)
+class StagedReduction(Reduction):
+    """One whose blocks have the next step's loads in flight while they compute one, a GEMM's. flight: bytes of these; burst:
+    seconds in which they leave the CU, one behind the other.
+
+    A step then lasts no less than latency + burst, the latency memory's: it waits for its slowest load, and of blocks that read
+    the same lines the first waits for memory, whose pace the others keep. Nor, of j blocks, less than j*flight/I latencies,
+    where a CU has I bytes in flight, which leave in the order in which they came. Under load r = H/T, of HBM's time H in T, a
+    miss takes longer by q/2 * r/(1 - r) (`Pipelines.queue_ns`). With n of these behind each other, and A what the steps last
+    without:
+
+        T = A + n*q/2 * H/(T - H):    T = (A + H)/2 + sqrt(((A - H)/2)^2 + n*q/2*H)
+
+    Parts of results leave last, when no loads are left to hide them: those of the last turn stand behind it.
+    """
+
+    flight: int = 0
+    burst: float = 0.0
+
+    @cached_property
+    def latency(self) -> float:
+        """Seconds from a step's first load to the use of its last."""
+        return 1e-9 * self._row.memory_ns + self.burst
+
+    def waiting(self, split: int) -> float:
+        """Seconds of the busiest CU if nothing but loads took time, while HBM's load makes them wait for each other."""
+        full, rest = divmod(self.rounds(split), self.resident)
+        turns, each = [self.resident] * full + [rest] * bool(rest), self._each(split)
+        alone = sum(_FILL * self.rates.memory_latency + each * self._wait(count) + count * self.drain for count in turns)
+        waits = each * sum(self._latencies(count) for count in turns)
+        hbm, queue = self.hbm(split), 1e-9 * self._row.queue_ns
+        leaving = self._written(split) / self.rates.hbm / len(turns)
+        hbm -= leaving
+        return leaving + (alone + hbm) / 2 + sqrt((alone - hbm) ** 2 / 4 + waits * queue / 2 * hbm)
+
+    def rows(self, split: int, what: str) -> tuple[Constraint, ...]:
+        """Those of any reduction, and the loads' time against the CUs'."""
+        together = min(self.resident, self.rounds(split))
+        note = f"{1e9 * self._wait(together):,.0f} ns a step, {together} block(s) a CU, HBM idle; the limit is the CUs' time"
+        cu, use = 1e6 * self.cu(split), 1e6 * self.waiting(split)
+        return *super().rows(split, what), Constraint("loads in flight", Level.DEVICE, cu, use, "us", note, hard=False)
+
+    def seconds(self, split: int) -> float:
+        """Seconds of both kernels."""
+        return max(self.cu(split), self.l2(split), self.waiting(split)) + self.second_pass(split)
+
+    @cached_property
+    def _row(self) -> Pipelines:
+        return pipelines(self.rates.descriptor.arch)
+
+    def _latencies(self, count: int) -> float:
+        """Latencies behind each other in a step of so many blocks."""
+        return max(1.0, count * self.flight / self._row.in_flight)
+
+    def _wait(self, count: int) -> float:
+        return max(self.latency, self._latencies(count) * 1e-9 * self._row.memory_ns)

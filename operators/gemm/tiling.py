@@ -2,7 +2,7 @@
 
 Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per
 lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; B blocks per CU; S stages of LDS; x, y: tM and tN in units of
-u = 2*m, two waves of one atom each; tK = h*kv, h = 1 or 2; r registers an accumulator.
+u = 2*m, two waves of one atom each; tK = h*kv, h = 1, 2 or more (`_steps`); r registers an accumulator.
 
 Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest tile twice. B blocks of a CU allow
 
@@ -20,15 +20,15 @@ three of registers (q = u^2*r/256)
     (x + y)*(2 + s*h*u*kv*e/1024) + x*q + 32 + w + 6 + 4*q + x*y*q <= Varch, y a power of two, tK at most a block of k
 
 where a transposed A's x counts as the next power of two in its staging (elsewhere the largest tile has room for that).
-`sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
-work half of it, of those within TOLERANCE an unsplit one with the fewest bytes; where all wait for HBM as long, the one that leaves
-HBM the least to hide, the time of the CUs and that of L2: both are loads in flight. Of a tile, a step takes the longest of
+`sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken (`corrected_tiling`: of
+those within TOLERANCE). Of a tile, a step takes the longest of
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
     cache    (tM + tN)*tK*e / L1
 
-clocks, and `operators.split` makes of that, of the loads' latency and of the bytes the time of the whole.
+clocks, and `operators.split` makes of that, of the loads' latency and of the bytes the time of the whole; where the matrix units
+are idle most of it, of the loads in flight too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from simgpu.operators.gemm.limits import (
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
 from simgpu.operators.resources import Constraint
-from simgpu.operators.split import Reduction
+from simgpu.operators.split import Reduction, StagedReduction
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
 TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
@@ -87,22 +87,27 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, of these that which moves
-    the fewest bytes through L2, and of equals the one that leaves the CUs the most time. Where they take less, of equals (all that
-    wait for HBM are) an unsplit one whose CUs and L2, which has whole cache lines to bring, take the least time together: a wide
-    tile asks for little, but has few blocks, and CUs that have none are no help."""
-    works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
+    """One of those within TOLERANCE of the least time. Where products take half of it: an unsplit one, of these that which
+    moves the fewest bytes through L2, and of equals the one that leaves the CUs the most time. Where they take less, loads in
+    flight are reckoned with (`StagedReduction`): one of the fewest parts, each of which is written and read, of these the one
+    whose CUs and L2, which has whole cache lines to bring, take the least time together: a wide tile asks for little, but has
+    few blocks, and CUs that have none are no help."""
+
+    def priced(idle: bool) -> dict[Tiling, Reduction]:
+        return {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom, idle)}
+
+    works, products = priced(idle=False), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
+    busy = 2 * products >= min(work.seconds(tiling.split_k) for tiling, work in works.items())
+    works = works if busy else priced(idle=True)
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
-    least, products = min(seconds.values()), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
-    busy = 2 * products >= least
-    enough = least * (TOLERANCE if busy else 1)
-    near = [tiling for tiling in works if seconds[tiling] <= enough]
+    near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
 
     def hidden(t: Tiling) -> float:
         return works[t].cu(t.split_k) + works[t].l2(t.split_k) + cut_bytes(problem, t) / works[t].rates.l2
 
-    def order(t: Tiling) -> tuple[bool, float, float, float]:
-        return t.split_k > 1, works[t].l2(t.split_k) if busy else hidden(t), seconds[t], works[t].cu(t.split_k)
+    def order(t: Tiling) -> tuple[int, float, float, float]:
+        work, parts = works[t], t.split_k
+        return min(2, parts) if busy else parts, work.l2(parts) if busy else hidden(t), seconds[t], work.cu(parts)
 
     best = min(near, key=order)
     work, split, aim = works[best], best.split_k, best.aim
@@ -126,24 +131,43 @@ def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
     return p.batch * sum(count * (CACHE_LINE - gcd(run, CACHE_LINE)) / run for count, run in runs)
 
 
-def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
-    """The named optima, each with one and two spans of K where that fits, split as is best for it."""
+def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool = False) -> Iterator[Tiling]:
+    """The named optima, each with the K steps that fit, split as is best for it."""
     span = max(atom.k, atom.lane_groups * 128 // _widest(problem))
     unit = _unit(problem, atom)
     least = unit * span * _widest(problem) // 8  # bytes of one operand and stage
     stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
-    smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
-    most = min(2, SCALE_BLOCK // span) if problem.scales == "block" else 2
-    bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in range(1, most + 1)}
-    named = answers(problem.even, sustained(descriptor), bounds[1])
+    smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1, idle=idle)
+    bounds = _bounds(problem, descriptor, smallest)
+    named = answers(problem.even, sustained(descriptor), bounds)
     if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
-        named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds[1])
+        named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds)
     for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
-        for spans, bound in bounds.items():
-            if (spans == 1 and not bound.per_padded) or (not bound.broken(x, y) and max(x, y) <= bound.longest):
-                held = spans * span if problem.scales == "block" else span
-                tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, warp_k=held, aim=aim)
-                yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+        for tiling in _steps(problem, descriptor, replace(smallest, tile_m=x * unit, tile_n=y * unit, aim=aim)):
+            yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+
+
+def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Iterator[Tiling]:
+    """A tile of one span of K and of two where that fits; where the matrix units are idle, of twice as many besides while the
+    blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a step that K does not
+    fill are loaded one by one, so more than two spans divide K."""
+    unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
+    x, y = t.tile_m // unit, t.tile_n // unit
+    first = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit))
+    if first.per_padded and first.broken(x, y):
+        return
+    most = 2 * span if problem.scales_in_loop or not t.idle else max(2 * span, problem.k)
+    if problem.scales == "block":
+        most = min(most, SCALE_BLOCK)
+    while True:
+        yield t
+        covered, spans = t.idle and gemm_reduction(problem, descriptor, t).covered(1), 2 * spans
+        if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
+            return
+        bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))
+        if bound.broken(x, y) or max(x, y) > bound.longest:
+            return
+        t = replace(t, tile_k=spans * span, warp_k=spans * span if problem.scales == "block" else span)
 
 
 def _beside_powers(problem: GemmProblem, unit: int, bound: Bounds) -> dict[str, Sides]:
@@ -164,7 +188,7 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     clocks = step_clocks(problem, descriptor, t)
     blocks = gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu
-    return Reduction(
+    work = Reduction(
         tiles=p.batch * gx * gy,
         steps=-(-p.k // t.tile_k),
         step=max(clocks.values()) / rates.clock,
@@ -175,6 +199,10 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
         partial_bytes=p.batch * p.m * p.n * dtype(p.accumulator).bytes,
         rates=rates,
     )
+    if not t.idle:
+        return work
+    flight = p.element.packed(min(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(min(t.tile_n, p.n) * t.tile_k)
+    return StagedReduction(**vars(work), flight=flight, burst=clocks["cache"] / rates.clock)
 
 
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> dict[str, float]:

@@ -177,6 +177,21 @@ def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load
     assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
+@pytest.mark.parametrize(("target", "name", "trans", "spans"), [
+    ("gfx950", "f16", (False, True), 16), ("gfx942", "f32", (False, False), 8), ("gfx942", "fp8", (True, True), 4),
+    ("gfx90a", "bf16", (True, False), 4),
+])  # fmt: skip
+def test_few_rows_by_deep_steps_of_k(target, name, trans, spans):
+    """Of a step of many spans every one is multiplied once, in checked mode without a finding."""
+    tree = TiledComputation(5, 70, 64, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
+    tile_k = spans * tree.plan.warp_k
+    tiling = replace(tree.plan.tiling, tile_m=32, tile_n=32, tile_k=tile_k, split_k=1, blocks=1, limited_by=None)
+    result = gemm(5, 70, 3 * tile_k, target, name, trans, tiling=tiling, guard=0, check=True)
+    assert result.kernel.plan.tiling == tiling and result.kernel.plan.feasible
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 def special(a, b, c):
     a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
 from simgpu.operators.gemm.tiling import TOLERANCE, gemm_reduction
@@ -35,7 +37,8 @@ def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int
         assert tile in range(32, 257, 32) and warp == tile // 2 and warp % step == 0
     assert plan.warp_k == max(atom.k, atom.lane_groups * 16 // e)
     assert plan.warp_k % atom.k == 0 and plan.warp_k * e % 64 == 0
-    assert plan.tile_k in (plan.warp_k, 2 * plan.warp_k)
+    spans = plan.tile_k // plan.warp_k
+    assert plan.tile_k % plan.warp_k == 0 and spans & (spans - 1) == 0 and (spans <= 2 or k % plan.tile_k == 0)
     for tile in (plan.tile_m, plan.tile_n):
         assert tile * plan.tile_k * e / plan.threads in range(8, 129, 8)
     gx, gy = plan.grid
@@ -256,7 +259,7 @@ def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) 
 
 def test_of_tiles_that_wait_for_hbm_alike_one_occupies_the_cus_and_asks_l2_for_little() -> None:
     few_rows = plan_gemm(GemmProblem(16, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), hardware.target("mi300x"))
-    assert few_rows.tile_n < 128 and few_rows.blocks >= few_rows.descriptor.num_cus  # 224 columns: 128 blocks on 304 CUs
+    assert few_rows.tile_n < 128 and few_rows.blocks > 290  # 96 columns: 299 blocks on 304 CUs; 224 columns: 128
     assert "wait for HBM alike" in few_rows.tiling.aim
     # All tiles occupy the CUs: A is read again for each tile's columns, through L2.
     experts = plan_gemm(GemmProblem(32, 4096, 7168, "f16", trans_b=True, batch=32, dtype_c="f16"), hardware.target("mi355x"))
@@ -271,6 +274,32 @@ def test_block_scales_leave_registers_to_stage_a_transposed_a(sizes: tuple[int, 
         assert plan.feasible, plan.binding
 
 
+def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> None:
+    """One row by 4096 x 4096: 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever it brings."""
+    mi355x = hardware.target("mi355x")
+    plan = plan_gemm(GemmProblem(1, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
+    assert plan.tile_k >= 8 * plan.warp_k and plan.split_k == 1 and plan.feasible
+    spans = [replace(plan.tiling, tile_k=h * plan.warp_k) for h in (1, 2, 4, 8)]
+    works = [gemm_reduction(plan.problem, mi355x, t) for t in spans]
+    assert all(2 * deep.seconds(1) < 1.5 * flat.seconds(1) for flat, deep in pairwise(works[:3]))
+    assert not works[2].covered(1)
+    ragged = plan_gemm(GemmProblem(1, 4096, 4096 + 8, "f16", trans_b=True, dtype_c="f16"), mi355x)
+    assert ragged.tile_k <= 2 * ragged.warp_k, "the last step would be loaded by elements"
+    busy = plan_gemm(GemmProblem(4096, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
+    assert busy.tile_k == 2 * busy.warp_k and not busy.tiling.idle
+
+
+def test_loads_wait_for_each_other_as_the_formula_says() -> None:
+    """T = A + n*q/2 * H/(T - H), with A what n latencies take and H the time of HBM."""
+    mi300x = hardware.target("mi300x")
+    plan = plan_gemm(GemmProblem(1, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), mi300x)
+    tiling = replace(plan.tiling, tile_n=96, tile_k=128, split_k=1)
+    work = gemm_reduction(plan.problem, mi300x, tiling)
+    row, hbm, n = pipelines("gfx942"), work.hbm(1), 4096 / 128
+    alone = 1.5 * work.rates.memory_latency + n * (1e-9 * row.memory_ns + work.burst) + work.drain
+    assert work.waiting(1) == pytest.approx(alone + n * row.queue_ns * 1e-9 / 2 * hbm / (work.waiting(1) - hbm))
+
+
 @given(case, size, size, size)
 @settings(max_examples=100, deadline=None)
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:
@@ -279,7 +308,8 @@ def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, 
     rows = {row.name: row for row in plan.constraints}
     work = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
     cu = rows["L2 bandwidth"].limit
-    longest = max(cu, rows["L2 bandwidth"].use, rows["HBM bandwidth"].use) + 1e6 * work.second_pass(plan.split_k)
+    terms = [rows[name].use for name in ("L2 bandwidth", "HBM bandwidth", "loads in flight") if name in rows]
+    longest = max(cu, *terms) + 1e6 * work.second_pass(plan.split_k)
     assert longest == pytest.approx(1e6 * work.seconds(plan.split_k))
     if "split of K" in rows:
         assert rows["split of K"].use == pytest.approx(longest)

@@ -20,7 +20,7 @@ from simgpu.tools.cost.gemm import Tiles
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512
-SPANS = (1, 2)  # of K in a step
+SPANS = (1, 2, 4, 8, 16)  # of K in a step
 LANE_BYTES = 128  # of one operand that a lane stages: eight 128-bit loads
 
 

@@ -20,7 +20,8 @@ from simgpu.tools.cost.gemm import Tiles
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512
-SPANS = (1, 2, 4, 8, 16)  # of K in a step
+SPANS = (1, 2)  # of K in a step; and where matrix units are idle as many as divide K, elements of others are loaded one by one:
+DEEP_SPANS = (4, 8, 16)
 LANE_BYTES = 128  # of one operand that a lane stages: eight 128-bit loads
 
 
@@ -50,13 +51,15 @@ def splits() -> tuple[int, ...]:
 
 
 @functools.lru_cache(256)
-def _fitting(kind: GemmProblem, d: HardwareDescriptor, span: int, stages: int) -> tuple[tuple[int, int, int, int], ...]:
+def _fitting(
+    kind: GemmProblem, d: HardwareDescriptor, span: int, stages: int, deep: tuple[int, ...]
+) -> tuple[tuple[int, int, int, int], ...]:
     atom, e = d.atom(kind.dtype), kind.element.bytes
     sides = range(2 * atom.m, LARGEST_SIDE + 1, 2 * atom.m)
     found = []
     for tile_m in sides:
         for tile_n in sides:
-            for spans in SPANS:
+            for spans in (*SPANS, *deep):
                 tile_k = spans * span
                 if max(tile_m, tile_n) * tile_k * e > LANE_BYTES * 256:
                     continue
@@ -70,4 +73,5 @@ def candidates(plan: GemmPlan) -> Candidates:
     """What the emitter takes for the plan's problem."""
     p = plan.problem
     kind: Any = replace(p, m=1, n=1, k=1, batch=1, lda=None, ldb=None, ldc=None)  # what registers and LDS depend on
-    return Candidates(_fitting(kind, plan.descriptor, plan.warp_k, plan.stages), splits())
+    deep = tuple(spans for spans in DEEP_SPANS if plan.tiling.idle and p.k % (spans * plan.warp_k) == 0)
+    return Candidates(_fitting(kind, plan.descriptor, plan.warp_k, plan.stages, deep), splits())

@@ -33,9 +33,10 @@ class Tiles:
     waves_n: int = 2
 
 
-def gemm_seconds(problem: GemmProblem, rates: Sustained, tiles: Tiles) -> dict[str, Any]:
-    """Seconds by term: those of the first kernel, "second pass" and the sum of both as "total"."""
-    first = gemm_launch(problem, rates, tiles)
+def gemm_seconds(problem: GemmProblem, rates: Sustained, tiles: Tiles, idle: bool = False) -> dict[str, Any]:
+    """Seconds by term: those of the first kernel, "second pass" and the sum of both as "total"; idle: whether the matrix units are
+    most of the time, so that loads in flight are reckoned with."""
+    first = gemm_launch(problem, rates, tiles, idle)
     terms = first.seconds(rates)
     parts, _ = parts_of(-(-problem.k // tiles.tile_k), tiles.split)
     elements = problem.batch * problem.m * problem.n
@@ -44,8 +45,8 @@ def gemm_seconds(problem: GemmProblem, rates: Sustained, tiles: Tiles) -> dict[s
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
-def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
-    """The first kernel."""
+def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles, idle: bool = False) -> Launch:
+    """The first kernel; idle: as for `gemm_seconds`."""
     p, d, chip = problem, rates.descriptor, rates.rates
     e, c_bytes, sum_bytes = p.element_bytes, dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
@@ -58,7 +59,8 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
     once = p.batch * p.k * e * (p.m + p.n) * 1.0
     kept = min(1.0, d.mall_bytes / once)
     written = np.where(parts > 1, p.batch * p.m * p.n * sum_bytes * parts, p.epilogue_bytes) * 1.0
-    spilt = np.where(parts > 1, np.maximum(0.0, written - d.mall_bytes), written)
+    # Where loads decide, parts of results are taken to leave for HBM, as the closed form has it: nothing hides them.
+    spilt = np.where((parts > 1) & (not idle), np.maximum(0.0, written - d.mall_bytes), written)
     transposed = (t.tile_m if p.trans_a else 0) + (0 if p.trans_b else t.tile_n)
     words = transposed * t.tile_k * e / 4 * _ISSUED.get(p.element.bits // 8, 0.0)
     return Launch(
@@ -75,6 +77,8 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
         l2_bytes=asked + written,
         missed_bytes=missed + written,
         hbm_bytes=once + (missed - once) * (1 - kept) + spilt,
+        flight=(np.minimum(t.tile_m, p.m) + np.minimum(t.tile_n, p.n)) * t.tile_k * e if idle else None,
+        last_bytes=np.where(parts > 1, spilt, 0.0),
     )
 
 

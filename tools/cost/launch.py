@@ -8,6 +8,9 @@ CU    the busiest CU has N = ceil(workgroups/CUs) workgroups, `resident` of them
 L2    bytes that workgroups ask for; the Infinity Cache answers what L2 misses; HBM what both miss and every write
 HBM   draws at most `memory_of_cu` a working CU: few CUs do not saturate it
 
+Where loads in flight are reckoned with (`flight`), the latency is memory's and the time in which a step's loads leave the CU, a CU
+has `in_flight` bytes under way, and HBM's load lengthens each wait: `operators.split.StagedReduction`, for every tile of a search.
+
 Fields may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
 
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
 
 _WAVES_A_CU = 32  # of a second pass: it takes few registers
@@ -42,6 +46,8 @@ class Launch:
     l2_bytes: Any = 0.0  # of the whole launch
     missed_bytes: Any = 0.0  # of them, what L2 does not have
     hbm_bytes: Any = 0.0  # of these, what the Infinity Cache does not have; and all writes
+    flight: Any = None  # bytes of a workgroup's loads in flight; None: these are not reckoned with
+    last_bytes: Any = 0.0  # of the writes, what leaves when no loads are left to hide it
 
     def seconds(self, rates: Sustained) -> dict[str, Any]:
         """Seconds by term; "total" is launch and the largest of the others."""
@@ -52,17 +58,39 @@ class Launch:
         pipe = np.maximum.reduce(np.broadcast_arrays(self.matrix, self.lds, self.cache, self.valu, behind))
         fill = chip.memory_clocks + chip.memory_clocks / 2 + LDS_CLOCKS  # scalar arguments, first loads, first read
         drain = self.stored / STORE_BYTES
+        row = pipelines(rates.descriptor.arch)
+        memory, burst = 1e-9 * row.memory_ns * clock, self.cache
 
-        def together(count: Any) -> Any:
+        def latencies(count: Any) -> Any:
+            """Of memory, behind each other in a step of so many workgroups."""
+            return np.maximum(1.0, count * self.flight / row.in_flight)
+
+        def wait(count: Any) -> Any:
+            if self.flight is None:
+                return latency / self.ahead
+            return np.maximum(memory + burst, latencies(count) * memory)
+
+        def together(count: Any, pipe: Any, sync: Any) -> Any:
             alone = np.maximum(1, count)
-            step = np.maximum(alone * pipe + self.sync / alone, latency / self.ahead)
+            step = np.maximum(alone * pipe + sync / alone, wait(count))
             return np.where(count > 0, fill + self.steps * step + alone * drain, 0.0)
 
         each = -(-self.workgroups // cus)
         full, rest = each // self.resident, each % self.resident
-        cu = (full * together(self.resident) + together(rest)) / clock
+
+        def rounds(pipe: Any, sync: Any) -> Any:
+            return (full * together(self.resident, pipe, sync) + together(rest, pipe, sync)) / clock
+
+        cu = rounds(pipe, self.sync)
         busy = np.minimum(cus, self.workgroups)
         hbm = self.hbm_bytes / np.minimum(rates.hbm, busy * rates.memory_of_cu)
+        if self.flight is not None:
+            alone, turns = rounds(0.0, 0.0), full + (rest > 0)
+            waits = self.steps * (full * latencies(self.resident) + (rest > 0) * latencies(rest))
+            leaving = self.last_bytes / rates.hbm / turns
+            hbm = hbm - leaving
+            queued = waits * 1e-9 * row.queue_ns / 2 * hbm
+            hbm = leaving + (alone + hbm) / 2 + np.sqrt((alone - hbm) ** 2 / 4 + queued)
         l2, mall = self.l2_bytes / rates.l2, self.missed_bytes / rates.mall
         total = rates.launch + np.maximum.reduce(np.broadcast_arrays(cu, l2, mall, hbm))
         return {"CU": cu, "L2": l2, "Infinity Cache": mall, "HBM": hbm, "launch": rates.launch, "total": total}

@@ -89,10 +89,10 @@ def _gemm(p: Any, d: HardwareDescriptor) -> Space:
         made.derivation = with_tiling(p, d, "corrected", tiling)
         return made
 
-    mine = gemm_seconds(p, rates, Tiles(*chosen, plan.resources.blocks_per_cu))["total"]
+    mine = gemm_seconds(p, rates, Tiles(*chosen, plan.resources.blocks_per_cu), plan.tiling.idle)["total"]
     return Space(
         "x".join(map(str, (p.m, p.n, p.k))), chosen, float(mine), tuple(row[:3] for row in every.rows), every.splits,
-        gemm_seconds(p, rates, every.tiles)["total"], tree,
+        gemm_seconds(p, rates, every.tiles, plan.tiling.idle)["total"], tree,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from math import gcd, isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
@@ -99,7 +100,7 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     works, products = priced(idle=False), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
     busy = 2 * products >= min(work.seconds(tiling.split_k) for tiling, work in works.items())
     works = works if busy else priced(idle=True)
-    seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
+    seconds = {t: work.seconds(t.split_k) if busy else _at_held_clock(problem, work, t) for t, work in works.items()}
     near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
 
     def hidden(t: Tiling) -> float:
@@ -116,6 +117,16 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     together = min(work.resident, work.rounds(split))
     limited_by = _limited_by(problem, descriptor, atom, replace(best, blocks=together))
     return replace(best, blocks=together, aim=aim, limited_by=limited_by)
+
+
+def _at_held_clock(problem: GemmProblem, work: Reduction, t: Tiling) -> float:
+    """Seconds of both kernels, those of the busiest CU at the clock that its share of matrix clocks leaves: rows that a tile has
+    and the product has not draw power, too."""
+    chip, cu, split = work.rates.descriptor, work.cu(t.split_k), t.split_k
+    steps = work.rounds(split) * -(-work.steps // work.parts(split))
+    matrix = steps * step_clocks(problem, chip, t)["matrix"] / work.rates.clock
+    held = sustained_clock(chip, matrix / cu, min(1.0, work.tiles * work.parts(split) / chip.num_cus), problem.dtype)
+    return max(work.seconds(split), cu * chip.clock_mhz / held.mhz + work.second_pass(split))
 
 
 def cut_bytes(problem: GemmProblem, t: Tiling) -> float:

@@ -1,6 +1,6 @@
 """Every GEMM tile that the emitter takes, for a plain exhaustive search: the product never searches, its judges do.
 
-Sides are whole atoms of 2 x 2 waves up to 256, tK one or two K spans, LDS of the closed form's stages; K is split into up to
+Sides are whole atoms of 2 x 2 waves up to 256, tK the K spans below, LDS of the closed form's stages; K is split into up to
 MOST_PARTS parts. Registers, LDS and residency are those that the emitter takes (`operators.gemm.limits`).
 """
 
@@ -20,8 +20,8 @@ from simgpu.tools.cost.gemm import Tiles
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512
-SPANS = (1, 2)  # of K in a step; and where matrix units are idle as many as divide K, elements of others are loaded one by one:
-DEEP_SPANS = (4, 8, 16)
+SPANS = (1, 2)  # of K in a step
+DEEP_SPANS = (4, 8, 16)  # besides, where matrix units are idle, if they divide K: else a step's elements are loaded one by one
 LANE_BYTES = 128  # of one operand that a lane stages: eight 128-bit loads
 
 

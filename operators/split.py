@@ -213,11 +213,11 @@ class StagedReduction(Reduction):
     def waiting(self, split: int) -> float:
         """Seconds of the busiest CU if nothing but loads took time, while HBM's load makes them wait for each other."""
         full, rest = divmod(self.rounds(split), self.resident)
-        turns, each = [self.resident] * full + [rest] * bool(rest), self._each(split)
-        alone = sum(_FILL * self.rates.memory_latency + each * self._wait(count) + count * self.drain for count in turns)
-        waits = each * sum(self._latencies(count) for count in turns)
+        turns, each = ((full, self.resident), (int(rest > 0), rest)), self._each(split)
+        alone = sum(n * (_FILL * self.rates.memory_latency + each * self._wait(count) + count * self.drain) for n, count in turns)
+        waits = each * sum(n * self._latencies(count) for n, count in turns)
         hbm, queue = self.hbm(split), 1e-9 * self._row.queue_ns
-        leaving = self._written(split) / self.rates.hbm / len(turns)
+        leaving = self._written(split) / self.rates.hbm / sum(n for n, _ in turns)
         hbm -= leaving
         return leaving + (alone + hbm) / 2 + sqrt((alone - hbm) ** 2 / 4 + waits * queue / 2 * hbm)
 

@@ -32,7 +32,7 @@ def add_writes_and_loads(
     add: Callable[[int, Move], None], units: Sequence[Unit], room: int, count: int, waited: int
 ) -> int:
     """Adds each unit's LDS writes before number `room` of the tile's `count`, and behind them its loads, evenly, but `waited`
-    matrix instructions before its first write in the next tile. Returns the number behind the last load.
+    matrix instructions before its first write in the next tile. Returns the number behind the last load, one of the tile's.
 
     All of a transposed unit's registers are free only behind its last write, and all are needed at its first: its writes go half as
     fast as LDS takes them.
@@ -52,7 +52,7 @@ def add_writes_and_loads(
             following = max(span.begin, following)
             add(int(following), load)
             following += _step(following, spans[number:], done)
-    return int(following)
+    return min(count - 1, int(following))
 
 
 def _step(number: float, spans: Sequence[_Span], done: int) -> float:

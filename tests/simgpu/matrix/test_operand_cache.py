@@ -13,7 +13,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.machine import layout
 from simgpu.matrix.one_mfma import DTYPES, from_registers, instruction_of, to_registers
-from tests.simgpu.matrix.test_matrix import assert_same, expected, moderate, operands, rng_of
+from tests.support.mfma_operands import assert_same, expected, moderate, operands, rng_of
 from tests.support.one_instruction import Wave
 
 ROWS = [

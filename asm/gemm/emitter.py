@@ -82,6 +82,7 @@ class GemmEmitter(Visitor):
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
         extras = (f"{problem.scales}_scales",) * problem.scales_in_loop + ("part",) if self.split else epilogue_names(problem)
         types = dict.fromkeys((problem.dtype, problem.dtype_b))
+        kinds += "p" * problem.preshuffle_b
         name = "_".join(("gemm", *types, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.turn = Turn(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)

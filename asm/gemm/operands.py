@@ -14,7 +14,7 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
+from simgpu.operators.gemm.problem import GATES, PANEL_ROWS, SCALE_BLOCK, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Operands:
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
                        run=_run(problem.m), interleave=False, **_along_k(plan, "A", problem.element)),
             TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
-                       run=_run(problem.n), interleave=True, **_along_k(plan, "B", problem.element_b)),
+                       run=_run(problem.n), panel=PANEL_ROWS * problem.preshuffle_b, interleave=True,
+                       **_along_k(plan, "B", problem.element_b)),
         )  # fmt: skip
 
 

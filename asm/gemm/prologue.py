@@ -14,6 +14,7 @@ from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -209,8 +210,7 @@ def operand_tiles(
         for (layout, ld, _, left, _), region, kind in zip(places, regions, kinds, strict=True)
     )
     for staging, (layout, ld, first, _, wave_first) in zip((a, b), places, strict=True):
-        way = "k contiguous" if layout.k_contiguous else "rows contiguous" + ", transposed on the way" * layout.transposes
-        k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {way}")
+        k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {_in_memory(layout)}")
         if layout.element > 1:
             k.s_lshl_b32(staging.stride, staging.stride, log2(layout.element), note=f"{ld} in bytes")
         k0 = place.k0
@@ -220,7 +220,8 @@ def operand_tiles(
             k.s_lshr_b32(k0, k0, 3, note="first k in bytes")
         corner = (first, k0) if layout.k_contiguous else (place.k0, first)
         pointer, each = arguments[layout.name], arguments[f"batch_{layout.name.lower()}"]
-        tile_buffer(k, staging.resource, pointer, layout.name, corner, staging.stride, layout.element, place.batch, each)
+        size = staging.apart_along_k
+        tile_buffer(k, staging.resource, pointer, layout.name, corner, staging.stride, size, place.batch, each)
         staging.prepare_loads()
         staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
     k.s.free(scratch)
@@ -234,6 +235,12 @@ def operand_tiles(
     if stage_step is not None:
         k.s_mov_b32(stage_step, stage_bytes)
     return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+
+
+def _in_memory(layout: TileLayout) -> str:
+    if layout.panel:
+        return "preshuffled"
+    return "k contiguous" if layout.k_contiguous else "rows contiguous" + ", transposed on the way" * layout.transposes
 
 
 def _mx_scales(

@@ -12,6 +12,8 @@ Three ways from memory to fragments, by what is contiguous and how many k a regi
 * k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies. Where a tile has two
   spans of 64 bytes, these are one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]: neighbouring lanes then load the 128 bytes of
   a cache line at once, which another load would find evicted.
+  Of a preshuffled matrix neighbouring lanes load 16 bytes of neighbouring rows, which go to atoms in turn: places of each of these
+  are turned, so that the lanes' writes do not meet.
   Of 6 bits a lane's operand is 24 bytes, three reads of 8 from LDS rows of six chunks: the swizzle exchanges neighbouring chunks in
   every other eight slots.
 * rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"); a
@@ -73,6 +75,7 @@ class TileLayout:
     most_wide: int = 4  # the most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
     run: int = 8  # rows, a power of two, at whose multiples alone the view ends: a load of as many straddles no edge
+    panel: int = 0  # rows of which a preshuffled matrix has WIDEST bytes each in turn (`operators.preshuffled`); 0: it is not
     beside: bool = False  # whether a lane's operand is 24 bytes of consecutive k, which it reads 8 at a time: 32 elements of 6 bits
 
     def __post_init__(self) -> None:
@@ -244,7 +247,21 @@ class TileLayout:
     def swizzle(self, slot: Index) -> Index:
         """What the place of a chunk in its slot is moved by (xor)."""
         step, count = SWIZZLES[self.row_chunks, self.kw]
-        return step * (slot // self.rows_a_line % count)
+        return step * (slot // self.rows_a_line % count) ^ self.turned * (slot // self.atom % self.wide)
+
+    @property
+    def turned(self) -> int:
+        """Chunks by which places of the next atom of `wide` are moved besides (xor): those of a preshuffled matrix."""
+        return self.row_chunks // self.wide if self.panel and self.wide > 1 else 0
+
+    @property
+    def read_turns(self) -> tuple[int, ...]:
+        """Chunks by which read addresses of a lane differ (xor): one register each."""
+        return tuple(sorted({self.read_turn(w, span) for w in range(self.wide) for span in range(self.line_spans)}))
+
+    def read_turn(self, t: int, span: int) -> int:
+        """That of `read_turns` at which a lane reads atom t's chunk of a span."""
+        return t % self.wide * self.turned ^ span % self.line_spans * self.groups
 
     @property
     def pairs(self) -> bool:
@@ -299,6 +316,8 @@ class TileLayout:
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
+        if self.panel:
+            return self._staged_of_panels(thread + load * self.threads)
         if not self.transposes:
             return self.at((thread + load * self.threads) * self.vec * self.element)
         unit = (thread + load * self.threads) % self.units
@@ -307,6 +326,14 @@ class TileLayout:
         piece, rest = rest % pieces, rest // pieces
         high, chunk = np.minimum(rest % (rows // ROW_LANES), self.last_block), rest // (rows // ROW_LANES)
         return self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
+
+    def _staged_of_panels(self, unit: Index) -> tuple[Index, Index]:
+        pieces, chunks = self.chunk // self.vec, self.k // self.chunk
+        piece, rest = unit % pieces, unit // pieces
+        w, rest = rest % self.wide, rest // self.wide
+        low, rest = rest % ROW_LANES, rest // ROW_LANES
+        chunk, high = rest % chunks, rest // chunks
+        return self.wide * (high * ROW_LANES + low) + w, chunk * self.chunk + piece * self.vec
 
     @property
     def last_block(self) -> int:

@@ -10,7 +10,7 @@ from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip
 from simgpu.asm.parts.integer_math import log2, vector_divmod
-from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, TileLayout
+from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, WIDEST, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
@@ -62,11 +62,20 @@ class Staging:
         self.units: list[Unit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
-        apart = ", odd blocks" if layout.odd_blocks_apart else ", odd spans" if layout.line_spans == 2 else ""
-        parts = tuple(f", bytes from {8 * h}" for h in range(EIGHTS)) if layout.beside else ("", apart) if apart else ("",)
+        if layout.beside:
+            parts = tuple(f", bytes from {8 * h}" for h in range(EIGHTS))
+        elif layout.lines:
+            parts = ("", ", odd blocks")[: 1 + layout.odd_blocks_apart]
+        else:
+            parts = tuple(f", chunks ^ {turn}" * (turn > 0) for turn in layout.read_turns)
         self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{part}") for part in parts)
-        self.step: Reg | int = layout.k * layout.element
+        self.step: Reg | int = layout.k * self.apart_along_k
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None
+
+    @property
+    def apart_along_k(self) -> int:
+        """Bytes from one k to another of whole chunks, each: of a preshuffled matrix a panel's rows lie between."""
+        return self.layout.element * max(1, self.layout.panel)
 
     # -- addresses ---------------------------------------------------------------------------
 
@@ -97,7 +106,8 @@ class Staging:
         unit = k.v.alloc("unit")
         k.v_add_u32(unit, load * layout.threads, k.work_item)
         place = (
-            self._k_contiguous_place if layout.k_contiguous
+            self._panel_place if layout.panel
+            else self._k_contiguous_place if layout.k_contiguous
             else self._transposed_place if layout.transposes
             else self._row_contiguous_place
         )  # fmt: skip
@@ -131,6 +141,20 @@ class Staging:
         k.v_mul_u32_u24(kk, layout.depth, kk)
         k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")
         k.v.free(rest, rest_2, chunk, high)
+        return row, kk
+
+    def _panel_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
+        """As `TileLayout.staged` has it, of a preshuffled matrix."""
+        k, layout, name = self.k, self.layout, self.layout.name
+        rest, kk = vector_divmod(k, unit, layout.chunk // layout.vec, units, f"{name} piece")
+        k.v_mul_u32_u24(kk, layout.vec, kk)
+        rest_2, w = vector_divmod(k, rest, layout.wide, units, f"{name} atom")
+        rest_3, row = vector_divmod(k, rest_2, ROW_LANES, units, f"{name} slot")
+        high, chunk = vector_divmod(k, rest_3, layout.k // layout.chunk, units, f"{name} chunk")
+        k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")
+        k.v_mad_u32_u24(row, high, ROW_LANES, row)
+        k.v_mad_u32_u24(row, row, layout.wide, w, note="row")
+        k.v.free(rest, rest_2, rest_3, w, high, chunk)
         return row, kk
 
     def _k_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
@@ -175,18 +199,41 @@ class Staging:
         """Byte offset of (row + row_step, kk + k_step), OUTSIDE where the row is past the view."""
         k, layout = self.k, self.layout
         offset = k.v.alloc(f"{layout.name} load offset")
+        if layout.panel:
+            self._panel_offset(offset, row, kk, row_step, k_step)
+            self._clip_rows(offset, row, row_step)
+            return offset
         outer, inner = (row, kk) if layout.k_contiguous else (kk, row)
         steps = (row_step, k_step) if layout.k_contiguous else (k_step, row_step)
-        limit = k.s.alloc("limit")
         k.v_add_u32(offset, steps[0], outer)
         k.v_mul_lo_u32(offset, offset, self.stride)
         k.v_lshl_add_u32(offset, inner, log2(layout.element), offset)
         if steps[1]:
             k.v_add_u32(offset, steps[1] * layout.element, offset)
-        k.s_sub_u32(limit, self.rows_left, row_step)
-        clip(k, offset, offset, limit, row, note=f"rows of {layout.name} past the view: outside")
-        k.s.free(limit)
+        self._clip_rows(offset, row, row_step)
         return offset
+
+    def _clip_rows(self, offset: Reg, row: Reg, row_step: int) -> None:
+        k, limit = self.k, self.k.s.alloc("limit")
+        k.s_sub_u32(limit, self.rows_left, row_step)
+        clip(k, offset, offset, limit, row, note=f"rows of {self.layout.name} past the view: outside")
+        k.s.free(limit)
+
+    def _panel_offset(self, offset: Reg, row: Reg, kk: Reg, row_step: int, k_step: int) -> None:
+        """Bytes to (row + row_step, kk + k_step) of a preshuffled matrix: panel, 16 bytes of k, row, byte of these."""
+        k, layout, part = self.k, self.layout, self.k.v.alloc("place in the panel")
+        k.v_add_u32(offset, row_step, row)
+        k.v_and_b32(part, layout.panel - 1, offset)
+        k.v_sub_u32(offset, offset, part, note="the panel's first row")
+        k.v_mul_lo_u32(offset, offset, self.stride)
+        k.v_lshl_add_u32(offset, part, log2(WIDEST), offset)
+        k.v_add_u32(part, k_step, kk)
+        k.v_lshl_add_u32(offset, part, log2(self.apart_along_k), offset)
+        if layout.vec * layout.element < WIDEST:  # a piece of the 16 bytes is no panel's rows apart from the one before
+            k.v_and_b32(part, WIDEST // layout.element - 1, part)
+            k.v_mul_u32_u24(part, self.apart_along_k - layout.element, part)
+            k.v_sub_u32(offset, offset, part)
+        k.v.free(part)
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
         """LDS address of the wave's fragments; lane_row: i, group: g, wave_row: the wave's first
@@ -215,8 +262,8 @@ class Staging:
             k.v_add_u32(address, address, temporary)
             k.s_mul_i32(scratch, wave_row, layout.row_chunks * layout.kw * WORD)
             k.v_add_u32(address, scratch, address)
-            for odd in self.read_addresses[1:]:
-                k.v_xor_b32(odd, layout.groups * layout.kw * WORD, address)
+            for other, turn in zip(self.read_addresses[1:], layout.read_turns[1:], strict=True):
+                k.v_xor_b32(other, turn * layout.kw * WORD, address)
             k.v.free(swizzle)
         for address in self.read_addresses if self.region.offset else ():
             k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
@@ -252,7 +299,7 @@ class Staging:
     @property
     def write_key(self) -> tuple[object, ...]:
         """Stagings with the same key can share one write address."""
-        if self.layout.transposes:
+        if self.layout.transposes or self.layout.panel:
             return self.layout.name, self.write_base
         return self.layout.vec * self.layout.element, self.write_base
 
@@ -260,10 +307,12 @@ class Staging:
         """A new VGPR with the LDS address of the work-item's first write, without what immediates add."""
         k, layout = self.k, self.layout
         address = k.v.alloc("LDS write address")
-        if not layout.transposes:
-            k.v_mul_u32_u24(address, layout.vec * layout.element, k.work_item)
-        else:
+        if layout.panel:
+            self._panel_address(address)
+        elif layout.transposes:
             self._transposed_address(address)
+        else:
+            k.v_mul_u32_u24(address, layout.vec * layout.element, k.work_item)
         if self.write_base:
             k.v_add_u32(address, self.write_base, address)
         return address
@@ -279,14 +328,35 @@ class Staging:
             k.v_bfe_u32(block, k.work_item, log2(ROW_LANES // 2), 1)
             k.v_mad_u32_u24(slot, block, layout.atom // layout.fold, slot, note="in odd atoms piece 1 first")
         k.v.free(block)
-        chunk, rest = vector_divmod(k, unit.k, layout.chunk, layout.k, "chunk")
-        span, group = vector_divmod(k, chunk, layout.groups, layout.k, "span")
+        self._address_of(address, slot, unit.k)
+
+    def _panel_address(self, address: Reg) -> None:
+        """`TileLayout.byte` of a preshuffled matrix's first unit."""
+        k, layout = self.k, self.layout
+        row, kk = self._place(0)
+        block, rest = vector_divmod(k, row, layout.wide * layout.atom, layout.rows, "block")
+        slot, w = vector_divmod(k, rest, layout.wide, layout.rows, "slot")
+        k.v_mad_u32_u24(slot, w, layout.atom, slot)
+        k.v_mad_u32_u24(slot, block, layout.wide * layout.atom, slot, note="slot")
+        k.v.free(row, block, rest, w)
+        self._address_of(address, slot, kk)
+        k.v.free(kk)
+
+    def _address_of(self, address: Reg, slot: Reg, kk: Reg) -> None:
+        """`TileLayout.byte` of k in an LDS slot, which is freed."""
+        k, layout = self.k, self.layout
+        chunk, rest = vector_divmod(k, kk, layout.chunk, layout.k, "chunk")
+        span, group = vector_divmod(k, chunk, layout.row_chunks, layout.k, "span")
         k.v.free(chunk)
         swizzle = self._swizzle(slot)
         k.v_xor_b32(group, group, swizzle)
+        if layout.turned:
+            k.v_bfe_u32(swizzle, slot, log2(layout.atom), log2(layout.wide))
+            k.v_mul_u32_u24(swizzle, layout.turned, swizzle)
+            k.v_xor_b32(group, group, swizzle, note="turned by atom")
         k.v_mul_u32_u24(span, layout.rows, span)
         k.v_add_u32(slot, span, slot)
-        k.v_mad_u32_u24(slot, slot, layout.groups, group)
+        k.v_mad_u32_u24(slot, slot, layout.row_chunks, group)
         k.v_mul_u32_u24(rest, layout.element, rest)
         k.v_mul_u32_u24(slot, layout.kw * WORD, slot)
         k.v_add_u32(address, slot, rest, note=f"{layout.name}: where the work-item's first piece goes")
@@ -389,7 +459,8 @@ class Staging:
         layout = self.layout
 
         def write(load: int) -> None:
-            offset = base + load * layout.threads * layout.vec * layout.element
+            ahead = layout.write_step(load, 0)[1] if layout.panel else load * layout.threads * layout.vec * layout.element
+            offset = base + ahead
             data = self._target(load, 0, 0, layout.vec)
             self.k.emit(
                 f"ds_write_b{32 * data.count}", address, data, offset=offset, note=f"{layout.name} tile to LDS, load {load}"
@@ -432,7 +503,7 @@ class Staging:
             return [
                 Fragment(
                     registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
-                    self.read_addresses[(turn * layout.reads + h) % together],
+                    self.read_addresses[layout.read_turns.index(layout.read_turn(t, turn * layout.reads + h))],
                     ((turn * layout.reads + h) // together * layout.rows + t * layout.atom) * layout.row_chunks * kw * WORD,
                     tuple((t, s) for s in range(h * kw // operand, -(-(h + 1) * kw // operand))),
                 )

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, SCALE_BLOCK, GemmProblem
+from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, PANEL_BYTES, PANEL_ROWS, SCALE_BLOCK, GemmProblem
 
 Array = NDArray[Any]
 
@@ -86,9 +86,13 @@ class Operands:
         return np.asarray(self.scale_a[..., :, None] * self.scale_b[..., None, :])
 
 
+    def rows_of_b(self, problem: GemmProblem) -> Array:
+        """B as it is stored, or was before it was preshuffled."""
+        return rows_of_preshuffled(self.b, problem.dtype_b) if problem.preshuffle_b else self.b
+
     def multiplied(self, problem: GemmProblem) -> tuple[Array, Array]:
         """op(A) and op(B), each element times its block's scale where there are such."""
-        a, b = op(self.a, problem.trans_a), op(self.b, problem.trans_b)
+        a, b = op(self.a, problem.trans_a), op(self.rows_of_b(problem), problem.trans_b)
         if not problem.scales_in_loop or self.scale_a is None or self.scale_b is None:
             return a, b
         if problem.scales == "mx":
@@ -98,6 +102,36 @@ class Operands:
         of_k = np.arange(problem.k) // SCALE_BLOCK
         of_b = np.swapaxes(self.scale_b[..., of_k], -1, -2)[..., np.arange(problem.n) // SCALE_BLOCK]
         return a * self.scale_a[..., of_k], b * of_b
+
+
+def preshuffled(b: ArrayLike, dtype: str) -> Array:
+    """B, (..., n, k), permuted for GEMMs with `preshuffle_b`: of PANEL_ROWS rows PANEL_BYTES of each in turn. AITER's
+    `shuffle_weight` gives the same bytes.
+
+    dtype: of the elements, as GemmProblem's. LaunchError if n or k does not divide.
+    """
+    rows = np.asarray(b)
+    panels, pieces, piece = _panels(rows, dtype)
+    return _exchanged(rows, (panels, PANEL_ROWS, pieces, piece))
+
+
+def rows_of_preshuffled(b: ArrayLike, dtype: str) -> Array:
+    """The inverse of `preshuffled`."""
+    stored = np.asarray(b)
+    panels, pieces, piece = _panels(stored, dtype)
+    return _exchanged(stored, (panels, pieces, PANEL_ROWS, piece))
+
+
+def _panels(b: Array, kind: str) -> tuple[int, int, int]:
+    """(panels, pieces of a row, elements of a piece)."""
+    piece, (n, k) = 8 * PANEL_BYTES // dtype(kind).bits, b.shape[-2:]
+    if n % PANEL_ROWS or k % piece:
+        raise LaunchError(f"B is {n}x{k}: panels have {PANEL_ROWS} rows of {piece} elements each: pad both to multiples of them")
+    return n // PANEL_ROWS, k // piece, piece
+
+
+def _exchanged(b: Array, cut: tuple[int, int, int, int]) -> Array:
+    return np.swapaxes(b.reshape(*b.shape[:-2], *cut), -3, -2).reshape(b.shape)
 
 
 def op(stored: Array, trans: bool) -> Array:

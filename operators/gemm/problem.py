@@ -23,6 +23,7 @@ SCALE_BLOCK = 128  # k of a block scale of A, columns of op(B) and k of one of B
 MX_TYPES = ("fp8", "bf8", "fp6", "bf6", "fp4")  # elements of OCP MX
 MX_BLOCK = 32  # k of an MX scale
 MX_ROWS = 16  # to a multiple of which the rows' MX scales of a block are filled up
+PANEL_ROWS, PANEL_BYTES = 16, 16  # of a preshuffled matrix: bytes of a row beside the next row's, rows of which this goes on
 SCALES_OF_K = ("block", "mx")  # scales that differ along k: the main loop's
 
 
@@ -50,6 +51,8 @@ class GemmProblem:
     `groups` above 0: a grouped product. The m rows of A and C are those of the groups in turn, as many each as an operand says
     (`operators.gemm.groups`); B, bias and B's scales have a leading dimension of `groups`.
     `scale_c` multiplies what is rounded to fp8 or bf8, which saturates: beyond the largest value all but NaN becomes that.
+    `preshuffle_b`: B, stored (n,k), was permuted beforehand by `operators.preshuffled`, as inference stacks do with weights: panels
+    of PANEL_ROWS rows hold PANEL_BYTES of each row in turn (AITER's `shuffle_weight`).
     """
 
     m: int
@@ -72,6 +75,7 @@ class GemmProblem:
     scales: str = "none"
     groups: int = 0
     dtype_b: str = ""
+    preshuffle_b: bool = False
 
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
@@ -87,6 +91,8 @@ class GemmProblem:
                 raise LaunchError(f"{name} = {stride} is shorter than a stored row of {columns} elements: give {name} >= {columns}")
             object.__setattr__(self, name, stride)
         self._check_types()
+        if self.preshuffle_b:
+            self._check_preshuffle()
         self._check_epilogue()
         if self.groups:
             self._check_groups()
@@ -110,6 +116,19 @@ class GemmProblem:
             if stride and stride * kind.bits % 8:
                 whole = 4 if kind.bits == 6 else 2
                 raise LaunchError(f"{given} = {stride}: rows of {kind.name} begin with a byte: use a multiple of {whole}")
+
+    def _check_preshuffle(self) -> None:
+        if not self.trans_b:
+            raise LaunchError("preshuffle_b: it permutes B stored (n,k): set trans_b, too")
+        piece, rest = divmod(8 * PANEL_BYTES, self.element_b.bits)
+        if rest:
+            raise LaunchError(f"preshuffle_b: {PANEL_BYTES} bytes hold no whole number of {self.dtype_b}: leave preshuffle_b out")
+        if self.n % PANEL_ROWS or self.k % piece:
+            raise LaunchError(
+                f"preshuffle_b: B is {self.n}x{self.k}, panels have {PANEL_ROWS} rows of {piece} k each: pad both to multiples"
+            )
+        if self.ldb != self.k:
+            raise LaunchError(f"ldb = {self.ldb}: panels lie right behind each other: leave ldb out, it is k = {self.k}")
 
     def _check_groups(self) -> None:
         object.__setattr__(self, "groups", positive_dimension("groups", self.groups))

@@ -88,7 +88,7 @@ def gemm_error_bound(
         bound = bound + 4 * step * sums
     if p.scales == "block":
         blocks = -(-p.k // SCALE_BLOCK)
-        bare = op(sizes.a, p.trans_a) @ op(sizes.b, p.trans_b)
+        bare = op(sizes.a, p.trans_a) @ op(sizes.rows_of_b(p), p.trans_b)
         bound = bound + gamma(blocks, step) * sums + abs(p.alpha) * SMALLEST_F32 * (bare + blocks)
     if arch == "gfx90a" and p.dtype in FLUSHED_INPUT:
         lost = FLUSHED_INPUT[p.dtype]

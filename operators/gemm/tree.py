@@ -139,10 +139,11 @@ class TiledComputation(Root):
         scales: str = "none",
         groups: int = 0,
         dtype_b: str = "",
+        preshuffle_b: bool = False,
     ) -> None:
         self.problem = GemmProblem(
             m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation,
-            dtype_c, scale_c, residual, scales, groups, dtype_b,
+            dtype_c, scale_c, residual, scales, groups, dtype_b, preshuffle_b,
         )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)

@@ -65,13 +65,21 @@ def odd_layouts():
                 yield TileLayout("T", rows, k, rows // 2, 16, 4, 4, 256, False, True, element, operand, run=run)
 
 
+def preshuffled_layouts():
+    """Of a preshuffled matrix: one, two and four atoms that take turns, LDS rows of 64 and 128 bytes, shares of half a chunk."""
+    for rows in (32, 64, 96, 128, 160, 224, 256):
+        for element, operand, k in ((2, 2, 32), (2, 4, 64), (2, 4, 128), (1, 2, 64), (1, 2, 128), (4, 1, 16), (8, 2, 8)):
+            yield TileLayout("B", rows, k, rows // 2, 16, 4, 4, 256, True, True, element, operand, panel=16)
+
+
 ODD = list(dict.fromkeys(odd_layouts()))
 PLANNED += [("gfx942", layout, "odd") for layout in ODD]
+PLANNED += [(target, layout, "preshuffled") for layout in preshuffled_layouts() for target in ("gfx90a", "gfx950")]
 LAYOUTS = list(dict.fromkeys([*plain_layouts(), *(layout for _, layout, _ in PLANNED)]))
 
 
 def describe(layout):
-    kind = "k" if layout.k_contiguous else "lines" if layout.lines else "transposed"
+    kind = "panels" if layout.panel else "k" if layout.k_contiguous else "lines" if layout.lines else "transposed"
     return f"{layout.rows}x{layout.k}-w{layout.warp_rows}-a{layout.atom}-kw{layout.kw}-{kind}-{layout.wide}-e{layout.element}"
 
 
@@ -92,7 +100,10 @@ def test_work_items_stage_every_element(layout):
     seen = np.zeros((layout.rows, layout.k), int)
     for load in range(layout.loads):
         row, k = layout.staged(threads, load)
-        if not layout.transposes:
+        if layout.panel:
+            first, (xor, plus) = layout.byte(*layout.staged(threads, 0)), layout.write_step(load, 0)
+            assert xor == 0 and (layout.byte(row, k) == first + plus).all()
+        elif not layout.transposes:
             place = (threads + load * layout.threads) * layout.vec * layout.element
             assert (layout.byte(row, k) == place).all()
         for j in range(layout.depth):

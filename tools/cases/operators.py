@@ -26,10 +26,12 @@ from simgpu.operators import (
     UnfusedAttention,
     microscaled,
     packed_filter,
+    preshuffled,
     reference,
 )
 from simgpu.operators.attention.cache import Cache
 from simgpu.operators.error_model import TypicalError
+from simgpu.operators.gemm.epilogue import rows_of_preshuffled
 from simgpu.operators.tree import Extent, Root
 from simgpu.tools.cases.workload import Expected, Packed, Strided, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
@@ -110,6 +112,7 @@ def _gemm_options(sub: ArgumentParser) -> None:
         sub.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=f"extent {name}")
     sub.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
     sub.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
+    sub.add_argument("--preshuffle-b", action="store_true", help="B, stored (n,k), was permuted by operators.preshuffled")
     sub.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
     sub.add_argument("--beta", type=finite_number, default=0.0, help="factor of C; 0 (default): C is not read")
     _strides(sub, ("lda", "ldb", "ldc"))
@@ -137,7 +140,7 @@ def _output_options(sub: ArgumentParser, name: str) -> None:
 
 def _gemm(o: Namespace) -> TiledComputation:
     names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation",
-             "dtype_c", "scale_c", "residual", "scales", "groups", "dtype_b")  # fmt: skip
+             "dtype_c", "scale_c", "residual", "scales", "groups", "dtype_b", "preshuffle_b")  # fmt: skip
     return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
 
 
@@ -186,12 +189,14 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
 def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[Strided]:
     """A, B and their scales, of matrices in f32."""
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
-    elements, scales = [], []
+    elements: list[Strided] = []
+    scales: list[Strided] = []
     places = zip((p.dtype, p.dtype_b), (outer, outer + groups), p.stored_shapes, (p.lda, p.ldb), strict=False)
     for (kind, around, shape, stride), pitch in zip(places, p.mx_rows, strict=True):
         assert stride
         values, factors = microscaled(inputs.array(np.dtype(np.float32), (*around, *shape)), kind, pitch)
-        elements.append(Packed.rows(values, kind, stride))
+        shuffled = p.preshuffle_b and len(elements) == 1
+        elements.append(Packed.rows(preshuffled(values, kind) if shuffled else values, kind, stride))
         scales.append(Strided.row_major(factors))
     return elements + scales
 
@@ -211,6 +216,7 @@ def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
     if p.groups or p.scales == "mx":
         return {}
     a, b = (operand.view.astype(np.float64).reshape(-1, *operand.shape[-2:])[0] for operand in work.operands[:2])
+    b = rows_of_preshuffled(b, p.dtype_b) if p.preshuffle_b else b
     a, b = a.T if p.trans_a else a, b.T if p.trans_b else b
     plan = tree.plan
     if plan.split_k == 1:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -43,13 +43,12 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
-from simgpu.asm.gemm.spread import Unit, add_writes_and_loads
-from simgpu.asm.gemm.turn import LDS_CLOCKS, Turn
+from simgpu.asm.gemm.spread import Read, Unit, add_writes_and_loads, read_numbers
+from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Fragment, Staging
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Visitor
@@ -180,8 +179,6 @@ class GemmEmitter(Visitor):
         k.s_cbranch_scc1(behind)
         k.label(top)
         self.visit(warp, Prefetch.WHOLE)
-        k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
-        k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc1(top)
         k.label(behind)
 
@@ -227,8 +224,10 @@ class GemmEmitter(Visitor):
             for mt in range(self.operands.a.atoms):
                 if mt not in carried:
                     self.scales.read(mt)
+        left = [(staging, fragment) for _, staging, fragment in self._left]
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
-            staging.read(fragment, 0)
+            if (staging, fragment) not in left:
+                staging.read(fragment, 0)
 
     def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
         """One k tile from registers that its first fragments are on their way to."""
@@ -280,18 +279,42 @@ class GemmEmitter(Visitor):
         def add(number: int, move: Callable[[], None]) -> None:
             moves.setdefault(number, []).append(move)
 
-        barrier = 0
+        count, barrier = self.turn.count, self._barriers[prefetch is Prefetch.WHOLE]
+        for number, staging, fragment in self._left:
+            add(number, partial(staging.read, fragment, 0))
         if prefetch is not Prefetch.NONE:
-            barrier = self._add_prefetch(add, prefetch is Prefetch.WHOLE)
+            self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier)
+        if prefetch is Prefetch.WHOLE:
+            add(max(*moves, count - 2), self._count_down)
         sums = self._scaled_sums(add, barrier, prefetch)
-        for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)):
+        for number, staging, fragment in self._first_reads:
             free = self._uses(staging, fragment)[1]
             for later in range(1, a.turns):
                 following = self._fragment_of(staging, fragment, later)
                 add(free + (later - 1) * turn, partial(staging.read, following, later))
-            if prefetch is not Prefetch.NONE:
-                add(max(barrier, free + (a.turns - 1) * turn), partial(staging.read, fragment, 0))
+            if prefetch is not Prefetch.NONE and number < count:
+                add(max(barrier, number), partial(staging.read, fragment, 0))
         return moves, sums
+
+    def _count_down(self) -> None:
+        """Leaves in SCC whether the loop of whole tiles goes on."""
+        self.k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
+        self.k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
+
+    @cached_property
+    def _first_reads(self) -> list[tuple[int, Staging | MxScales, Fragment]]:
+        """The reads of the next tile's first turn in their order, and the numbers that they follow: from this tile's count on they
+        are left to the next tile."""
+        order = sorted(self._turn_fragments(0), key=lambda item: self._uses(*item))
+        reads = [Read(*self._uses(*item), self.turn.read_pace(item[1].registers.count)) for item in order]
+        numbers = read_numbers(reads, len(self.turn.order), self.turn.count, self._barriers, self.turn.lds_wait)
+        return [(number, *item) for number, item in zip(numbers, order, strict=True)]
+
+    @cached_property
+    def _left(self) -> list[tuple[int, Staging | MxScales, Fragment]]:
+        """The reads of a tile's first turn that the tile before leaves to it, and the numbers that they follow in it."""
+        count = self.turn.count
+        return [(number - count, *read) for number, *read in self._first_reads if number >= count]
 
     def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:
         """What adds each atom's scaled products, behind its last matrix instruction. Adds, with a prefetch, behind the barrier and
@@ -318,29 +341,34 @@ class GemmEmitter(Visitor):
             add(max(barrier, behind[mt]), partial(scales.read, mt))
         return sums
 
-    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool) -> int:
-        """Adds LDS writes, loads, the barrier and the change of stage; returns the number that the barrier follows.
+    @cached_property
+    def _barriers(self) -> tuple[int, int]:
+        """Numbers that the barrier follows in tiles with any loads, and in whole ones.
 
-        The barrier comes with the first free register of the last turn. The writes come LDS_CLOCKS of matrix instructions before
-        it, so that it need not wait for them.
+        It comes with the first free register of the last turn; in whole tiles later, where the last load would else have too little
+        time to come from memory, but it leaves LDS half of the next turn's reads, the half that it begins with.
+        """
+        a, fragments = self.operands.a, self._turn_fragments(0)
+        first = len(self.turn.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
+        reads = self.turn.read_pace(self.turn.fragment_words) * len(fragments)
+        latest = self.turn.count - self.turn.lds_wait - int(reads * (0.5 if self.scales is None else 1))
+        return first, max(first, min(latest, self.turn.lds_wait + self.turn.memory_wait))
+
+    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int) -> None:
+        """Adds LDS writes, loads, the barrier and the change of stage.
+
+        The writes come LDS_CLOCKS of matrix instructions before the barrier, so that it need not wait for them.
 
         Of a tile that is known to be inside the view the moves are spread evenly: the vector cache takes loads one after the other,
         and a wave that waits for its place there issues no matrix instruction. Loads have the whole tile, each behind the write
         that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
-        barrier comes later, but leaves LDS half of the next turn's reads, the half that it begins with; and where that is not
-        enough the loads come earlier.
+        loads come earlier.
         """
-        a, fragments = self.operands.a, self._turn_fragments(0)
-        barrier = len(self.turn.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
-        clocks, count = self.turn.clocks, len(self.turn.order) * a.turns
-        ahead = -(-LDS_CLOCKS // clocks)
+        count, room = self.turn.count, max(min(1, barrier), barrier - self.turn.lds_wait)
         if whole:
-            latest = count - ahead - int(self.turn.read_pace * len(fragments) * (0.5 if self.scales is None else 1))
-            waited = -(-sustained(self.plan.descriptor).rates.memory_clocks // clocks)
-            barrier = max(barrier, min(latest, ahead + waited))
-        room = max(min(1, barrier), barrier - ahead)
-        if whole:
-            add(add_writes_and_loads(add, self._units(), room, count, waited), self._advance)
+            # Behind the last load come the step to the next tile and the count, all of it before the last matrix instruction.
+            behind = -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
+            add(add_writes_and_loads(add, self._units(), room, count, behind, self.turn.memory_wait), self._advance)
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
@@ -353,9 +381,6 @@ class GemmEmitter(Visitor):
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
-            assert self.tiles.stage_step is not None
-            for staging in self.tiles.moved:
-                staging.other_stage(self.tiles.stage_step)
             self.k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
             if self.scales is not None:
                 self.scales.point()
@@ -363,10 +388,13 @@ class GemmEmitter(Visitor):
         add(room, turn_writes)
         if not whole:
             add(room, self._load_next)
+        # This tile's last reads are behind them: those of the last turn, and those that the tile before left.
+        begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self._left)])
+        for number, staging in enumerate(self.tiles.moved, barrier - len(self.tiles.moved)):
+            add(min(barrier, max(begun, number)), partial(staging.other_stage, self.tiles.stage_step))
         add(barrier, turn_stage)
         if self.scales is not None:
             add(barrier, self.scales.next_tile)
-        return barrier
 
     def _units(self) -> list[Unit]:
         """The staging units of a tile."""

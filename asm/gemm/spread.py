@@ -1,4 +1,4 @@
-"""Where a tile's LDS writes and the loads behind them go among its matrix instructions."""
+"""Where a tile's LDS writes, the loads behind them and the next tile's first reads go among its matrix instructions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class _Span:
 
 
 def add_writes_and_loads(
-    add: Callable[[int, Move], None], units: Sequence[Unit], room: int, count: int, waited: int
+    add: Callable[[int, Move], None], units: Sequence[Unit], room: int, count: int, behind: int, waited: int
 ) -> int:
-    """Adds each unit's LDS writes before number `room` of the tile's `count`, and behind them its loads, evenly, but `waited`
-    matrix instructions before its first write in the next tile. Returns the number behind the last load, one of the tile's.
+    """Adds each unit's LDS writes before number `room` of the tile's `count`, and behind them its loads, evenly, but `behind`
+    matrix instructions before the tile's end and `waited` before its first write in the next tile. Returns the last load's number.
 
     All of a transposed unit's registers are free only behind its last write, and all are needed at its first: its writes go half as
     fast as LDS takes them.
@@ -44,18 +44,47 @@ def add_writes_and_loads(
         for number, write in enumerate(unit.writes):
             last = first + number * min(unit.pace, room / all_writes)
             add(int(last), write)
-        spans.append(_Span(last, min(count, count + first - waited), unit.loads))
+        spans.append(_Span(last, count + min(-behind, first - waited), unit.loads))
         before += len(unit.writes)
-    following = 0.0
+    number_of_last, following = 0, 0.0
     for number, span in enumerate(spans):
         for done, load in enumerate(span.loads):
             following = max(span.begin, following)
-            add(int(following), load)
+            number_of_last = int(following)
+            add(number_of_last, load)
             following += _step(following, spans[number:], done)
-    return min(count - 1, int(following))
+    return number_of_last
 
 
 def _step(number: float, spans: Sequence[_Span], done: int) -> float:
     """Matrix instructions from a load at `number` to the next, so that all come in time; done: of the first span's."""
     left = accumulate(len(span.loads) for span in spans)
     return max(0.0, min((span.end - number) / (count - done) for span, count in zip(spans, left, strict=True)))
+
+
+@dataclass(frozen=True)
+class Read:
+    """A fragment of a turn: numbers of the turn's first and last matrix instruction that it feeds, and the matrix instructions in
+    which LDS brings it to all waves."""
+
+    first: int
+    last: int
+    pace: float
+
+
+def read_numbers(reads: Sequence[Read], turn: int, count: int, barriers: tuple[int, int], ahead: int) -> list[int]:
+    """Numbers that the reads of the next tile's first turn follow, counted on into the next tile.
+
+    Each goes behind the barrier and the last use of its registers, and no faster than LDS takes them, since a wave that waits for
+    its place in LDS's queue issues nothing else; but `ahead` matrix instructions before its first use. turn: matrix instructions of
+    a turn; count: of a tile, whose last turn frees the registers. barriers: numbers of the barrier in tiles with any loads, and in
+    whole ones; reads that are left to the next tile come before its barrier.
+    """
+    early, barrier = barriers
+    place, numbers = 0.0, []
+    for read in reads:
+        least, latest = max(barrier, count - turn + read.last), count - 1 + min(early, read.first - ahead)
+        place = max(place, least)
+        numbers.append(max(least, min(int(place), latest)))
+        place += read.pace
+    return numbers

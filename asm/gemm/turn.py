@@ -34,18 +34,36 @@ class Turn:
         """Clocks of a matrix instruction."""
         return self.plan.atom.passes * CLOCKS_PER_PASS
 
+    @cached_property
+    def count(self) -> int:
+        """Matrix instructions of a tile."""
+        return len(self.order) * self.operands.a.turns
+
+    @property
+    def lds_wait(self) -> int:
+        """Matrix instructions in which an LDS access is done."""
+        return -(-LDS_CLOCKS // self.clocks)
+
+    @property
+    def memory_wait(self) -> int:
+        """Matrix instructions in which a load is there from behind L2."""
+        return -(-sustained(self.plan.descriptor).rates.memory_clocks // self.clocks)
+
+    @property
+    def fragment_words(self) -> int:
+        """Registers of a fragment of A."""
+        a = self.operands.a
+        return a.wide * a.operand if a.lines else a.kw
+
     @property
     def room(self) -> int:
         """Instructions that a wave issues behind a matrix instruction in its time, one of them a wait; with block scales most add
         scaled products and wait for nothing."""
         return max(1, self.clocks // ISSUE_CLOCKS - (1 if self.plan.problem.scales == "block" else 2))
 
-    @cached_property
-    def read_pace(self) -> float:
-        """Matrix instructions in which LDS brings all waves one fragment."""
-        a = self.operands.a
-        nbytes = WORD * (a.wide * a.operand if a.lines else a.kw) * self.plan.threads
-        return nbytes / sustained(self.plan.descriptor).rates.lds_read / self.clocks
+    def read_pace(self, words: int) -> float:
+        """Matrix instructions in which LDS brings all waves fragments of so many registers."""
+        return WORD * words * self.plan.threads / sustained(self.plan.descriptor).rates.lds_read / self.clocks
 
     @property
     def write_rate(self) -> float:
@@ -70,7 +88,7 @@ class Turn:
     def _half_a_step_brings_fragments(self) -> bool:
         """Whether LDS brings B's fragments in the matrix instructions of half a step: its latency, and all waves' reads."""
         a, b = self.operands.a, self.operands.b
-        return a.atoms // 2 * b.atoms >= LDS_CLOCKS / self.clocks + b.atoms * self.read_pace
+        return a.atoms // 2 * b.atoms >= LDS_CLOCKS / self.clocks + b.atoms * self.read_pace(self.fragment_words)
 
     @cached_property
     def pairs(self) -> list[list[tuple[int, int]]]:

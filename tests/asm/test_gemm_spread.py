@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from simgpu.operators.gemm.tree import TiledComputation
 
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Label
 from simgpu.asm.gemm.spread import Read, Unit, add_writes_and_loads, read_numbers
+from simgpu.operators.gemm.tree import TiledComputation
 
 
 def whole_tile(target, name, trans_a, trans_b, **more):

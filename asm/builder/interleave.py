@@ -45,24 +45,25 @@ def interleave(main: Sequence[Item], filler: Sequence[Item], lead: int = 0) -> l
 
 
 class Backlog:
-    """Instructions that hide behind others, in their order, a few behind each; what finds no room waits for the next.
+    """Instructions that hide behind others, in their order, `room` of them behind each in the mean; what finds no room waits.
 
     A matrix unit works on while its wave issues other instructions, but not for long: of many in one place it waits for the last.
-    They must leave scalar state to what they hide behind as it was, and come without labels. Urgent ones (vector arithmetic whose
-    registers are soon taken again) overtake what waits and touches none of their registers.
+    They must leave scalar state to what they hide behind as it was, and come without labels. Reads of LDS, whose fragments are soon
+    needed, and urgent ones (vector arithmetic whose registers are soon taken again) overtake what waits and touches none of their
+    registers, but no barrier.
     """
 
-    def __init__(self, k: KernelBuilder, room: int) -> None:
-        self.k, self.room = k, room
+    def __init__(self, k: KernelBuilder, room: float) -> None:
+        self.k, self.room, self.rest = k, room, 0.0
         self.waiting: list[tuple[Item, bool]] = []
 
     def hide(self, items: Iterable[Item], urgent: Iterable[Item] = ()) -> None:
         """Emits as many as there is room for of what waits; `items` come last, behind `urgent`."""
-        self.waiting += [*((item, True) for item in urgent), *((item, False) for item in items)]
-        room = self.room
-        while self.waiting and room > 0:
+        self.waiting += [*((item, True) for item in urgent), *((item, _reads_lds(item)) for item in items)]
+        self.rest = self.rest % 1 + self.room
+        while self.waiting and self.rest >= 1:
             item, _ = self.waiting.pop(self._next())
-            room -= isinstance(item, Instr)
+            self.rest -= isinstance(item, Instr)
             self.k.items.append(item)
 
     def _next(self) -> int:
@@ -72,6 +73,8 @@ class Backlog:
             registers = _touched(item)
             if urgent and passed.isdisjoint(registers):
                 return number
+            if isinstance(item, Instr) and item.mnemonic == "s_barrier":
+                break
             passed |= registers
         return 0
 
@@ -92,3 +95,7 @@ class Backlog:
 
 def _touched(item: Item) -> frozenset[object]:
     return item.effect.touched if isinstance(item, Instr) and item.effect is not None else frozenset()
+
+
+def _reads_lds(item: Item) -> bool:
+    return isinstance(item, Instr) and item.mnemonic.startswith("ds_read")

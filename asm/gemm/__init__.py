@@ -7,7 +7,8 @@
     block_scales.py  products that are scaled before they are added
     mx_scales.py     E8M0 scales of MX formats
     turn.py          in which order a turn's atoms are multiplied
-    spread.py        where a tile's LDS writes and loads go among its matrix instructions
+    spread.py        where a tile's LDS writes, loads and reads go among its matrix instructions
+    fragments.py     when fragments are read again, and the barrier before it
     emitter.py       the main loop, and the kernel as a whole
     ending.py        where C and what the epilogue adds lie; the ways of storing
     store.py         accumulators through the epilogue to C

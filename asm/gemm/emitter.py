@@ -19,18 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.builder.waits import Label
+from simgpu.asm.builder.waits import Item, Label
 from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
-from simgpu.asm.gemm.mx_scales import MxScales
+from simgpu.asm.gemm.fragments import Fragments
 from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
@@ -43,11 +44,10 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
-from simgpu.asm.gemm.spread import Read, Unit, add_writes_and_loads, read_numbers
+from simgpu.asm.gemm.spread import Unit, add_writes_and_loads
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
-from simgpu.asm.parts.staging import Fragment, Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
@@ -96,6 +96,7 @@ class GemmEmitter(Visitor):
         scaled = plan.problem.scales == "block"
         self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
         self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
+        self.fragments = Fragments(self.turn, self.tiles.moved)
         self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
@@ -224,8 +225,8 @@ class GemmEmitter(Visitor):
             for mt in range(self.operands.a.atoms):
                 if mt not in carried:
                     self.scales.read(mt)
-        left = [(staging, fragment) for _, staging, fragment in self._left]
-        for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
+        left = [(staging, fragment) for _, staging, fragment in self.fragments.left]
+        for staging, fragment in sorted(self.fragments.first, key=lambda item: self.fragments.uses(*item)[0]):
             if (staging, fragment) not in left:
                 staging.read(fragment, 0)
 
@@ -236,7 +237,8 @@ class GemmEmitter(Visitor):
         assert isinstance(atom, AtomHint)
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
-        (moves, sums), backlog = self._moves(prefetch), Backlog(self.k, self.turn.room)
+        moves, sums = self._moves(prefetch)
+        places: list[tuple[list[Item], ...]] = []
         for number, place in enumerate(self.turn.order * layout.turns):
             with stream(self.k) as product:
                 self.visit(atom, number // len(self.turn.order), *place)
@@ -246,6 +248,10 @@ class GemmEmitter(Visitor):
             with stream(self.k) as urgent:
                 for add in sums.get(number, ()):
                     add()
+            places.append((product, hidden, urgent))
+        instructions = sum(isinstance(item, Instr) for _, *others in places for items in others for item in items)
+        backlog = Backlog(self.k, max(self.turn.room, instructions / self.turn.count))
+        for product, hidden, urgent in places:
             backlog.emit(product)
             backlog.hide(hidden, urgent)
             if any(isinstance(item, Label) for item in hidden):
@@ -279,18 +285,18 @@ class GemmEmitter(Visitor):
         def add(number: int, move: Callable[[], None]) -> None:
             moves.setdefault(number, []).append(move)
 
-        count, barrier = self.turn.count, self._barriers[prefetch is Prefetch.WHOLE]
-        for number, staging, fragment in self._left:
+        count, barrier = self.turn.count, self.fragments.barriers[prefetch is Prefetch.WHOLE]
+        for number, staging, fragment in self.fragments.left:
             add(number, partial(staging.read, fragment, 0))
         if prefetch is not Prefetch.NONE:
             self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier)
         if prefetch is Prefetch.WHOLE:
-            add(max(*moves, count - 2), self._count_down)
+            add(max(moves), self._count_down)  # nothing behind it changes SCC
         sums = self._scaled_sums(add, barrier, prefetch)
-        for number, staging, fragment in self._first_reads:
-            free = self._uses(staging, fragment)[1]
+        for number, staging, fragment in self.fragments.next_reads:
+            free = self.fragments.uses(staging, fragment)[1]
             for later in range(1, a.turns):
-                following = self._fragment_of(staging, fragment, later)
+                following = self.fragments.later(staging, fragment, later)
                 add(free + (later - 1) * turn, partial(staging.read, following, later))
             if prefetch is not Prefetch.NONE and number < count:
                 add(max(barrier, number), partial(staging.read, fragment, 0))
@@ -300,21 +306,6 @@ class GemmEmitter(Visitor):
         """Leaves in SCC whether the loop of whole tiles goes on."""
         self.k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
         self.k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
-
-    @cached_property
-    def _first_reads(self) -> list[tuple[int, Staging | MxScales, Fragment]]:
-        """The reads of the next tile's first turn in their order, and the numbers that they follow: from this tile's count on they
-        are left to the next tile."""
-        order = sorted(self._turn_fragments(0), key=lambda item: self._uses(*item))
-        reads = [Read(*self._uses(*item), self.turn.read_pace(item[1].registers.count)) for item in order]
-        numbers = read_numbers(reads, len(self.turn.order), self.turn.count, self._barriers, self.turn.lds_wait)
-        return [(number, *item) for number, item in zip(numbers, order, strict=True)]
-
-    @cached_property
-    def _left(self) -> list[tuple[int, Staging | MxScales, Fragment]]:
-        """The reads of a tile's first turn that the tile before leaves to it, and the numbers that they follow in it."""
-        count = self.turn.count
-        return [(number - count, *read) for number, *read in self._first_reads if number >= count]
 
     def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:
         """What adds each atom's scaled products, behind its last matrix instruction. Adds, with a prefetch, behind the barrier and
@@ -340,19 +331,6 @@ class GemmEmitter(Visitor):
         for mt in behind.keys() - rows.keys() if prefetch is not Prefetch.NONE else ():
             add(max(barrier, behind[mt]), partial(scales.read, mt))
         return sums
-
-    @cached_property
-    def _barriers(self) -> tuple[int, int]:
-        """Numbers that the barrier follows in tiles with any loads, and in whole ones.
-
-        It comes with the first free register of the last turn; in whole tiles later, where the last load would else have too little
-        time to come from memory, but it leaves LDS half of the next turn's reads, the half that it begins with.
-        """
-        a, fragments = self.operands.a, self._turn_fragments(0)
-        first = len(self.turn.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
-        reads = self.turn.read_pace(self.turn.fragment_words) * len(fragments)
-        latest = self.turn.count - self.turn.lds_wait - int(reads * (0.5 if self.scales is None else 1))
-        return first, max(first, min(latest, self.turn.lds_wait + self.turn.memory_wait))
 
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int) -> None:
         """Adds LDS writes, loads, the barrier and the change of stage.
@@ -389,7 +367,7 @@ class GemmEmitter(Visitor):
         if not whole:
             add(room, self._load_next)
         # This tile's last reads are behind them: those of the last turn, and those that the tile before left.
-        begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self._left)])
+        begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.left)])
         for number, staging in enumerate(self.tiles.moved, barrier - len(self.tiles.moved)):
             add(min(barrier, max(begun, number)), partial(staging.other_stage, self.tiles.stage_step))
         add(barrier, turn_stage)
@@ -405,17 +383,3 @@ class GemmEmitter(Visitor):
             pace = 2 * staging.staged.count // len(every) * WORD * self.plan.threads / self.turn.write_rate
             units += [Unit(every[number * each : (number + 1) * each], unit, pace) for number, unit in enumerate(loads)]
         return units
-
-    def _turn_fragments(self, turn: int) -> list[tuple[Staging | MxScales, Fragment]]:
-        return [(staging, fragment) for staging in self.tiles.moved for fragment in staging.fragments(turn)]
-
-    @staticmethod
-    def _fragment_of(staging: Staging | MxScales, fragment: Fragment, turn: int) -> Fragment:
-        """The read of a later turn that takes the same registers."""
-        return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
-
-    def _uses(self, staging: Staging | MxScales, fragment: Fragment) -> tuple[int, int]:
-        """Numbers of the turn's first and last matrix instruction that read the fragment."""
-        which = 1 if staging.layout is self.operands.a else 2
-        numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
-        return min(numbers), max(numbers)

@@ -206,3 +206,20 @@ def test_what_hides_behind_others_comes_late_but_not_too_late(steps, room):
     for n, main in enumerate(first[:-1]):  # more than `room` are due to a register
         between = k.items[place[id(main)] + 1 : place[id(first[n + 1])]]
         assert len(between) <= room or between[-1].operands == (v[steps[n + 1][0]], 2)
+
+
+def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_registers():
+    """The first read stands behind the barrier, the last behind what makes its address."""
+    k = KernelBuilder("x", "gfx90a", 64)
+    backlog = Backlog(k, 1)
+    with stream(k) as behind:
+        k.v_mov_b32(v[1], 0)
+        k.s_barrier()
+        k.v_mov_b32(v[2], 0)
+        for target, address in ((4, 3), (5, 3), (6, 2)):
+            k.ds_read_b32(v[target], v[address])
+    order = [0, 1, 3, 4, 2, 5]
+    backlog.hide(behind)
+    for _ in order[1:]:
+        backlog.hide(())
+    assert [next(n for n, item in enumerate(behind) if item is one) for one in k.items] == order

@@ -52,7 +52,7 @@ def undefined(type_: ir.Type) -> ir.Constant:
 @functools.cache
 def lane_numbers(lanes: Sequence[int]) -> ir.Constant:
     """A vector of i32, as shuffles take it; lanes: a range or tuple."""
-    return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+    return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes) if any(lanes) else None)
 
 
 def plain(value: Any) -> Any:
@@ -181,6 +181,8 @@ class Value:
 
     def at(self, offset: Any) -> Value:
         """The pointer `offset` bytes (int, i32 or i64) further."""
+        if isinstance(offset, int) and offset == 0:
+            return self
         step = Value(self.build, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
         return self.build.gep(self, [step.zext(I64) if step.type == I32 else step], inbounds=True, source_etype=I8)
 

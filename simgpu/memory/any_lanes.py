@@ -230,11 +230,15 @@ def _mark_whole(frame: Frame, bitmap: Value, offsets: Value, lane_bytes: int) ->
     places.store(offsets >> 3, align=64)
     kind = ir.IntType(lane_bytes)
     ones = ir.Constant(kind, (1 << lane_bytes) - 1)
-    for lane in range(LANES):
-        target = bitmap.at(places.at(8 * lane).load(I64, align=8))
+
+    def one(lane: Value) -> tuple[()]:
+        target = bitmap.at(places.at(lane * 8).load(I64, align=8))
         with frame.build.if_then(target.load(kind, align=1) != ones, likely=False):
             target.store(ones, align=1)
             note_page(frame, target)
+        return ()
+
+    frame.loop(LANES, one)
 
 
 def _mark_each(frame: Frame, bitmap: Value, offsets: Value, mask: Any, lane_bytes: int) -> None:

@@ -19,6 +19,9 @@ from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I8, I16, I32, I64, Value, joined, where
 
 WIDE64 = ir.VectorType(I64, LANES)
+GROUP = 16  # lanes at a time: dwords of a vector
+
+Places = Callable[[Value], list[Value]]  # from a group's number (i64) to the host pointers of its lanes
 
 
 def constant(value: int) -> ir.Constant:
@@ -60,8 +63,23 @@ def staging(frame: Frame) -> Value:
     return frame.at(frame.wave, layout.STAGING)
 
 
+def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = False) -> None:
+    """body(number) for each 16 lanes, in a loop, where the number is an i64: written out, which is quicker by a tenth to a
+    twentieth where there is little to do for each, they take LLVM four times as long."""
+    if written_out:
+        for number in range(LANES // GROUP):
+            body(number)
+        return
+
+    def once(number: Value) -> tuple[()]:
+        body(number)
+        return ()
+
+    frame.loop(LANES // GROUP, once)
+
+
 def copy_bytes(source: Value, target: Value, count: int) -> None:
-    """Copy `count` bytes (1..64) between unaligned places."""
+    """Copy `count` bytes between unaligned places."""
     done = 0
     while done < count:
         step = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= count - done)
@@ -136,9 +154,9 @@ class Narrow:
     start: Value
     signed: bool = False
 
-    def step(self, lane: int) -> Value:
+    def step(self, lane: Value) -> Value:
         """A lane's offset, i64."""
-        offset = self.row.at(4 * lane).load(I32)
+        offset = self.row.at(lane << 2).load(I32)
         return offset.sext(I64) if self.signed else offset.zext(I64)
 
 
@@ -200,13 +218,14 @@ class LaneCopy:
         self._spill()
         each_lane(self.frame, lanes, lambda lane: self._one(lane, host_of))
 
-    def _places(self, host_of: Callable[[Any], Value]) -> list[Value]:
-        """Host pointers of the 64 lanes."""
-        if self.narrow is None:
+    def _places(self, host_of: Callable[[Any], Value]) -> Places:
+        """Host pointers of the lanes of a group."""
+        narrow = self.narrow
+        if narrow is None:
             self._spill()
-            return [host_of(self._address(8 * lane)) for lane in range(LANES)]
-        base = host_of(self.narrow.start)
-        return [base.at(step) for step in [self.narrow.step(lane) for lane in range(LANES)]]
+            return lambda group: [host_of(self._address((group << 7) + 8 * lane)) for lane in range(GROUP)]
+        base = host_of(narrow.start)
+        return lambda group: [base.at(narrow.step((group << 4) + lane)) for lane in range(GROUP)]
 
     def _spill(self) -> None:
         self._spilled().store(self.addresses, align=64)
@@ -219,19 +238,22 @@ class LaneCopy:
 
     def _straight(self, place: Value) -> None:
         """Lane after lane in memory: whole vectors at once."""
-        stage, count = staging(self.frame), self.lane_bytes // 4
+        stage, count, each = staging(self.frame), self.lane_bytes // 4, self.lane_bytes * GROUP
         if self.to_memory or count <= 1:
             source, target = (stage, place) if self.to_memory else (place, stage)
-            for at in range(0, self.lane_bytes * LANES, 64):
-                copy_bytes(source.at(at), target.at(at), 64)
+            each_group(self.frame, lambda group: copy_bytes(source.at(group * each), target.at(group * each), each))
             return
         if count == 4:
-            self._gathered([place.at(16 * lane) for lane in range(LANES)], transposed)
+            self._gathered(lambda group: [place.at(group * each).at(16 * lane) for lane in range(GROUP)], transposed)
             return
-        value = place.load(ir.VectorType(I32, count * LANES), align=1)
-        for part in range(count):
-            row = value.shuffled([lane * count + part for lane in range(LANES)])
-            stage.at(part * ROW).store(row, align=64)
+
+        def rows(group: Value) -> None:
+            value = place.at(group * each).load(ir.VectorType(I32, count * GROUP), align=1)
+            for part in range(count):
+                row = value.shuffled([lane * count + part for lane in range(GROUP)])
+                stage.at(part * ROW).at(group * (4 * GROUP)).store(row, align=64)
+
+        each_group(self.frame, rows)
 
     def _one(self, lane: Value, host_of: Callable[[Any], Value]) -> None:
         """One lane's bytes, at a place of its own."""
@@ -245,22 +267,30 @@ class LaneCopy:
         for part in range(self.lane_bytes // 4):
             copy_bytes(place.at(4 * part), column.at(part * ROW), 4)
 
-    def _all(self, places: list[Value]) -> None:
-        """Every lane active, places anywhere: unrolled, without a loop over a mask."""
+    def _all(self, places: Places) -> None:
+        """Every lane active, places anywhere: without a loop over a mask."""
         if not self.to_memory and self.lane_bytes > 4:
             self._gathered(places, transposed if self.lane_bytes == 16 else paired)
             return
-        stage = staging(self.frame)
-        for lane, place in enumerate(places):
-            mine = stage.at(lane * self.lane_bytes)
-            source, target = (mine, place) if self.to_memory else (place, mine)
-            copy_bytes(source, target, self.lane_bytes)
 
-    def _gathered(self, places: list[Value], gather: Callable[[list[Value]], list[Value]]) -> None:
-        """Staged rows from the dwords at 64 places, 16 lanes at a time."""
-        for first in range(0, LANES, 16):
-            for part, row in enumerate(gather(places[first : first + 16])):
-                staging(self.frame).at(part * ROW + first * 4).store(row, align=64)
+        def group_of(group: Value) -> None:
+            stage = staging(self.frame).at(group * (GROUP * self.lane_bytes))
+            for lane, place in enumerate(places(group)):
+                mine = stage.at(lane * self.lane_bytes)
+                source, target = (mine, place) if self.to_memory else (place, mine)
+                copy_bytes(source, target, self.lane_bytes)
+
+        each_group(self.frame, group_of)
+
+    def _gathered(self, places: Places, gather: Callable[[list[Value]], list[Value]]) -> None:
+        """Staged rows from the dwords at the lanes' places."""
+
+        def rows(group: Value) -> None:
+            stage = staging(self.frame).at(group * (4 * GROUP))
+            for part, row in enumerate(gather(places(group))):
+                stage.at(part * ROW).store(row, align=64)
+
+        each_group(self.frame, rows)
 
 
 def paired(places: list[Value]) -> list[Value]:

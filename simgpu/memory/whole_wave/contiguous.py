@@ -6,7 +6,8 @@ are whole bytes of the bitmap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from llvmlite import ir
 
@@ -47,6 +48,9 @@ class Range(Span):
 
     def place(self, lane: int) -> Value:
         return self.start.at(lane * self.lane_bytes)
+
+    def group(self, number: Any) -> Range:
+        return replace(self, start=self.start.at(number * (GROUP * self.lane_bytes)))
 
     def mark(self, table: Value, offset: Value) -> None:
         """Set the bits from `offset`, a multiple of 8, on in the bitmap at address `table`, unless they are set."""

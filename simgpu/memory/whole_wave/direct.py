@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from llvmlite import ir
 
@@ -18,9 +19,8 @@ from simgpu.machine import intrinsics
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, Value, joined, where
-from simgpu.memory.lane_copy import Rows, transposed
+from simgpu.memory.lane_copy import GROUP, Rows, each_group, transposed
 
-GROUP = 16  # lanes at a time: dwords of a vector
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
 CHUNK = 16  # bytes that kernels keep together where they swizzle tiles
@@ -67,6 +67,10 @@ class Span:
     def sharing(self) -> int:
         """Lanes whose bytes make a line."""
         return LINE // self.lane_bytes
+
+    def group(self, number: Any) -> Span:
+        """The span from the first lane of a group (int or i64) on."""
+        return replace(self, distances=self.distances.at(number * LINE))
 
 
 def within(span: Span) -> Value:
@@ -130,45 +134,48 @@ def load(spans: Sequence[Span], target: Value) -> None:
             load_lines(spans, target)
         with apart:
             if span.lane_bytes == CHUNK:
-                _fill(spans, target, _of_places)
+                _fill(spans, target, _of_places, written_out=False)
                 return
             with build.if_else(in_runs(span, CHUNK)) as (chunks, single):
                 with chunks:
-                    _fill(spans, target, functools.partial(_of_runs, nbytes=CHUNK))
+                    _fill(spans, target, functools.partial(_of_runs, nbytes=CHUNK), written_out=False)
                 with single:
-                    _fill(spans, target, _of_places)
+                    _fill(spans, target, _of_places, written_out=span.lane_bytes == 4)
 
 
 def load_lines(spans: Sequence[Span], target: Value) -> None:
     """Load where the lanes that share a line follow each other."""
-    _fill(spans, target, _of_runs)
+    _fill(spans, target, _of_runs, written_out=True)
 
 
-def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span, int], list[Value]]) -> None:
-    for group in range(LANES // GROUP):
-        blocks = [block for span in spans for block in fetch(span, group)]
+def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span], list[Value]], written_out: bool) -> None:
+    def fill(group: Any) -> None:
+        rows = target.at(group * LINE)
+        blocks = [block for span in spans for block in fetch(span.group(group))]
         for part, block in enumerate(blocks):
-            target.at(part * ROW + group * LINE).store(block, align=64)
+            rows.at(part * ROW).store(block, align=64)
+
+    each_group(spans[0].frame, fill, written_out)
 
 
-def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Value]:
-    """The dwords of 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
-    lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
+def _of_runs(span: Span, nbytes: int = LINE) -> list[Value]:
+    """The dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
     kind = ir.VectorType(I32, nbytes // 4)
+    lanes = range(0, GROUP, nbytes // span.lane_bytes)
     return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
 
 
-def _of_places(span: Span, group: int) -> list[Value]:
+def _of_places(span: Span) -> list[Value]:
     if span.lane_bytes == 4:
-        return [_gathered(span, group)]
+        return [_gathered(span)]
     if span.lane_bytes == 16:
-        return transposed([span.place(group * GROUP + lane) for lane in range(GROUP)])
-    return _of_runs(span, group, span.lane_bytes)
+        return transposed([span.place(lane) for lane in range(GROUP)])
+    return _of_runs(span, span.lane_bytes)
 
 
-def _gathered(span: Span, group: int) -> Value:
-    """The dwords of 16 lanes."""
-    return gathered(span.start.address() + span.step(span.block(group)))
+def _gathered(span: Span) -> Value:
+    """The dwords of the first 16 lanes."""
+    return gathered(span.start.address() + span.step(span.block(0)))
 
 
 def gathered(addresses: Value) -> Value:
@@ -212,9 +219,14 @@ def copy_lines(span: Span, target: Value) -> None:
 
 
 def _copied(span: Span, target: Value, nbytes: int) -> None:
-    for lane in range(0, LANES, nbytes // span.lane_bytes):
-        value = span.place(lane).load(ir.VectorType(I32, nbytes // 4), align=1)
-        target.at(lane * span.lane_bytes).store(value, align=1)
+    kind = ir.VectorType(I32, nbytes // 4)
+
+    def copy(group: Any) -> None:
+        here, bytes_ = span.group(group), target.at(group * (GROUP * span.lane_bytes))
+        for lane in range(0, GROUP, nbytes // span.lane_bytes):
+            bytes_.at(lane * span.lane_bytes).store(here.place(lane).load(kind, align=1), align=1)
+
+    each_group(span.frame, copy, written_out=nbytes == LINE)
 
 
 def all_zero(span: Span) -> Value:
@@ -222,8 +234,14 @@ def all_zero(span: Span) -> Value:
 
     def zero(nbytes: int) -> Value:
         kind = I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)
-        pieces = [span.place(lane).load(kind, align=1) for lane in range(0, LANES, nbytes // span.lane_bytes)]
-        return functools.reduce(operator.or_, pieces).bitcast(ir.IntType(8 * nbytes)) == 0
+
+        def gather(group: Value, found: Value) -> list[Value]:
+            here = span.group(group)
+            pieces = [here.place(lane).load(kind, align=1) for lane in range(0, GROUP, nbytes // span.lane_bytes)]
+            return [functools.reduce(operator.or_, pieces, found)]
+
+        (found,) = span.frame.loop(LANES // GROUP, gather, [ir.Constant(kind, None if nbytes > 4 else 0)])
+        return span.frame.value(found).bitcast(ir.IntType(8 * nbytes)) == 0
 
     return span.frame.chosen(in_runs(span), lambda: zero(LINE), lambda: zero(span.lane_bytes))
 
@@ -249,15 +267,18 @@ def _spread(span: Span, source: Value, lanes: int) -> None:
     """Store the bytes of `lanes` lanes at a time, in ascending order."""
     dwords = span.lane_bytes // 4
     size = lanes * dwords
-    for group in range(LANES // GROUP):
-        first = source.at(group * LINE)
+
+    def spread(group: Any) -> None:
+        here, first = span.group(group), source.at(group * LINE)
         if size == 1:
             pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
         else:
             lines = _lines([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
             pieces = [line.shuffled(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]
         for number, piece in enumerate(pieces):
-            span.place(group * GROUP + number * lanes).store(piece, align=1)
+            here.place(number * lanes).store(piece, align=1)
+
+    each_group(span.frame, spread, written_out=size == GROUP)
 
 
 def _lines(blocks: list[Value]) -> list[Value]:

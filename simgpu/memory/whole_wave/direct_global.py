@@ -233,20 +233,25 @@ class Marks:
         distance = self.span.distances.at(lane * 4).load(I32)
         return (distance + self.inner).zext(I64)
 
-    def _words(self, lanes: Sequence[int]) -> Value:
+    def _words(self, lanes: range) -> Value:
         """i1: the bits of the lines in which the lanes' bytes lie are set, all of them."""
-        every = self.frame.value(constant(-1))
-        for lane in lanes:
-            every = every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)
-        return every == -1
+
+        def both(lane: Value, every: Value) -> list[Value]:
+            return [every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)]
+
+        (every,) = self.frame.loop(lanes.stop, both, [constant(-1)], step=lanes.step)
+        return self.frame.value(every) == -1
 
     def _exactly(self) -> Value:
         start = self.words.address().splat(GROUP)
-        missing = []
-        for block in self.bits:
+
+        def look(group: Value, missing: Value) -> list[Value]:
+            block = self.span.group(group).block(0) + self.inner
             have = direct.gathered(start + (block >> 3).zext(I64)) >> (block & 7)
-            missing.append(~have & (1 << self.span.lane_bytes) - 1)
-        return direct.none(missing)
+            return [missing | ~have & (1 << self.span.lane_bytes) - 1]
+
+        (missing,) = self.frame.loop(LANES // GROUP, look, [ir.Constant(BLOCK, None)])
+        return direct.none([self.frame.value(missing)])
 
     def write(self) -> None:
         """Set them; other threads may set neighbours at once, so that only whole bytes are simply stored."""
@@ -255,10 +260,13 @@ class Marks:
         even = direct.none([block & firsts for block in self.bits])
         with self.build.if_else(even & direct.in_runs(span)) as (together, apart):
             with together:
-                for lane in range(0, LANES, span.sharing):
-                    self._store_ones(self._bit(lane), LINE)
+                self.frame.loop(LANES, self._line, step=span.sharing)
             with apart:
                 each_lane(self.frame, constant(ALL_LANES), self._one)
+
+    def _line(self, lane: Value) -> tuple[()]:
+        self._store_ones(self._bit(lane), LINE)
+        return ()
 
     def _one(self, lane: Value) -> None:
         size, bit = self.span.lane_bytes, self._bit(lane)

@@ -22,7 +22,6 @@ from simgpu.machine.compiling.object_file import Source
 WORTH = 1 << 18  # size of what waits that is worth a process: LLVM takes 0.15 s for it, which is what a process takes to begin
 AHEAD = 1 << 16  # size of what a process has been given before it is given more: so it need not wait for this process's threads
 MOST = 3  # with more of them, this process would not make IR as fast as they compile it
-LOOPS = 3  # times as long LLVM takes for a compiler's text
 
 
 def hardware_threads() -> int:
@@ -44,7 +43,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        return len(self.source.text) * (LOOPS if self.source.loops else 1)
+        return len(self.source.text)
 
 
 class Queue:

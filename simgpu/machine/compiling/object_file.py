@@ -19,8 +19,8 @@ import llvmlite.binding as llvm
 class Source(NamedTuple):
     """A module's IR.
 
-    loops: whether the text is a compiler's, with calls to inline and loops to vectorise, which takes all of LLVM's passes.
-    Handlers have their vectors written out: a few passes make as good code of them, in a sixth of the time (docs/engine.md).
+    loops: whether the text is a compiler's, with calls to inline, and loops. A few passes make as good code of it as all of LLVM's,
+    and fewer do of handlers, whose vectors are written out (docs/engine.md).
     """
 
     text: str
@@ -36,21 +36,24 @@ def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
 def object_code(machine: llvm.TargetMachine, source: Source) -> bytes:
     """The object file; raises RuntimeError where LLVM rejects the text."""
     parsed = llvm.parse_assembly(source.text)
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = source.loops
-    options.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, options)
-    passes = builder.getModulePassManager() if source.loops else _few_passes()
-    passes.run(parsed, builder)
+    _passes(source.loops).run(parsed, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return bytes(machine.emit_object(parsed))
 
 
-def _few_passes() -> llvm.ModulePassManager:
+def _passes(loops: bool) -> llvm.ModulePassManager:
     passes = llvm.create_new_module_pass_manager()
+    if loops:
+        passes.add_always_inliner_pass()
     passes.add_sroa_pass()
+    if loops:
+        passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     passes.add_new_gvn_pass()
+    if loops:
+        passes.add_loop_rotate_pass()
     passes.add_simplify_cfg_pass()
+    if loops:
+        passes.add_instruction_combine_pass()
     return passes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from simgpu.machine.runtime.source import Part
 from simgpu.machine.values import I1, I64, Builder, Value
 
 SELDOM = ("noinline", "optsize")  # of a part that is called seldom: copied into its callers, it would be optimised with each
+SMALL = 70  # instructions of a function that is copied into all its callers; others are where there is one caller
 
 
 class Translation:
@@ -41,6 +43,16 @@ class Translation:
             build.ret(number(build, result))
         else:
             build.ret_void()
+        self._choose_inlined()
+
+    def _choose_inlined(self) -> None:
+        """Say which functions LLVM is to copy into their callers."""
+        instructions = [one for function in self.module.functions for block in function.blocks for one in block.instructions]
+        calls = Counter(one.callee.name for one in instructions if isinstance(one, ir.CallInstr))
+        for function, _ in self._made.values():
+            small = sum(len(block.instructions) for block in function.blocks) <= SMALL
+            if "noinline" not in function.attributes and (small or calls[function.name] == 1):
+                function.attributes.add("alwaysinline")
 
     def call(self, build: Builder, entry: Builder, part: Part, arguments: Sequence[Any]) -> Any:
         """Emit a call; entry: where the caller's stack slots are made."""

@@ -52,6 +52,7 @@ class Frame:
         self.hooks = hooks
         self.inst = inst
         self.planned: dict[type, Any] = {}  # what each check planned
+        self.counters: set[Any] = set()  # numbers of loops that are known when they are emitted
         self.module = module
         self.function = ir.Function(module, self.TYPE, name)
         self.function.attributes.add("nounwind")
@@ -187,6 +188,8 @@ class Frame:
         build.branch(head)
         build.position_at_end(head)
         number = build.phi(I64)
+        if first is None and isinstance(count, int):
+            self.counters.add(number.ir)
         number.add_incoming(ir.Constant(I64, 0) if first is None else first, before)
         carried = [build.phi(value.type) for value in state]
         for phi, value in zip(carried, state, strict=True):

@@ -57,9 +57,9 @@ def lane_numbers(lanes: Sequence[int]) -> ir.Constant:
 
 def plain(value: Any) -> Any:
     """llvmlite's own value of a Value, or of each of several; anything else as it is."""
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    return value.ir if isinstance(value, Value) else value
+    if isinstance(value, Value):
+        return value.ir
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _operator(integers: str, floats: str = "", reflected: bool = False) -> Callable[[Value, Any], Value]:
@@ -276,12 +276,18 @@ def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def operation(self: Builder, *args: Any, **options: Any) -> Any:
         made = method(self, *map(plain, args), **options)
-        if isinstance(made, ir.PhiInstr):
-            return Phi(self, made)
-        usable = isinstance(made, _OPERANDS) and not isinstance(made, (ir.AllocaInstr, ir.Terminator))
-        return Value(self, made) if usable else made
+        wrapped = _wrapped_in(type(made))
+        return wrapped(self, made) if wrapped else made
 
     return operation
+
+
+@functools.cache
+def _wrapped_in(kind: type) -> type[Value] | None:
+    """The Value that an operation gives for what llvmlite made, None where that is used as it is."""
+    if issubclass(kind, ir.PhiInstr):
+        return Phi
+    return Value if issubclass(kind, _OPERANDS) and not issubclass(kind, (ir.AllocaInstr, ir.Terminator)) else None
 
 
 for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):

@@ -107,7 +107,7 @@ class Instrument:
             self._call(inst, shadows[1:])
         elif name == "phi":
             self._keep(inst)
-            if not isinstance(inst.type, ir.PointerType):
+            if not isinstance(inst.type, ir.PointerType) and inst not in self.frame.counters:
                 shadow = build.phi(integer(inst.type))
                 self.phis.append((inst, shadow))
                 self.shadows[inst] = shadow

@@ -32,7 +32,7 @@ class Part:
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options)
 
-    @property
+    @functools.cached_property
     def tree(self) -> ast.FunctionDef:
         """Its definition; the source comes from wherever the module was loaded from."""
         code = self.function.__code__

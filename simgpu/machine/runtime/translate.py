@@ -103,33 +103,28 @@ class _Body(Expressions):
 
     def _emitted(self) -> tuple[ir.Function, Any]:
         tree = self.part.tree
-        returned = [node for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value is not None]
-        form, made = None, None
-        # What it returns is known when its first return is translated, and its parameters must be known before.
-        for _ in range(2 if returned else 1):
-            given = [kind for one in self.forms for kind in places.types(one)]
-            kinds: list[ir.Type] = places.types(form) if form is not None else []
-            if made is not None:
-                del self.translation.module.globals[made.name]
-            made = self.translation.function(self.part, [*given, *[PTR] * len(kinds)])
-            form = self._filled(made, len(given), form)
-        assert made is not None
-        return made, form
-
-    def _filled(self, made: ir.Function, given: int, form: Any) -> Any:
-        self.variables.clear()
-        self.results = made.args[given:]
-        self.returns: Any = form
+        made = self.translation.function(self.part, [kind for one in self.forms for kind in places.types(one)])
+        self.made = made
+        self.results: Sequence[Any] = ()
+        self.returns: Any = None
         self.entry = Builder(made.append_basic_block("entry"))
         self.build = Builder(made.append_basic_block("body"))
-        arguments = iter([Value(self.build, argument) for argument in made.args[:given]])
-        for argument, one in zip(self.part.tree.args.args, self.forms, strict=True):
+        arguments = iter([Value(self.build, argument) for argument in made.args])
+        for argument, one in zip(tree.args.args, self.forms, strict=True):
             self.assign(argument.arg, places.whole(one, arguments))
-        self.block(self.part.tree.body)
+        self.block(tree.body)
         if not self.build.block.is_terminated:
             self.build.ret_void()
         self.entry.branch(made.blocks[1])
-        return self.returns
+        return made, self.returns
+
+    def _take_results(self, form: Any) -> None:
+        """Have the function take where its results go: what it returns is known when its first return is translated."""
+        self.returns = form
+        kinds = [PTR] * len(places.types(form))
+        self.made.ftype.args = (*self.made.ftype.args, *kinds)
+        self.results = [ir.Argument(self.made, kind) for kind in kinds]
+        self.made.args = (*self.made.args, *self.results)
 
     # -- variables ---------------------------------------------------------------------------------
 
@@ -211,10 +206,10 @@ class _Body(Expressions):
         if node.value is not None:
             value = self.value(node.value)
             if self.returns is None:
-                self.returns = shape(value)
+                self._take_results(shape(value))
             if self.returns != shape(value):
                 raise NotTranslated("it returned something else before")
-            for slot, piece in zip(self.results, pieces(self.build, value), strict=False):  # none yet at the first time
+            for slot, piece in zip(self.results, pieces(self.build, value), strict=True):
                 self.build.store(piece, slot)
         self.build.ret_void()
 

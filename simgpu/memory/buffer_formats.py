@@ -127,9 +127,9 @@ class Converter:
 
     # -- memory to registers -------------------------------------------------------------------
 
-    def loaded(self, words: list[Value], component: int) -> Value:
-        """A component's register value (32 bits, 16 of them used by d16 forms)."""
-        offset, width = self.form.fields[component]
+    def loaded(self, words: list[Value], field: tuple[Value, Value], last: bool | Value) -> Value:
+        """The register value (32 bits, 16 of them used by d16 forms) of a component's field; last: whether it is W."""
+        offset, width = field
         raw = self.field(words, offset, width)
         signed = self.sign_extended(raw, width)
         unorm = raw.uitofp(F32) / self._largest(width, 0)
@@ -146,7 +146,8 @@ class Converter:
         if self.d16:
             value = self._half(value)
         value = where(self.is_number(UINT), raw, where(self.is_number(SINT), signed, value))
-        return where(width == 0, self.one() if component == 3 else 0, value)
+        lacking = where(last, self.one(), 0) if isinstance(last, Value) else self.one() if last else 0
+        return where(width == 0, lacking, value)
 
     def one(self) -> Value:
         """1 as the format has it: 1.0, or the integer."""
@@ -174,14 +175,18 @@ class Converter:
         whole = (width == 32).splat(LANES)
         return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
-    def selected(self, values: list[Value], component: int) -> Value:
-        """What dst_sel makes of a component."""
+    def selected(self, words: list[Value], component: int) -> Value:
+        """What dst_sel makes of a component: the field is chosen before it is converted."""
+        fields = self.form.fields
         if self.form.select is None:
-            return values[component]
-        select, result = self.form.select[component], self.frame.value(ir.Constant(ROW32, None))
-        for code, value in ((SEL_1, self.one()), *((SEL_X + c, values[c]) for c in range(4))):
-            result = where(select == code, value, result)
-        return result
+            return self.loaded(words, fields[component], component == 3)
+        select = self.form.select[component]
+        offset, width = fields[0]
+        for number in (1, 2, 3):
+            chosen = select == SEL_X + number
+            offset, width = where(chosen, fields[number][0], offset), where(chosen, fields[number][1], width)
+        value = self.loaded(words, (offset, width), select == SEL_X + 3)
+        return where(select.unsigned >= SEL_X, value, where(select == SEL_1, self.one(), 0))
 
     def outside(self, component: int) -> Any:
         """What a lane out of range gets: 0, or 1 where dst_sel says 1."""
@@ -268,9 +273,8 @@ def converted(frame: Frame, memory: Memory, form: Format, element: Element) -> l
         row = read_staged(frame, Rows(8 * size), None)[0]
         words[number] = where(present, row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
-    values = [convert.loaded(words, component) for component in range(4)]
     valid = frame.lanes(element.fits)
-    return [where(valid, convert.selected(values, c), convert.outside(c)) for c in range(memory.format)]
+    return [where(valid, convert.selected(words, c), convert.outside(c)) for c in range(memory.format)]
 
 
 def _packed(frame: Frame, memory: Memory, results: list[Value], registers: Value) -> list[Value]:

@@ -14,7 +14,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import ALL_LANES, ROW32, Frame
-from simgpu.machine.layout import LANES
+from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import Place, load_scalar
 from simgpu.machine.values import I1, I64, Value, where
 from simgpu.memory import buffer_formats, by_bytes
@@ -317,29 +317,33 @@ def _whole(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any
         copy.run(fits)
         return
     copy.run(fits)
-    _write_loaded(frame, rows, registers, 0, lanes, fits)
+    _write_loaded(frame, rows, registers, lanes, fits)
 
 
-def _write_loaded(frame: Frame, rows: Rows, registers: Any, part: int, lanes: Any, fits: Any) -> None:
+def _write_loaded(frame: Frame, rows: Rows, registers: Any, lanes: Any, fits: Any) -> None:
     """Loaded rows into registers: 0 for active lanes that were out of range."""
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
-    old = frame.row(registers, part) if rows.d16 else None
+    old = frame.row(registers) if rows.d16 else None
     for number, row in enumerate(read_staged(frame, rows, old)):
-        frame.write_row(registers, part + number, where(valid, row, 0), mask)
+        frame.write_row(registers, number, where(valid, row, 0), mask)
 
 
 def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:
     part = Rows(32)
     registers = frame.operand(vdata.slot)
-    for number in range(rows.registers):
-        fits = lanes & in_range(access, 4 * number, 4)
-        copy = GlobalAccess(frame, _addresses(access, 4 * number), 4, store, unrolled=False)
+
+    def one(number: Value) -> tuple[()]:
+        register, byte = registers.at(number * ROW), number * 4
+        fits = lanes & in_range(access, byte, 4)
+        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
         if store:
-            write_staged(frame, part, [frame.row(registers, number)])
-            copy.run(fits)
-        else:
-            copy.run(fits)
-            _write_loaded(frame, part, registers, number, lanes, fits)
+            write_staged(frame, part, [frame.row(register)])
+        copy.run(fits)
+        if not store:
+            _write_loaded(frame, part, register, lanes, fits)
+        return ()
+
+    frame.loop(rows.registers, one)
 
 
 def _by_byte(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:

@@ -37,13 +37,15 @@ class Value:
 def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[Value]:
     """The kernel's arguments, from the signature (name to type) and the bound values in its order.
 
-    LaunchError where a caller that binds them itself gives another number.
+    Constants at the end may be left out, as by callers that bind values themselves: Triton's launcher never looks at them (its
+    driver.c, extractArgs). LaunchError where there are fewer values than that, or more than names.
     """
-    if len(values) != len(signature):
+    read = max((at for at, kind in enumerate(signature.values(), 1) if kind != "constexpr"), default=0)
+    if not read <= len(values) <= len(signature):
         names = ", ".join(signature)
         raise LaunchError(f"the kernel takes {len(signature)} arguments, {len(values)} were given; they are {names}")
     flat: list[Value] = []
-    for (name, kind), value in zip(signature.items(), values, strict=True):
+    for (name, kind), value in zip(signature.items(), values, strict=False):
         flat += _flatten(name, kind, value)
     return flat
 

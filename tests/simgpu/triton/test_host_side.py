@@ -312,6 +312,16 @@ def test_tuples_and_scalars(scale: Any) -> None:
     assert np.array_equal(out, (x + 4) * np.float32(scale) - 1)
 
 
+def test_a_caller_that_binds_arguments_may_leave_out_constants_at_the_end() -> None:
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    with simgpu.triton.device("mi300x"):
+        compiled = kernels.vector_add.warmup(x, x, out, 32, BLOCK=32, grid=(1,))
+        compiled[(1, 1, 1)](x, x, out, 32)
+        with pytest.raises(simgpu.LaunchError, match="takes 5 arguments, 3 were given"):
+            compiled[(1, 1, 1)](x, x, out)
+    assert np.array_equal(out, 2 * x)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float64", "bfloat16", "uint32"])
 def test_dtypes(dtype: str) -> None:
     import ml_dtypes

@@ -241,12 +241,16 @@ def _default_is_gpu() -> bool:
 
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
-    """For the length of a block, in this thread: PyTorch's functions see the pretended GPU."""
-    if any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack()):
-        yield  # what is done once is enough: a second mode would see the CPU that the first one asks for
-    else:
-        with CudaOnHost():
-            yield
+    """For the length of a block, in this thread: PyTorch's functions see the pretended GPU.
+
+    Also where PyTorch's own operator runs, which calls a library's kernel for an operator that it takes apart.
+    """
+    with torch._C._EnableTorchFunction():
+        if any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack()):
+            yield  # what is done once is enough: a second mode would see the CPU that the first one asks for
+        else:
+            with CudaOnHost():
+                yield
 
 
 def within(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -187,7 +187,8 @@ def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype
     kind, tiny = getattr(torch, dtype), torch.finfo(getattr(torch, dtype)).tiny
     torch.manual_seed(3)
     a, b = torch.randn(33, 70).to(kind), torch.randn(70, 5).to(kind)
-    a[3], a[4] = tiny / 4, tiny * 4
+    a[3], a[4] = tiny / 4, 0.0
+    a[4, 0] = tiny * 4  # alone: of bf16, sums on the way may be denormals, too
     b[:, 1] = 0.0
     b[0, 1] = 0.0625
     exact = a.double() @ b.double()
@@ -202,6 +203,26 @@ def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype
         off = (product.cpu().double() - exact).abs() / exact.abs().clamp(min=float(tiny))
         assert off.max() < 1.01 * torch.finfo(kind).eps / 2 + 1e-3 * torch.finfo(kind).eps
         assert (product[3] != 0).any() == (target == "mi300x") and product[4, 1] == (0 if target == "mi210" else tiny / 4)
+
+
+@pytest.mark.parametrize("target", ["mi210", "mi300x", "mi355x"])
+def test_products_are_the_matrix_units_to_the_last_bit(target: str) -> None:
+    torch.manual_seed(9)
+    a, b = torch.randn(65, 200).bfloat16(), torch.randn(200, 70).bfloat16()
+    with simgpu.triton.device(target) as device:
+        on, other = a.cuda(), b.cuda()
+        of_kernel = torch.empty(65, 70, device="cuda")
+        sizes = (*of_kernel.shape, 200, *on.stride(), *other.stride(), *of_kernel.stride())
+        kernels.matmul[(2 * 3,)](on, other, of_kernel, *sizes, BM=64, BN=32, BK=32, GROUP=2)
+        products = [torch.mm(on, other, out_dtype=torch.float32), torch.bmm(on[None], other[None], out_dtype=torch.float32)[0]]
+        assert all(torch.equal(product, of_kernel) for product in products) and device.launches == 1
+        assert not torch.equal(of_kernel, on.float() @ other.float()), "the sums differ, or the test says nothing"
+        bias = torch.full((70,), torch.nan).bfloat16().cuda()
+        assert torch.equal(torch.addmm(bias, on, other, beta=0, alpha=2), (2 * of_kernel).bfloat16())
+        bias.fill_(0.5)
+        assert torch.equal(torch.addmm(bias, on, other, beta=3), (of_kernel + 1.5).bfloat16())
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            torch.mm(on, on)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -292,6 +313,17 @@ def test_a_composite_operator_for_the_gpu_keeps_the_host_s_steps() -> None:
     try:
         assert torch.equal(torch.square(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 2.0))
         assert torch.equal(torch.square(torch.full((3,), 3.0)), torch.full((3,), 9.0))
+    finally:
+        library._destroy()
+
+
+def test_a_kernel_that_an_operator_of_pytorch_s_calls_sees_the_gpu() -> None:
+    library, seen = torch.library.Library("aten", "IMPL"), []
+    library.impl("square", lambda x: seen.append(x.device.type) or double(x), "CUDA")
+    library.impl("relu", double, "CUDA")  # another: operators are looked at one by one, and square comes as PyTorch's own
+    try:
+        torch.square(torch.ones(3, device="cuda"))
+        assert seen == ["cuda"]
     finally:
         library._destroy()
 

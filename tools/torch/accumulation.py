@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from simgpu.tools.torch import products
 from simgpu.triton.driver import active_driver
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
 # Into a tensor that is given, of a type that is named (the CPU has no such kernel), and both.
 PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
+_OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 # Normalisations, whose sums over rows the CPU rounds row by row; the statistics beside a result are f32.
 NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
 BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
@@ -46,13 +48,25 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return (_flushed(value, kind) if flushes and kind in NARROW else value).to(kind)
 
     if func.name() in PRODUCTS:
-        operands = [wide(arg) for arg in args if not isinstance(arg, torch.dtype)]
+        given = [arg for arg in args if not isinstance(arg, torch.dtype)]
         scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
-        product = func.overloadpacket.default(*operands, **scales)
+        if func.name().startswith(_OF_MATRICES) and products.serves(*given[-2:]):
+            product = _added(products.product(*given[-2:]), [wide(arg) for arg in given[:-2]], **scales)
+        else:
+            product = func.overloadpacket.default(*map(wide, given), **scales)
         out = kwargs.get("out")
         return rounded(product) if out is None else out.resize_(product.shape).copy_(rounded(product))
     found = func(*map(wide, args), **kwargs)
     return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
+
+
+def _added(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float = 1, beta: float = 1) -> torch.Tensor:
+    """A product times alpha, plus beta times what is added to it, if anything is: with beta = 0 its NaN do not count."""
+    scaled = product if alpha == 1 else alpha * product
+    for other in others if beta != 0 else ():
+        added = other.expand(product.shape)
+        scaled = scaled + (added if beta == 1 else beta * added)
+    return scaled
 
 
 def not_computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

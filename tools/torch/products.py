@@ -1,0 +1,94 @@
+"""Products of 16-bit matrices as the matrix units sum them: by a Triton kernel, on a simulated device of its own.
+
+A GPU's libraries multiply by the instructions that Triton's `tl.dot` is made of, and sum over k in ascending order. A reference
+and a kernel agree there to the last bit, which tests with narrow tolerances rely on; the CPU's f32 sums go another way.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+
+from simgpu.device import Device, Kernel
+from simgpu.engine.launch import launch
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.triton.driver import active_driver
+from simgpu.triton.tensors import Shared
+
+TILE, WARPS, WARP = 64, 4, 64
+# Multiplications of a product above which the CPU's own is taken: the simulated one takes four to six times as long.
+MOST = 2**31
+_TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+
+
+@triton.jit
+def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """out (batch, rows, columns) of f32 = a (batch, rows, depth) times b (batch, columns, depth) transposed; all of whole tiles."""
+    batch = tl.program_id(2).to(tl.int64)
+    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    by = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    k = tl.arange(0, TILE)
+    a += batch * rows * depth + at[:, None] * depth + k[None, :]
+    b += batch * columns * depth + by[None, :] * depth + k[:, None]
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for _ in range(0, depth, TILE):
+        total = tl.dot(tl.load(a), tl.load(b), total)
+        a += TILE
+        b += TILE
+    tl.store(out + batch * rows * columns + at[:, None] * columns + by[None, :], total)
+
+
+@functools.cache
+def _kernel(board: str, pointer: str) -> tuple[Kernel, int]:
+    """The kernel for operands of a type on a device of its own, and the bytes of LDS that it asks for."""
+    device = Device(board)
+    source = triton.compiler.ASTSource(
+        _product,
+        {"a": pointer, "b": pointer, "out": "*fp32", "rows": "i32", "columns": "i32", "depth": "i32", "TILE": "constexpr"},
+        {"TILE": TILE},
+        {(at,): [["tt.divisibility", 16]] for at in range(6)},
+    )
+    made = triton.compile(source, target=GPUTarget("hip", device.arch, WARP), options={"num_warps": WARPS})
+    return device.load(made.asm["hsaco"])[made.metadata.name], made.metadata.shared
+
+
+def serves(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the matrix units' sum is taken for a times b: 16-bit matrices that fit each other, not many multiplications."""
+    fits = a.dtype == b.dtype and a.dtype in _TYPES and a.dim() == b.dim() and a.dim() in (2, 3)
+    if not (fits and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]):
+        return False
+    return 0 < math.prod(a.shape[:-2]) * _whole(a.shape[-2]) * _whole(b.shape[-1]) * a.shape[-1] <= MOST
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a (m, k) times b (k, n), or as many of both as a first axis has, of one 16-bit type, in f32."""
+    if a.dim() == 2:
+        return product(a[None], b[None])[0]
+    left, right = _padded(a), _padded(b.transpose(1, 2))
+    batch, rows, k = left.shape
+    columns = right.shape[1]
+    out = torch.empty(batch, rows, columns, dtype=torch.float32)
+    kernel, lds = _kernel(active_driver().session.board, _TYPES[a.dtype])
+    geometry = Geometry.of((rows // TILE, columns // TILE, batch), WARP * WARPS, lds)
+    args = [left.data_ptr(), right.data_ptr(), out.data_ptr(), rows, columns, k, 0, 0]  # the last are scratch, which it has none of
+    with Shared(kernel.module.device.memory, [("a", left), ("b", right), ("out", out)]):
+        launch(kernel, geometry, args)
+    return out[:, : a.shape[1], : b.shape[2]]
+
+
+def _whole(extent: int) -> int:
+    """An extent, up to whole tiles."""
+    return -(-extent // TILE) * TILE
+
+
+def _padded(matrices: torch.Tensor) -> torch.Tensor:
+    """Matrices (batch, rows, k), contiguous, with zeros up to whole tiles, which change no sum."""
+    batch, rows, k = matrices.shape
+    padded = torch.zeros(batch, _whole(rows), _whole(k), dtype=matrices.dtype)
+    padded[:, :rows, :k] = matrices
+    return padded

@@ -2,6 +2,7 @@
 
     places.py        where a tensor lies: a mark on its storage
     accumulation.py  operators on 16-bit types that a GPU computes in f32
+    products.py      products of 16-bit matrices, as the matrix units sum them
     registered.py    kernels that operators have on a GPU alone, libraries' too
     on_host.py       "cuda" and "hip" devices are the CPU
     autoload.py      SIMGPU=mi300x: a GPU for a whole process

@@ -336,6 +336,14 @@ def test_what_is_compiled_runs_as_it_is() -> None:
     assert torch.equal(torch.compile(compiled)(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 3.0))
 
 
+@pytest.mark.parametrize("form", ["to_sparse", "to_sparse_csr", "to_sparse_csc", "to_mkldnn"])
+def test_sparse_tensors_are_moved(form: str) -> None:
+    made = getattr(torch.eye(4), form)()
+    there = made.to("cuda")
+    assert there.is_cuda and torch.equal(there.to_dense().cpu(), torch.eye(4))
+    assert form == "to_mkldnn" or (not made.is_cuda and there.cuda() is there and not there.cpu().is_cuda)
+
+
 def test_legacy_constructors() -> None:
     made = torch.cuda.FloatTensor([1.0, 2.0])
     assert made.is_cuda and isinstance(made, torch.cuda.FloatTensor) and torch.equal(double(made).cpu(), torch.tensor([2.0, 4.0]))

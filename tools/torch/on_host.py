@@ -30,6 +30,7 @@ from simgpu.tools.torch.places import (
     marked,
     on_gpu,
     place_of,
+    storage_of,
     tensors_in,
 )  # fmt: skip
 from simgpu.tools.torch.registered import KernelsOfTheGpu, kernels_of_the_gpu
@@ -202,9 +203,15 @@ def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
     source = args[0] if isinstance(args[0], torch.Tensor) else None
     there = source is not None and marked(source) == place
     result = func(*args, **given)
-    shared = source is None or result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    shared = source is None or _shared(result, source)
     result = result.clone() if shared and not there else result
     return mark(result, place) if source is None or there else _copied(result, source, place)
+
+
+def _shared(result: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a move gave the tensor itself, or another in its memory."""
+    one, other = storage_of(result), storage_of(source)
+    return result is source or (one is not None and other is not None and one.data_ptr() == other.data_ptr())
 
 
 class _Arrived(torch.autograd.Function):

@@ -21,6 +21,7 @@ __all__ = ["GPU", "HOST", "MARK", "PINNED", "Place"]
 
 Place = str  # HOST, PINNED, a GPU by its number, as "cuda:1", or GPU, which leaves open which
 _COUNTED = "_simgpu_block"
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 def on_gpu(place: Place | None) -> bool:
@@ -53,12 +54,14 @@ def device_at(place: Place) -> torch.device:
     return _numbered(here() if place == GPU else place)
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """A tensor's storage; None of those without one."""
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """A tensor's storage, of a sparse one that of its values; None of those without one."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, functional or fake tensors
-        return None
+        if tensor.layout is torch.sparse_coo:
+            return storage_of(tensor._values())
+        return storage_of(tensor.values()) if tensor.layout in _COMPRESSED else None
 
 
 def marked_storage(storage: Any) -> Place | None:
@@ -68,7 +71,7 @@ def marked_storage(storage: Any) -> Place | None:
 
 def marked(tensor: torch.Tensor) -> Place | None:
     """The place that a tensor's storage is marked with."""
-    return marked_storage(_storage(tensor))
+    return marked_storage(storage_of(tensor))
 
 
 def place_of(tensor: torch.Tensor) -> Place:
@@ -92,7 +95,7 @@ def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedSt
 
 def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
     """The tensor, its storage marked."""
-    storage = _storage(tensor)
+    storage = storage_of(tensor)
     if storage is not None and marked_storage(storage) != place:
         mark_storage(storage, place)
     return tensor

@@ -35,6 +35,16 @@ def written(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return root, devices
 
 
+def test_a_proton_without_metrics_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton._C.libproton import proton as native
+
+    monkeypatch.delattr(native, "set_metric_kernels", raising=False)  # as in Triton 3.6
+    x, out = np.ones(1000, np.float32), np.zeros(1000, np.float32)
+    with simgpu.triton.device("mi300x"):
+        add(x, out)
+    assert (out == 2).all() and not hasattr(native, "set_metric_kernels")
+
+
 @pytest.mark.parametrize("hook", [None, "triton"])
 def test_a_tree_of_scopes_has_the_modelled_time_of_each_launch(tmp_path: Path, hook: str | None) -> None:
     x, out = np.ones(1000, np.float32), np.zeros(1000, np.float32)

@@ -342,7 +342,8 @@ class GemmEmitter(Visitor):
         that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
         loads come earlier.
         """
-        count, room = self.turn.count, max(min(1, barrier), barrier - self.turn.lds_wait)
+        count, room, step = self.turn.count, max(min(1, barrier), barrier - self.turn.lds_wait), self.tiles.stage_step
+        assert step is not None
         if whole:
             # Behind the last load come the step to the next tile and the count, all of it before the last matrix instruction.
             behind = -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
@@ -355,11 +356,11 @@ class GemmEmitter(Visitor):
 
         def turn_writes() -> None:
             for address in self.tiles.write_address.values():
-                self.k.v_subrev_u32(address, self.tiles.stage_step, address, note="the other stage next")
+                self.k.v_subrev_u32(address, step, address, note="the other stage next")
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
-            self.k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
+            self.k.s_sub_u32(step, 0, step)
             if self.scales is not None:
                 self.scales.point()
 
@@ -369,7 +370,7 @@ class GemmEmitter(Visitor):
         # This tile's last reads are behind them: those of the last turn, and those that the tile before left.
         begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.left)])
         for number, staging in enumerate(self.tiles.moved, barrier - len(self.tiles.moved)):
-            add(min(barrier, max(begun, number)), partial(staging.other_stage, self.tiles.stage_step))
+            add(min(barrier, max(begun, number)), partial(staging.other_stage, step))
         add(barrier, turn_stage)
         if self.scales is not None:
             add(barrier, self.scales.next_tile)

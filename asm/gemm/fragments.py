@@ -67,4 +67,5 @@ class Fragments:
     @cached_property
     def left(self) -> list[Place]:
         """The reads of a tile's first turn that the tile before leaves to it, and the numbers that they follow in it."""
-        return [(number - self.turn.count, *read) for number, *read in self.next_reads if number >= self.turn.count]
+        count = self.turn.count
+        return [(number - count, moved, read) for number, moved, read in self.next_reads if number >= count]

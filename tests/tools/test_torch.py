@@ -42,6 +42,7 @@ class Double(torch.autograd.Function):
         (lambda x, h: h.cuda(), "cuda"), (lambda x, h: x.cpu(), "cpu"), (lambda x, h: h.to(x), "cuda"),
         (lambda x, h: h.to(x.device, torch.float16), "cuda"), (lambda x, h: x.to("cpu"), "cpu"), (lambda x, h: h.to(0), "cuda"),
         (lambda x, h: torch.zeros_like(x), "cuda"), (lambda x, h: torch.zeros_like(x, device="cpu"), "cpu"),
+        (lambda x, h: torch.range(0, 4, device="cuda"), "cuda"), (lambda x, h: torch.range(0, 4), "cpu"),
         (lambda x, h: x.new_zeros(3), "cuda"), (lambda x, h: h.new_zeros(3, device="cuda"), "cuda"),
         (lambda x, h: torch.stack([x, x])[0], "cuda"), (lambda x, h: torch.split(h, 5)[1], "cpu"),
         (lambda x, h: torch.from_numpy(np.ones(3)), "cpu"), (lambda x, h: torch.as_tensor(np.ones(3), device="cuda"), "cuda"),

@@ -53,7 +53,7 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
         return torch._C.Generator(_CPU if type(device) is int else on_host(device))
 
 
-_from_numpy, _impl, _start = torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
 _Backward = torch.autograd.function.BackwardCFunction
 _backward = _Backward.apply
 
@@ -136,6 +136,12 @@ def _start_within(thread: threading.Thread) -> None:
     _start(thread)
 
 
+def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
+    """`torch.range`, which of all functions that make tensors asks no torch function mode."""
+    made = mark(_host_range(*args, **options), HOST)
+    return made if device is None else made.to(device)
+
+
 def _eager(model: Any = None, **_options: Any) -> Any:
     """`torch.compile`: the function itself, or a decorator that returns it: nothing is compiled."""
     return (lambda function: function) if model is None else model
@@ -152,7 +158,7 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
-            (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
+            (torch, "range", _range), (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),

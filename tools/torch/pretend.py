@@ -158,7 +158,8 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
-            (torch, "range", _range), (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
+            (torch, "range", _range), (torch, "compile", _eager),
+            (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),

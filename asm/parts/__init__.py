@@ -5,6 +5,7 @@
     lanes.py            a lane's place, moves between lanes, elements of 16 bits
     matrix.py           the matrix instruction of an atom
     lds_tile.py         where an operand tile lies in LDS
+    staged_places.py    what a work-item moves of it, and to where in LDS
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
     activation_f64.py   silu and gelu in f64

@@ -9,8 +9,9 @@ from functools import partial
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip
-from simgpu.asm.parts.integer_math import log2, vector_divmod
-from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, WIDEST, TileLayout
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
+from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_of, transposed_address
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
@@ -89,7 +90,7 @@ class Staging:
                 first = self.units[0]
                 row, kk, (row_step, k_step) = first.row, first.k, same
             else:
-                row, kk = self._place(load)
+                row, kk = staged_place(k, layout, load)
                 row_step = k_step = 0
             self.units.append(Unit(row, kk, row_step, k_step, self._offset(row, kk, row_step, k_step)))
         if layout.k_contiguous:
@@ -99,101 +100,6 @@ class Staging:
             k.s_mul_i32(self.step, self.stride, layout.k)
         if layout.depth > 2:
             self.later_k = k.s.alloc(f"{layout.name} bytes to a unit's later k")
-
-    def _place(self, load: int) -> tuple[Reg, Reg]:
-        """VGPRs with the row and k of `TileLayout.staged`."""
-        k, layout = self.k, self.layout
-        unit = k.v.alloc("unit")
-        k.v_add_u32(unit, load * layout.threads, k.work_item)
-        place = (
-            self._panel_place if layout.panel
-            else self._k_contiguous_place if layout.k_contiguous
-            else self._transposed_place if layout.transposes
-            else self._row_contiguous_place
-        )  # fmt: skip
-        row, kk = place(unit, layout.units)
-        k.v.free(unit)
-        return row, kk
-
-    def _row_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
-        k, layout = self.k, self.layout
-        kk, row = vector_divmod(k, unit, layout.rows // layout.vec, units, layout.name)
-        k.v_mul_u32_u24(row, layout.vec, row, note="row")
-        if layout.swap:
-            k.v_lshrrev_b32(unit, log2(layout.chunk), kk)
-            k.v_and_b32(unit, 1, unit)
-            k.v_mul_u32_u24(unit, layout.swap, unit)
-            k.v_xor_b32(row, row, unit, note="odd k group: moved")
-        return row, kk
-
-    def _transposed_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
-        k, layout = self.k, self.layout
-        if units < layout.threads:
-            k.v_and_b32(unit, units - 1, unit, note="several work-items move the same unit")
-        blocks, pieces = layout.block_rows // layout.vec // ROW_LANES, layout.chunk // layout.depth
-        rest, row = vector_divmod(k, unit, ROW_LANES, units, "unit")
-        rest_2, kk = vector_divmod(k, rest, pieces, units, "piece")
-        chunk, high = vector_divmod(k, rest_2, blocks, units, "row block")
-        if layout.rows < layout.block_rows:
-            k.v_min_u32(high, layout.last_block, high, note="the last rows more than once")
-        k.v_mad_u32_u24(row, high, ROW_LANES, row)
-        k.v_mul_u32_u24(row, layout.vec, row, note="row")
-        k.v_mul_u32_u24(kk, layout.depth, kk)
-        k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")
-        k.v.free(rest, rest_2, chunk, high)
-        return row, kk
-
-    def _panel_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
-        """As `TileLayout.staged` has it, of a preshuffled matrix."""
-        k, layout, name = self.k, self.layout, self.layout.name
-        rest, kk = vector_divmod(k, unit, layout.chunk // layout.vec, units, f"{name} piece")
-        k.v_mul_u32_u24(kk, layout.vec, kk)
-        rest_2, w = vector_divmod(k, rest, layout.wide, units, f"{name} atom")
-        rest_3, row = vector_divmod(k, rest_2, ROW_LANES, units, f"{name} slot")
-        high, chunk = vector_divmod(k, rest_3, layout.k // layout.chunk, units, f"{name} chunk")
-        k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")
-        k.v_mad_u32_u24(row, high, ROW_LANES, row)
-        k.v_mad_u32_u24(row, row, layout.wide, w, note="row")
-        k.v.free(rest, rest_2, rest_3, w, high, chunk)
-        return row, kk
-
-    def _k_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
-        k, layout = self.k, self.layout
-        a_slot = layout.row_chunks * layout.chunk // layout.vec
-        block, rest = vector_divmod(k, unit, layout.rows * a_slot, units, f"{layout.name} k block")
-        slot, place = vector_divmod(k, rest, a_slot, layout.rows * a_slot, f"{layout.name} slot")
-        a_chunk = layout.chunk // layout.vec
-        chunk, half = vector_divmod(k, place, a_chunk, a_slot, f"{layout.name} chunk")
-        k.v.free(rest, place)
-        swizzle = self._swizzle(slot)
-        k.v_xor_b32(chunk, chunk, swizzle, note="swizzled")
-        k.v_mul_u32_u24(half, layout.vec, half)
-        k.v_mad_u32_u24(half, chunk, layout.chunk, half)
-        k.v.free(chunk, swizzle)
-        k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
-        k.v_add_u32(half, block, half, note="k")
-        k.v.free(block)
-        if layout.wide == 1:
-            return slot, half
-        atom, i = vector_divmod(k, slot, layout.atom, layout.rows, "atom")
-        group, w = vector_divmod(k, atom, layout.wide, layout.rows, "atom in group")
-        k.v_mad_u32_u24(i, group, layout.atom, i)
-        k.v_mad_u32_u24(slot, i, layout.wide, w, note="row")
-        k.v.free(atom, i, group, w)
-        return slot, half
-
-    def _swizzle(self, slot: Reg) -> Reg:
-        """A new VGPR with `TileLayout.swizzle`."""
-        k, layout = self.k, self.layout
-        step, count = SWIZZLES[layout.row_chunks, layout.kw]
-        swizzle = k.v.alloc("swizzle")
-        if layout.rows_a_line > 1:
-            k.v_lshrrev_b32(swizzle, log2(layout.rows_a_line), slot)
-            slot = swizzle
-        k.v_and_b32(swizzle, count - 1, slot)
-        if step > 1:
-            k.v_mul_u32_u24(swizzle, step, swizzle)
-        return swizzle
 
     def _offset(self, row: Reg, kk: Reg, row_step: int, k_step: int) -> Reg:
         """Byte offset of (row + row_step, kk + k_step), OUTSIDE where the row is past the view."""
@@ -255,7 +161,7 @@ class Staging:
         elif layout.beside:
             self._beside_addresses(lane_row, group, wave_row, scratch, temporary)
         else:
-            swizzle = self._swizzle(lane_row)
+            swizzle = swizzle_of(k, layout, lane_row)
             k.v_xor_b32(swizzle, swizzle, group)
             k.v_mul_u32_u24(address, layout.row_chunks * layout.kw * WORD, lane_row)
             k.v_mul_u32_u24(temporary, layout.kw * WORD, swizzle)
@@ -272,7 +178,7 @@ class Staging:
     def _beside_addresses(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg, temporary: Reg) -> None:
         """Of each 8 of a lane's 24 bytes."""
         k, layout = self.k, self.layout
-        swizzle, row = self._swizzle(lane_row), k.v.alloc("LDS row")
+        swizzle, row = swizzle_of(k, layout, lane_row), k.v.alloc("LDS row")
         row_bytes = layout.row_chunks * layout.kw * WORD
         k.v_mul_u32_u24(row, row_bytes, lane_row)
         k.s_mul_i32(scratch, wave_row, row_bytes)
@@ -308,59 +214,14 @@ class Staging:
         k, layout = self.k, self.layout
         address = k.v.alloc("LDS write address")
         if layout.panel:
-            self._panel_address(address)
+            panel_address(k, layout, address)
         elif layout.transposes:
-            self._transposed_address(address)
+            transposed_address(k, layout, address, (self.units[0].row, self.units[0].k))
         else:
             k.v_mul_u32_u24(address, layout.vec * layout.element, k.work_item)
         if self.write_base:
             k.v_add_u32(address, self.write_base, address)
         return address
-
-    def _transposed_address(self, address: Reg) -> None:
-        """`TileLayout.byte` of the first unit's first piece; its row is a multiple of `vec`."""
-        k, layout, unit = self.k, self.layout, self.units[0]
-        block, slot = vector_divmod(k, unit.row, layout.wide * layout.atom, layout.rows, "slot")
-        k.v_lshrrev_b32(slot, log2(layout.vec), slot)
-        k.v_mul_u32_u24(block, layout.wide * layout.atom, block)
-        k.v_add_u32(slot, block, slot, note="slot")
-        if layout.pairs:
-            k.v_bfe_u32(block, k.work_item, log2(ROW_LANES // 2), 1)
-            k.v_mad_u32_u24(slot, block, layout.atom // layout.fold, slot, note="in odd atoms piece 1 first")
-        k.v.free(block)
-        self._address_of(address, slot, unit.k)
-
-    def _panel_address(self, address: Reg) -> None:
-        """`TileLayout.byte` of a preshuffled matrix's first unit."""
-        k, layout = self.k, self.layout
-        row, kk = self._place(0)
-        block, rest = vector_divmod(k, row, layout.wide * layout.atom, layout.rows, "block")
-        slot, w = vector_divmod(k, rest, layout.wide, layout.rows, "slot")
-        k.v_mad_u32_u24(slot, w, layout.atom, slot)
-        k.v_mad_u32_u24(slot, block, layout.wide * layout.atom, slot, note="slot")
-        k.v.free(row, block, rest, w)
-        self._address_of(address, slot, kk)
-        k.v.free(kk)
-
-    def _address_of(self, address: Reg, slot: Reg, kk: Reg) -> None:
-        """`TileLayout.byte` of k in an LDS slot, which is freed."""
-        k, layout = self.k, self.layout
-        chunk, rest = vector_divmod(k, kk, layout.chunk, layout.k, "chunk")
-        span, group = vector_divmod(k, chunk, layout.row_chunks, layout.k, "span")
-        k.v.free(chunk)
-        swizzle = self._swizzle(slot)
-        k.v_xor_b32(group, group, swizzle)
-        if layout.turned:
-            k.v_bfe_u32(swizzle, slot, log2(layout.atom), log2(layout.wide))
-            k.v_mul_u32_u24(swizzle, layout.turned, swizzle)
-            k.v_xor_b32(group, group, swizzle, note="turned by atom")
-        k.v_mul_u32_u24(span, layout.rows, span)
-        k.v_add_u32(slot, span, slot)
-        k.v_mad_u32_u24(slot, slot, layout.row_chunks, group)
-        k.v_mul_u32_u24(rest, layout.element, rest)
-        k.v_mul_u32_u24(slot, layout.kw * WORD, slot)
-        k.v_add_u32(address, slot, rest, note=f"{layout.name}: where the work-item's first piece goes")
-        k.v.free(slot, rest, span, group, swizzle)
 
     # -- moves -------------------------------------------------------------------------------
 

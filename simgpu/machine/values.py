@@ -276,7 +276,7 @@ def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def operation(self: Builder, *args: Any, **options: Any) -> Any:
         made = method(self, *map(plain, args), **options)
-        wrapped = _wrapped_in(type(made))  # type: ignore[arg-type]  # mypy takes an instance's __hash__ for the class's
+        wrapped = _wrapped_in(type(made))  # type: ignore  # mypy takes an instance's __hash__ for the class's
         return wrapped(self, made) if wrapped else made
 
     return operation

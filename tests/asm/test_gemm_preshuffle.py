@@ -71,10 +71,9 @@ def test_groups_have_their_own_b(scales):
 
 
 @pytest.mark.parametrize("kinds", [("fp8", "fp8"), ("fp4", "fp4"), ("fp6", "fp4")])
-@pytest.mark.parametrize("policy_k", [(70, 208, 416), (40, 48, 4128)])
-def test_mx_formats_validate(kinds, policy_k):
-    m, n, k = policy_k
-    tree = TiledComputation(m, n, k, "gfx950", dtype=kinds[0], dtype_b=kinds[1], trans_b=True, scales="mx", preshuffle_b=True)
+@pytest.mark.parametrize("sizes", [(70, 208, 416), (40, 48, 4128)])
+def test_mx_formats_validate(kinds, sizes):
+    tree = TiledComputation(*sizes, "gfx950", dtype=kinds[0], dtype_b=kinds[1], trans_b=True, scales="mx", preshuffle_b=True)
     work, kernel, gpu = workload(tree, "gfx950", seed=0), asm.emit(tree), device("gfx950")
     buffers = [gpu.upload(array) for array in work.arrays]
     asm.launch(kernel, gpu, *buffers)

@@ -19,8 +19,8 @@ import llvmlite.binding as llvm
 class Source(NamedTuple):
     """A module's IR.
 
-    loops: whether the text is a compiler's, with calls to inline, and loops. A few passes make as good code of it as all of LLVM's,
-    and fewer do of handlers, whose vectors are written out (docs/engine.md).
+    loops: whether the text is a compiler's, with calls to inline, and loops. A few passes take a third of the time of all of LLVM,
+    but vectorise no loops; handlers, whose vectors are written out, need fewer (docs/engine.md).
     """
 
     text: str

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
-from simgpu.hardware.timing_rules.hazards import max_states, wait_states
+from simgpu.hardware.timing_rules.hazards import max_states, most_states, wait_states
 from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
@@ -114,8 +114,8 @@ class Flight:
     def needs(self, effect: Effect) -> tuple[int | None, int | None]:
         """vmcnt and lgkmcnt to wait for before an instruction; None: no wait."""
         touched = effect.touched
-        vm = min((age for reg, age in self.vm.items() if reg in touched), default=None)
-        ds = min((age for reg, age in self.ds.items() if reg in touched), default=None)
+        vm = min((self.vm[reg] for reg in touched if reg in self.vm), default=None)
+        ds = min((self.ds[reg] for reg in touched if reg in self.ds), default=None)
         if effect.control is ControlKind.BARRIER and self.last_ds >= 0:
             ds = self.last_ds  # other waves may read or overwrite after it
         if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
@@ -200,10 +200,14 @@ def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
     entering: list[set[Window]] = [set() for _ in blocks]
     entering[0].add(())
     nops: list[dict[int, int]] = [{} for _ in blocks]
+    behind: list[Window | None] = [None] * len(blocks)
     work = [0]
     while work:
         index = work.pop()
-        leaving = {_walk(blocks[index], window, nops[index], target) for window in entering[index]}
+        leaving: set[Window] = set()
+        for window in entering[index]:
+            behind[index] = left = _walk(blocks[index], window, nops[index], target, behind[index])
+            leaving.add(left)
         for successor in blocks[index].successors:
             if not leaving <= entering[successor]:
                 entering[successor] |= leaving
@@ -216,10 +220,15 @@ def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
     return result
 
 
-def _walk(block: Block, window: Window, nops: dict[int, int], target: str) -> Window:
-    """Raises `nops` (wait states by position) to what the window asks; the window behind."""
+def _walk(block: Block, window: Window, nops: dict[int, int], target: str, behind: Window | None) -> Window:
+    """Raises `nops` (wait states by position) to what the window asks; the window behind.
+
+    behind: the window behind when the block was last walked. It is this time's too as soon as the window that entered is out of
+    reach, and so is every s_nop that it asked for.
+    """
     reach = max_states(target)
     recent = list(window)
+    known = 0  # wait states since the block began or the last new s_nop
     for position, item in enumerate(block.items):
         if not isinstance(item, Instr):
             continue
@@ -233,6 +242,9 @@ def _walk(block: Block, window: Window, nops: dict[int, int], target: str) -> Wi
             recent.append(_nop_effect(short))
         recent.append(effect)
         recent = _trim(recent, reach)
+        known = effect.access.states if short > 0 else known + needed + effect.access.states
+        if behind is not None and known > reach:
+            return behind
     return tuple(recent)
 
 
@@ -240,16 +252,20 @@ def _missing(window: Sequence[Effect], later: Effect, target: str) -> int:
     """Wait states that `later` lacks: `hazards.clashes`, asked only where a rule could apply.
 
     A rule needs a shared register, or state that the earlier instruction writes by name, or is
-    about the order of f64 matrix instructions.
+    about the order of f64 matrix instructions; and it must ask more than lies between.
     """
     found = missing = 0
+    touched, classes = later.touched, later.access.classes
     for index in range(len(window) - 1, -1, -1):
         earlier = window[index]
-        if earlier.ordered or not earlier.touched.isdisjoint(later.touched):
+        access = earlier.access
+        if (earlier.ordered or not earlier.touched.isdisjoint(touched)) and (
+            most_states(access.classes, access.passes, classes, target) > found + missing
+        ):
             between = [effect.access for effect in window[index + 1 :]]
-            needed = wait_states(earlier.access, later.access, target, between)
+            needed = wait_states(access, later.access, target, between)
             missing = max(missing, needed - found)
-        found += earlier.access.states
+        found += access.states
     return missing
 
 

@@ -13,6 +13,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
+from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse, matrix_classes, register_use
 from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
@@ -73,10 +74,15 @@ def registers_of(operand: Operand | None) -> frozenset[Register]:
         return frozenset({name}) if name else NONE
     if not isinstance(operand, Reg):
         return NONE
-    numbers = range(operand.index, operand.index + operand.count)
-    if operand.file == "s":
+    return _numbered(operand.file, operand.index, operand.count)
+
+
+@functools.cache
+def _numbered(file: str, first: int, count: int) -> frozenset[Register]:
+    numbers = range(first, first + count)
+    if file == "s":
         return frozenset(SPECIAL_REGISTERS.get(i, ("s", i)) for i in numbers)
-    return frozenset((operand.file, i) for i in numbers)
+    return frozenset((file, i) for i in numbers)
 
 
 def effect_of(inst: Instruction) -> Effect:
@@ -118,7 +124,7 @@ def _control(inst: Instruction) -> Effect:
     value = immediate.value if isinstance(immediate, Imm) else 0
     if control is ControlKind.NOP:
         return Effect(register_use(inst.mnemonic, states=(value & 15) + 1))
-    classes = _prefix_classes(inst.mnemonic)
+    classes = set(_prefix_classes(inst.mnemonic))
     tested = STATE_BRANCHES.get(control)
     reads = {"src": _named(inst, "src0") | ({tested[0]} if tested else NONE)}
     writes = _named(inst, "sdst")
@@ -144,8 +150,9 @@ def _control(inst: Instruction) -> Effect:
     return Effect(register_use(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
 
 
-def _prefix_classes(mnemonic: str) -> set[str]:
-    return {name for prefix, name in CLASSES_BY_PREFIX.items() if mnemonic.startswith(prefix)}
+@functools.cache
+def _prefix_classes(mnemonic: str) -> frozenset[str]:
+    return frozenset(name for prefix, name in CLASSES_BY_PREFIX.items() if mnemonic.startswith(prefix))
 
 
 def _ds(inst: Instruction) -> Effect:
@@ -219,49 +226,61 @@ def _returns(inst: Instruction) -> bool:
 
 def _alu(inst: Instruction) -> Effect:
     """The effect of a SALU or VALU instruction."""
-    spec = inst.spec
-    scalar = spec.encoding.startswith("sop")
-    classes = {"salu" if scalar else "valu"} | _prefix_classes(inst.mnemonic)
-    if spec.mnemonic.startswith("v_") and Flag.TRANS in spec.flags:
-        classes.add("trans")
-    if inst.form == "dpp":
-        classes.add("dpp")
+    spec, args = inst.spec, inst.args
+    classes = _alu_classes(spec, inst.form)
     if _partial(inst):
-        classes.add("partial_write")
-    if any(operand == Const(isa.LDS_DIRECT) for operand in inst.args.values()):
-        classes.add("lds_direct")
-    targets = _results(inst)
-    writes = _named(inst, *targets) | {t.state for t in spec.results if t.state in STATES}
-    if Flag.CMPX in spec.flags:
-        writes |= {"exec"}
-    also = {p.name for p in spec.params if p.name in ("vdst", "sdst")}
+        classes |= {"partial_write"}
+    if any(isinstance(operand, Const) and operand.code == isa.LDS_DIRECT for operand in args.values()):
+        classes |= {"lds_direct"}
+    read, written, also = _alu_state(spec)
+    writes = _named(inst, *_results(spec, "vdst" in args, "vdst1" in args)) | written
     if inst.form == "sdwa" and inst.mods.get("dst_unused") == PRESERVE:
-        also.add("vdst")
-    sources = [name for name in inst.args if name in also or name not in ("vdst", "sdst", "vdst1")]
-    state = frozenset(p.type.state for p in spec.params if p.type.state in STATES)
-    lane = "lane_select"
-    reads = {"src": _named(inst, *sources) | state}
+        also |= {"vdst"}
+    sources = [name for name in args if name in also or name not in ("vdst", "sdst", "vdst1")]
+    reads = {"src": _named(inst, *sources) | read}
     if "readlane" in classes or "writelane" in classes:
-        reads[lane] = _named(inst, "src1")
+        reads["lane_select"] = _named(inst, "src1")
     if "dot" in classes:
         reads |= {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1"), "srcC": _named(inst, "src2")}
         if "vdst" in also:
             reads["srcC"] |= _named(inst, "vdst")
-        reads["src"] = state
+        reads["src"] = read
     return Effect(register_use(inst.mnemonic, classes, reads, writes))
 
 
-def _results(inst: Instruction) -> list[str]:
-    """The names of the fields that a SALU or VALU instruction writes."""
-    names = []
-    plain = [t for t in inst.spec.results if t is not mask and t.state in ("", "sgpr")]
+@functools.cache
+def _alu_classes(spec: Spec, form: str) -> frozenset[str]:
+    """The classes that a SALU or VALU instruction has by its mnemonic and form."""
+    classes = {"salu" if spec.encoding.startswith("sop") else "valu"} | _prefix_classes(spec.mnemonic)
+    if spec.mnemonic.startswith("v_") and Flag.TRANS in spec.flags:
+        classes.add("trans")
+    if form == "dpp":
+        classes.add("dpp")
+    return frozenset(classes)
+
+
+@functools.cache
+def _alu_state(spec: Spec) -> tuple[frozenset[Register], frozenset[Register], frozenset[str]]:
+    """The machine state that a SALU or VALU instruction reads, that which it writes, and the destinations that it reads too."""
+    read = frozenset(p.type.state for p in spec.params if p.type.state in STATES)
+    written = frozenset(t.state for t in spec.results if t.state in STATES)
+    if Flag.CMPX in spec.flags:
+        written |= {"exec"}
+    return read, written, frozenset(p.name for p in spec.params if p.name in ("vdst", "sdst"))
+
+
+@functools.cache
+def _results(spec: Spec, vdst: bool, vdst1: bool) -> tuple[str, ...]:
+    """The names of the fields that a SALU or VALU instruction writes; vdst, vdst1: whether it has fields of these names."""
+    names: list[str] = []
+    plain = [t for t in spec.results if t is not mask and t.state in ("", "sgpr")]
     if plain:
-        names.append("vdst" if "vdst" in inst.args else "sdst")
+        names.append("vdst" if vdst else "sdst")
     if len(plain) > 1:  # v_swap_b32, v_permlane16_swap_b32: back to the source
-        names.append("vdst1" if "vdst1" in inst.args else "src0")
-    if any(t is mask for t in inst.spec.results) and "sdst" not in names:
+        names.append("vdst1" if vdst1 else "src0")
+    if any(t is mask for t in spec.results) and "sdst" not in names:
         names.append("sdst")
-    return names
+    return tuple(names)
 
 
 def _partial(inst: Instruction) -> bool:

@@ -305,6 +305,16 @@ def wait_states(
     return clash(earlier, later, target, between, xnack=xnack)[1]
 
 
+@functools.cache
+def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], target: str) -> int:
+    """The most wait states that any rule, except those about clauses, asks of two instructions of these classes.
+
+    passes: those of the earlier one.
+    """
+    cells = [cell for rule, cell in _candidates(earlier, later, target) if rule.relation != "clause"]
+    return max((cell(passes) if isinstance(cell, ByPasses) else cell for cell in cells), default=0)
+
+
 def clashes(
     window: Sequence[RegisterUse], later: RegisterUse, target: str, *, xnack: bool = False
 ) -> tuple[Clash, ...]:

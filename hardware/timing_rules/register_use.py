@@ -61,13 +61,14 @@ def register_use(
     states: int = 1,
 ) -> RegisterUse:
     """The `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
-    unknown = (set(classes) - CLASSES) | (set(reads or ()) - ROLES)
-    if unknown:
+    reads = reads or {}
+    if not (CLASSES.issuperset(classes) and ROLES.issuperset(reads)):
+        unknown = (set(classes) - CLASSES) | (set(reads) - ROLES)
         raise ValueError(f"{mnemonic}: no such class or role: {', '.join(sorted(unknown))}")
     return RegisterUse(
         mnemonic=mnemonic,
         classes=frozenset(classes),
-        reads=tuple((role, frozenset(regs)) for role, regs in (reads or {}).items()),
+        reads=tuple((role, frozenset(regs)) for role, regs in reads.items()),
         writes=frozenset(writes),
         passes=passes,
         states=states,

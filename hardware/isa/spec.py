@@ -87,10 +87,10 @@ REGISTRY = Registry()
 
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
     """Parameters and results of a body, from its annotations (evaluated `Type` objects)."""
-    sig = inspect.signature(function, eval_str=True)
-    params = tuple(Param(p.name, p.annotation) for p in sig.parameters.values())
-    returned = sig.return_annotation
-    if returned is None or returned is inspect.Signature.empty:
+    types, code = inspect.get_annotations(function, eval_str=True), function.__code__
+    params = tuple(Param(name, types[name]) for name in code.co_varnames[: code.co_argcount])
+    returned = types.get("return")
+    if returned is None:
         return params, ()
     return params, tuple(returned) if isinstance(returned, tuple) else (returned,)
 
@@ -159,10 +159,13 @@ def add(
             kind="control" if control else kind,
             body=body,
             memory=memory,
-            control=ControlKind(_listed(mnemonic, "control kind", control, list(ControlKind))),
-            flags=frozenset(Flag(_listed(mnemonic, "flag", flag, list(Flag))) for flag in flags),
+            control=ControlKind(_listed(mnemonic, "control kind", control, _CONTROL_KINDS)),
+            flags=frozenset(Flag(_listed(mnemonic, "flag", flag, _FLAGS)) for flag in flags),
         )
     )
+
+
+_CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # once: more than a thousand instructions ask
 
 
 def _listed(mnemonic: str, what: str, name: str, names: Sequence[str]) -> str:

@@ -274,7 +274,7 @@ def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> 
     worst = max(hard, key=lambda row: row.ratio)
     if worst.satisfied and name is not None:
         worst = next(row for row in rows if row.name == name)
-    return tuple(replace(row, binding=row is worst) for row in rows)
+    return tuple(row if row.binding == (row is worst) else replace(row, binding=row is worst) for row in rows)
 
 
 def binding(constraints: Iterable[Constraint]) -> Constraint:

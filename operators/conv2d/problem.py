@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,7 +130,7 @@ class Conv2dProblem:
     @property
     def bytes_once(self) -> int:
         """Bytes if every element of X, W and Y crosses memory once."""
-        x, w, y = (int(np.prod(shape)) for shape in self.shapes)
+        x, w, y = map(prod, self.shapes)
         bias = self.bias * self.oc * dtype(self.gemm.dtype_addend).bytes
         return (x + w) * self.element.bytes + y * dtype(self.dtype_c).bytes + bias
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 import numpy as np
@@ -69,12 +70,12 @@ class Conv2dPlan(Derivation):
         names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "factor")
         return {name: getattr(self, name) for name in names}
 
-    @property
+    @cached_property
     def more_channels(self) -> Conv2dProblem:
         """The problem, with few input channels that with more of them and fewer taps."""
         return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
 
-    @property
+    @cached_property
     def lattice(self) -> Pair:
         """Rows and columns of X from one staged pixel to the next."""
         return lattice(self.more_channels, self.window)
@@ -85,7 +86,7 @@ class Conv2dPlan(Derivation):
         p = self.more_channels
         return p.kh // self.window[0], p.kw // self.window[1]
 
-    @property
+    @cached_property
     def cut(self) -> Conv2dProblem:
         """What the tiles cut: the problem, or with other channels and fewer taps the same convolution."""
         p = self.more_channels
@@ -97,12 +98,12 @@ class Conv2dPlan(Derivation):
         """Work-items of a block."""
         return self.waves_p * self.waves_oc * self.descriptor.wavefront_size
 
-    @property
+    @cached_property
     def halo(self) -> HaloLayout:
         """The input halo in LDS."""
         return halo_layout(self.cut, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
 
-    @property
+    @cached_property
     def taps(self) -> TapLayout:
         """A tap's filters in LDS."""
         halo = self.halo

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, PANEL_BYTES, PANEL_ROWS, SCALE_BLOCK, GemmProblem
+from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, PANEL_ROWS, SCALE_BLOCK, GemmProblem, panels
 
 Array = NDArray[Any]
 
@@ -108,26 +108,18 @@ def preshuffled(b: ArrayLike, dtype: str) -> Array:
     """B, (..., n, k), permuted for GEMMs with `preshuffle_b`: of PANEL_ROWS rows PANEL_BYTES of each in turn. AITER's
     `shuffle_weight` gives the same bytes.
 
-    dtype: of the elements, as GemmProblem's. LaunchError if n or k does not divide.
+    dtype: of the elements, as GemmProblem's. LaunchError if n or k does not divide into panels, or a type into their rows.
     """
     rows = np.asarray(b)
-    panels, pieces, piece = _panels(rows, dtype)
-    return _exchanged(rows, (panels, PANEL_ROWS, pieces, piece))
+    count, pieces, piece = panels(rows.shape[-2], rows.shape[-1], dtype)
+    return _exchanged(rows, (count, PANEL_ROWS, pieces, piece))
 
 
 def rows_of_preshuffled(b: ArrayLike, dtype: str) -> Array:
     """The inverse of `preshuffled`."""
     stored = np.asarray(b)
-    panels, pieces, piece = _panels(stored, dtype)
-    return _exchanged(stored, (panels, pieces, PANEL_ROWS, piece))
-
-
-def _panels(b: Array, kind: str) -> tuple[int, int, int]:
-    """(panels, pieces of a row, elements of a piece)."""
-    piece, (n, k) = 8 * PANEL_BYTES // dtype(kind).bits, b.shape[-2:]
-    if n % PANEL_ROWS or k % piece:
-        raise LaunchError(f"B is {n}x{k}: panels have {PANEL_ROWS} rows of {piece} elements each: pad both to multiples of them")
-    return n // PANEL_ROWS, k // piece, piece
+    count, pieces, piece = panels(stored.shape[-2], stored.shape[-1], dtype)
+    return _exchanged(stored, (count, pieces, PANEL_ROWS, piece))
 
 
 def _exchanged(b: Array, cut: tuple[int, int, int, int]) -> Array:

@@ -120,13 +120,7 @@ class GemmProblem:
     def _check_preshuffle(self) -> None:
         if not self.trans_b:
             raise LaunchError("preshuffle_b: it permutes B stored (n,k): set trans_b, too")
-        piece, rest = divmod(8 * PANEL_BYTES, self.element_b.bits)
-        if rest:
-            raise LaunchError(f"preshuffle_b: {PANEL_BYTES} bytes hold no whole number of {self.dtype_b}: leave preshuffle_b out")
-        if self.n % PANEL_ROWS or self.k % piece:
-            raise LaunchError(
-                f"preshuffle_b: B is {self.n}x{self.k}, panels have {PANEL_ROWS} rows of {piece} k each: pad both to multiples"
-            )
+        panels(self.n, self.k, self.dtype_b)
         if self.ldb != self.k:
             raise LaunchError(f"ldb = {self.ldb}: panels lie right behind each other: leave ldb out, it is k = {self.k}")
 
@@ -251,3 +245,16 @@ class GemmProblem:
         """Bytes if every element of A, B and the bias crosses memory once, and of C (twice when beta reads it)."""
         weights = max(1, self.groups) * self.k * self.n
         return self.batch * (self.element.packed(self.m * self.k) + self.element_b.packed(weights)) + self.epilogue_bytes
+
+
+def panels(n: int, k: int, kind: str) -> tuple[int, int, int]:
+    """Of a preshuffled B (n,k): panels of rows, pieces of PANEL_BYTES in a row, elements of a piece; kind: of the elements.
+
+    LaunchError if n or k does not divide.
+    """
+    piece, rest = divmod(8 * PANEL_BYTES, dtype(kind).bits)
+    if rest:
+        raise LaunchError(f"preshuffled B: {PANEL_BYTES} bytes hold no whole number of {kind}: leave its rows as they are")
+    if n % PANEL_ROWS or k % piece:
+        raise LaunchError(f"preshuffled B is {n}x{k}, panels have {PANEL_ROWS} rows of {piece} elements: pad both to multiples")
+    return n // PANEL_ROWS, k // piece, piece

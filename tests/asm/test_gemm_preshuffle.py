@@ -120,7 +120,7 @@ def test_the_tree_and_the_reference_multiply_alike():
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
-    ({"trans_b": False}, "set trans_b, too"), ({"n": 40}, "panels have 16 rows of 8 k each"), ({"k": 60}, "pad both to multiples"),
+    ({"trans_b": False}, "set trans_b, too"), ({"n": 40}, "16 rows of 8 elements"), ({"k": 60}, "pad both to multiples"),
     ({"ldb": 72}, "leave ldb out, it is k = 64"), ({"dtype": "fp6", "scales": "mx"}, "no whole number of fp6"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_words(wrong, said):
@@ -128,3 +128,5 @@ def test_what_cannot_be_is_refused_in_words(wrong, said):
         GemmProblem(**{"m": 4, "n": 32, "k": 64, "dtype": "bf16", "trans_b": True, "preshuffle_b": True, **wrong})
     with pytest.raises(LaunchError, match="panels have 16 rows of 4 elements"):
         preshuffled(np.zeros((15, 64), np.float32), "f32")
+    with pytest.raises(LaunchError, match="no whole number of fp6"):
+        preshuffled(np.zeros((16, 21), np.uint8), "fp6")

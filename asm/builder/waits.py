@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
-from simgpu.hardware.timing_rules.hazards import max_states, most_states, wait_states
+from simgpu.hardware.timing_rules.hazards import most_states, reach, wait_states
 from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
@@ -191,92 +191,122 @@ def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
 
 # -- s_nop ---------------------------------------------------------------------------------------
 
-Window = tuple[Effect, ...]
+
+@dataclass(frozen=True, eq=False)
+class Issued:
+    """What the hazard rules know of an instruction; one for all that have the same effect."""
+
+    effect: Effect
+    reach: int  # the most wait states that a rule can ask behind it
+
+
+Window = tuple[Issued, ...]  # recent instructions, back to the first that a rule can still reach
+
+
+@dataclass
+class _Nops:
+    """The s_nop of a kernel: wait states before an instruction, by its block and its position in it."""
+
+    target: str
+    blocks: list[Block]
+    issued: dict[Effect, Issued] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.before: list[dict[int, int]] = [{} for _ in self.blocks]
+        self.lines = [
+            [(position, self.known(_effect(item))) for position, item in enumerate(block.items) if isinstance(item, Instr)]
+            for block in self.blocks
+        ]
+        self.reach = max((issued.reach for issued in self.issued.values()), default=0)
+        self.behind: dict[int, Window] = {}  # the windows behind blocks when they were last walked
+
+    def known(self, effect: Effect) -> Issued:
+        if effect not in self.issued:
+            self.issued[effect] = Issued(effect, reach(effect.access, self.target))
+        return self.issued[effect]
+
+    def walk(self, block: int, window: Window) -> Window:
+        """Raises the wait states of a block to what the window before it asks; the window behind it.
+
+        That is the one of the last time as soon as all that entered is out of reach, and the last s_nop that it asked for.
+        """
+        nops, recent, now = self.before[block], _Recent(), 0
+        for issued in window:
+            recent.append(issued, now := now + issued.effect.access.states)
+        since = now  # where the block began or its last new s_nop was
+        for position, issued in self.lines[block]:
+            if needed := nops.get(position, 0):
+                recent.append(self.known(_nop_effect(needed)), now := now + needed)
+            short = recent.missing(issued.effect, now, self.target)
+            if short > 0:
+                nops[position] = needed + short
+                recent.append(self.known(_nop_effect(short)), now := now + short)
+                since = now
+            recent.append(issued, now := now + issued.effect.access.states)
+            recent.trim(now)
+            if now - since >= self.reach and block in self.behind:
+                return self.behind[block]
+        self.behind[block] = tuple(recent.issued)
+        return self.behind[block]
+
+
+@dataclass
+class _Recent:
+    """Instructions on the way through a block, with the wait states at which each ended."""
+
+    issued: list[Issued] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def append(self, issued: Issued, end: int) -> None:
+        self.issued.append(issued)
+        self.ends.append(end)
+
+    def trim(self, now: int) -> None:
+        """Forgets the first ones while no rule reaches from them."""
+        gone = 0
+        while gone < len(self.issued) and now - self.ends[gone] >= self.issued[gone].reach:
+            gone += 1
+        del self.issued[:gone], self.ends[:gone]
+
+    def missing(self, later: Effect, now: int, target: str) -> int:
+        """Wait states that `later` lacks: `hazards.clashes`, asked only where a rule could apply.
+
+        A rule needs a shared register, or state that the earlier instruction writes by name, or is
+        about the order of f64 matrix instructions; and it must ask more than lies between.
+        """
+        missing, touched, classes = 0, later.touched, later.access.classes
+        for index in range(len(self.issued) - 1, -1, -1):
+            issued, found = self.issued[index], now - self.ends[index]
+            earlier, access = issued.effect, issued.effect.access
+            if (
+                issued.reach > found + missing
+                and (earlier.ordered or not earlier.touched.isdisjoint(touched))
+                and most_states(access.classes, access.passes, classes, target) > found + missing
+            ):
+                between = [other.effect.access for other in self.issued[index + 1 :]]
+                missing = max(missing, wait_states(access, later.access, target, between) - found)
+        return missing
 
 
 def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
     """Windows of recent instructions flow along the branches; several where paths meet."""
-    blocks = blocks_of(items)
-    entering: list[set[Window]] = [set() for _ in blocks]
+    nops = _Nops(target, blocks_of(items))
+    entering: list[set[Window]] = [set() for _ in nops.blocks]
     entering[0].add(())
-    nops: list[dict[int, int]] = [{} for _ in blocks]
-    behind: list[Window | None] = [None] * len(blocks)
     work = [0]
     while work:
         index = work.pop()
-        leaving: set[Window] = set()
-        for window in entering[index]:
-            behind[index] = left = _walk(blocks[index], window, nops[index], target, behind[index])
-            leaving.add(left)
-        for successor in blocks[index].successors:
+        leaving = {nops.walk(index, window) for window in entering[index]}
+        for successor in nops.blocks[index].successors:
             if not leaving <= entering[successor]:
                 entering[successor] |= leaving
                 work.append(successor)
     result: list[Item] = []
-    for block, waits in zip(blocks, nops, strict=True):
+    for block, waits in zip(nops.blocks, nops.before, strict=True):
         for position, item in enumerate(block.items):
             result += _nop_instructions(waits.get(position, 0))
             result.append(item)
     return result
-
-
-def _walk(block: Block, window: Window, nops: dict[int, int], target: str, behind: Window | None) -> Window:
-    """Raises `nops` (wait states by position) to what the window asks; the window behind.
-
-    behind: the window behind when the block was last walked. It is this time's too as soon as the window that entered is out of
-    reach, and so is every s_nop that it asked for.
-    """
-    reach = max_states(target)
-    recent = list(window)
-    known = 0  # wait states since the block began or the last new s_nop
-    for position, item in enumerate(block.items):
-        if not isinstance(item, Instr):
-            continue
-        effect = _effect(item)
-        needed = nops.get(position, 0)
-        if needed:
-            recent.append(_nop_effect(needed))
-        short = _missing(recent, effect, target)
-        if short > 0:
-            nops[position] = needed + short
-            recent.append(_nop_effect(short))
-        recent.append(effect)
-        recent = _trim(recent, reach)
-        known = effect.access.states if short > 0 else known + needed + effect.access.states
-        if behind is not None and known > reach:
-            return behind
-    return tuple(recent)
-
-
-def _missing(window: Sequence[Effect], later: Effect, target: str) -> int:
-    """Wait states that `later` lacks: `hazards.clashes`, asked only where a rule could apply.
-
-    A rule needs a shared register, or state that the earlier instruction writes by name, or is
-    about the order of f64 matrix instructions; and it must ask more than lies between.
-    """
-    found = missing = 0
-    touched, classes = later.touched, later.access.classes
-    for index in range(len(window) - 1, -1, -1):
-        earlier = window[index]
-        access = earlier.access
-        if (earlier.ordered or not earlier.touched.isdisjoint(touched)) and (
-            most_states(access.classes, access.passes, classes, target) > found + missing
-        ):
-            between = [effect.access for effect in window[index + 1 :]]
-            needed = wait_states(access, later.access, target, between)
-            missing = max(missing, needed - found)
-        found += access.states
-    return missing
-
-
-def _trim(window: list[Effect], reach: int) -> list[Effect]:
-    """The last instructions, back to the first that any rule could still reach."""
-    states = 0
-    for index in range(len(window) - 1, -1, -1):
-        states += window[index].access.states
-        if states > reach:
-            return window[index:]
-    return window
 
 
 def _nop_effect(states: int) -> Effect:

@@ -342,13 +342,20 @@ def max_states(target: str) -> int:
     return max(cell(p) if isinstance(cell, ByPasses) else cell for cell in cells for p in passes)
 
 
+@functools.cache
+def _behind(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cell], ...]:
+    """The rules that ask for wait states behind instructions of these classes on the target, without those about clauses."""
+    column = TARGETS.index(target)
+    rules = (rule for rule in RULES if rule.relation != "clause" and rule.states[column] != 0)
+    return tuple((rule, rule.states[column]) for rule in rules if _match(rule.earlier, earlier))
+
+
 @functools.lru_cache(maxsize=4096)
 def reach(earlier: RegisterUse, target: str) -> int:
     """The most wait states that any rule, except those about clauses, can ask behind this instruction."""
-    column, most = TARGETS.index(target), 0
-    for rule in RULES:
-        cell = rule.states[column]
+    most = 0
+    for rule, cell in _behind(earlier.classes, target):
         states = cell(earlier.passes) if isinstance(cell, ByPasses) else cell
-        if states > most and _match(rule.earlier, earlier.classes) and rule.concerns(earlier):
+        if states > most and rule.concerns(earlier):
             most = states
     return most

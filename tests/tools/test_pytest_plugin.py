@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.torch import suites
+from simgpu.tools.torch.results import Written, read
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -211,7 +212,34 @@ def test_suites_from_checkouts_make_a_table(tmp_path: Path, capsys: pytest.Captu
     out = capsys.readouterr().out
     row = next(line.split() for line in out.splitlines() if line.startswith("mine "))
     assert row[:7] == ["mine", "1.2.3", "mi300x", "4", "3", "75.0%", "1"], out
-    assert "mine: tests.test_suite::test_past_the_end[mi300x]: simgpu.hardware.errors.MemoryFault" in out
+    assert "mine: tests/test_suite.py::test_past_the_end[mi300x]: simgpu.hardware.errors.MemoryFault" in out
+
+
+def test_a_suite_that_is_ended_keeps_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    (tmp_path / "tests").mkdir()
+    tests = "import os, signal\n\ndef test_fine():\n    pass\n\ndef test_bad():\n    assert 1 > 2\n\n"
+    tests += "def test_killed():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    (tmp_path / "tests" / "test_ended.py").write_text(tests)
+    assert suites.main([f"mine={tmp_path}", "--sample", "9:1"]) == 1
+    out = capsys.readouterr().out
+    row = next(line.split() for line in out.splitlines() if line.startswith("mine "))
+    assert row[3:6] == ["2", "1", "50.0%"], out
+    assert "mine: pytest ended with status -9; tests/test_ended.py::test_killed[mi300x] was running, for " in out
+    assert "test_bad[mi300x]: assert 1 > 2" in out
+
+
+def test_a_test_out_of_its_time_says_where_it_was(tmp_path: Path) -> None:
+    said = "test_a.py:5: in test_slow\n    wait()\nwaits.py:7: in wait\n    sleep(9)\n"
+    said += "E   Failed: Timeout (>1.0s) from pytest-timeout.\n"
+    report = pytest.TestReport("test_a.py::test_slow", ("test_a.py", 4, "test_slow"), {}, "failed", said, "call", duration=1.0)
+    written = Written(tmp_path / "results")
+    written.pytest_runtest_logstart("test_a.py::test_slow")
+    written.pytest_runtest_logreport(report)
+    assert read(tmp_path / "results")[1][0].name == "test_a.py::test_slow"
+    written.pytest_runtest_logreport(pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown"))
+    outcomes, running = read(tmp_path / "results")
+    assert outcomes[0].error == "Failed: Timeout (>1.0s) from pytest-timeout., at waits.py:7" and not running
 
 
 def test_scripts_are_given_the_time_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,5 +11,6 @@
     pretend.py       what is replaced in PyTorch for all of that
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`
+    results.py       what became of the tests of a run, in a file that grows with it
     suites.py        the table of suites of others, from checkouts
 """

@@ -12,13 +12,13 @@ import importlib.util
 import os
 import random
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simgpu.tools.torch.autoload import CHECK, CHECKS, SUPPRESSIONS, TARGET
-
-LAUNCHES = "simgpu launches"  # the property of a test's report that says how many there were
+from simgpu.tools.torch.results import LAUNCHES, Written
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--simgpu-sample", metavar="N[:SEED]",
         help="run N tests of those collected, chosen at random by the seed (default: 0)",
+    )  # fmt: skip
+    group.addoption(
+        "--simgpu-results", metavar="FILE",
+        help="write what becomes of each test to this file, line by line as they run",
     )  # fmt: skip
 
 
@@ -89,6 +93,8 @@ def _begin(config: pytest.Config, options: Any) -> None:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
     plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
+    if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers tell the process that began them
+        config.pluginmanager.register(Written(Path(options.simgpu_results)), "simgpu-results")
     plugin.begin()
     config.add_cleanup(plugin.end)
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,8 @@ from simgpu import hardware
 from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.console import show, table
 from simgpu.tools.torch.autoload import TARGET
-from simgpu.tools.torch.pytest_plugin import LAUNCHES, sample_of
+from simgpu.tools.torch.pytest_plugin import sample_of
+from simgpu.tools.torch.results import Outcome, read
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,6 @@ Names with paths of tests of their own: """ + ", ".join(SUITES)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One test that ran: name, last line of its error ("" where it passed), seconds, kernels launched (None where not counted)."""
-
-    name: str
-    error: str
-    seconds: float
-    launches: int | None
-
-
-@dataclass(frozen=True)
 class Ran:
     """A suite's sample: outcomes of tests that were not skipped, seconds of all, why it ended early ("" where it did not)."""
 
@@ -119,21 +109,22 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> Ran:
     """Runs a sample of a suite under pytest."""
     suite = SUITES.get(name, Suite())
     with tempfile.TemporaryDirectory(prefix="simgpu-suite-") as scratch:
-        report = Path(scratch, "report.xml")
+        results = Path(scratch, "results")
         command = [
             sys.executable, "-m", "pytest", "-q", *_PLUGIN, "-p", "no:cacheprovider", "-W", "ignore", "--tb=short",
-            "--continue-on-collection-errors", f"--junitxml={report}", "--simgpu", options.target,
+            "--continue-on-collection-errors", f"--simgpu-results={results}", "--simgpu", options.target,
             "--simgpu-check", "yes" if options.check else "no", "--simgpu-sample", options.sample, *suite.tests, *options.option,
         ]  # fmt: skip
         begun = time.monotonic()
         variables = environment(suite, checkout, options)
         status = _status(command, checkout / suite.folder, variables, options.seconds, subprocess.DEVNULL)
         seconds = time.monotonic() - begun
-        outcomes = outcomes_of(report.read_bytes()) if report.exists() else []
+        outcomes, running = read(results)
     if status in (0, 1):
         ended = "" if outcomes else "no test ran"
     else:
         ended = f"ended after {seconds:.0f} s" if status is None else f"pytest ended with status {status}"
+        ended += "".join(f"; {test.name} was running, for {time.time() - test.begun:.0f} s" for test in running)
     return Ran(name, version_of(checkout), outcomes, seconds, ended)
 
 
@@ -155,7 +146,7 @@ def run_scripts(name: str, checkout: Path, options: Namespace) -> Ran:
 
 
 def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float, out: IO[str] | int) -> int | None:
-    """A process's exit status, None where its time was over; pytest, interrupted, still writes its report of what ran."""
+    """A process's exit status, None where its time was over; pytest, interrupted, may still undo what its fixtures did."""
     process = subprocess.Popen(command, cwd=folder, env=dict(variables), stdout=out, stderr=subprocess.STDOUT)
     try:
         return process.wait(seconds)
@@ -166,27 +157,6 @@ def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], 
         process.kill()
         process.wait()
         return None
-
-
-def outcomes_of(report: bytes) -> list[Outcome]:
-    """The tests of a report in JUnit's form that were not skipped; an error in a module counts as a test."""
-    found = []
-    for case in ElementTree.fromstring(report).iter("testcase"):
-        if case.find("skipped") is not None:
-            continue
-        failure = next((case.find(kind) for kind in ("failure", "error") if case.find(kind) is not None), None)
-        launches = [entry.get("value") for entry in case.iter("property") if entry.get("name") == LAUNCHES]
-        error = "" if failure is None else _last_error(failure.text or "")
-        counted = int(launches[-1] or 0) if launches else None
-        found.append(Outcome(f"{case.get('classname')}::{case.get('name')}", error, float(case.get("time") or 0), counted))
-    return found
-
-
-def _last_error(text: str) -> str:
-    """The last line of an error as pytest shows it that names one."""
-    lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E ") and line[1:].strip()]
-    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed|Timeout|Finding|Fault|Resources)\b", line)]
-    return (named or lines or [text.strip().splitlines()[-1] if text.strip() else "no reason given"])[-1][:300]
 
 
 def tell(ran: Sequence[Ran], options: Namespace) -> None:

@@ -2,6 +2,7 @@
 
 Lines of JSON. One says that a test began, {"test": ..., "begun": seconds since 1970}; one tells of each of its phases, setup, call
 and teardown, {"test", "phase", "outcome", "seconds", "error", "launches"}. A module that was not collected has one of the latter.
+Tests that are in the file are not run again: where one ends the whole process, another process goes on behind it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ class Running:
 
 
 class Written:
-    """A plugin of pytest: writes the results of a run to a file."""
+    """A plugin of pytest: writes the results of a run to a file, and leaves out tests that are there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.write_text("")
+        self._known = _tests(path)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leaves out what ran, of the sample that was chosen before."""
+        items[:] = [item for item in items if item.nodeid not in self._known]
 
     def _write(self, **said: Any) -> None:
         with self._path.open("a") as file:
@@ -77,16 +83,32 @@ def _last_error(text: str) -> str:
     return f"{error}, at {places[-1]}" if places else error
 
 
-def read(path: Path) -> tuple[list[Outcome], list[Running]]:
-    """The tests that ended and were not skipped, and those that did not end; none of both where there is no such file."""
+def _tests(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the file says of each test, in order."""
     tests: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.endswith("}"):  # the last line of a process that was killed may be half of one
             said = json.loads(line)
             tests.setdefault(said["test"], []).append(said)
+    return tests
+
+
+def read(path: Path) -> tuple[list[Outcome], list[Running]]:
+    """The tests that ended and were not skipped, and those that did not end."""
+    tests = _tests(path)
     over = {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
     running = [Running(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
     return [_outcome(name, said) for name, said in over.items() if not _skipped(said)], running
+
+
+def note_crash(path: Path, error: str) -> bool:
+    """Says of the tests that were running when their process ended that they failed by this error; whether there were any."""
+    running = read(path)[1]
+    with path.open("a") as file:
+        for test in running:
+            said = {"test": test.name, "phase": "teardown", "outcome": "failed", "error": error, "launches": None}
+            file.write("\n" + json.dumps({**said, "seconds": time.time() - test.begun}) + "\n")
+    return bool(running)
 
 
 def _skipped(said: Iterable[dict[str, Any]]) -> bool:

@@ -29,7 +29,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.console import show, table
 from simgpu.tools.torch.autoload import TARGET
 from simgpu.tools.torch.pytest_plugin import sample_of
-from simgpu.tools.torch.results import Outcome, read
+from simgpu.tools.torch.results import Outcome, note_crash, read
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,20 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> Ran:
             "--simgpu-check", "yes" if options.check else "no", "--simgpu-sample", options.sample, *suite.tests, *options.option,
         ]  # fmt: skip
         begun = time.monotonic()
-        variables = environment(suite, checkout, options)
-        status = _status(command, checkout / suite.folder, variables, options.seconds, subprocess.DEVNULL)
+        variables, left = environment(suite, checkout, options), options.seconds
+        while left > 0:
+            status = _status(command, checkout / suite.folder, variables, left, subprocess.DEVNULL)
+            left = begun + options.seconds - time.monotonic()
+            if status is None or not note_crash(results, f"pytest ended with it, by {_named(status)}"):
+                break
         seconds = time.monotonic() - begun
         outcomes, running = read(results)
-    if status in (0, 1):
-        ended = "" if outcomes else "no test ran"
-    else:
-        ended = f"ended after {seconds:.0f} s" if status is None else f"pytest ended with status {status}"
+    ended = "" if outcomes else "no test ran"
+    if status is None:
+        ended = f"ended after {seconds:.0f} s"
         ended += "".join(f"; {test.name} was running, for {time.time() - test.begun:.0f} s" for test in running)
+    elif status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        ended = f"pytest ended with {_named(status)}"
     return Ran(name, version_of(checkout), outcomes, seconds, ended)
 
 
@@ -143,6 +148,11 @@ def run_scripts(name: str, checkout: Path, options: Namespace) -> Ran:
         error = f"{end}; the last line was {last!r}" if status != 0 else ""
         outcomes.append(Outcome(script.name, error, time.monotonic() - begun, None))
     return Ran(name, version_of(checkout), outcomes, sum(outcome.seconds for outcome in outcomes), "")
+
+
+def _named(status: int) -> str:
+    """A process's exit status, or the signal that ended it, in words."""
+    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float, out: IO[str] | int) -> int | None:

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
 
 from simgpu.device import Device, Kernel
 from simgpu.engine.launch import launch
@@ -26,7 +27,7 @@ MOST = 2**31
 _TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
 
-@triton.jit
+@JITFunction  # also with TRITON_INTERPRET=1, where `triton.jit` and the functions of Triton's library that it made do not compile
 def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     """out (batch, rows, columns) of f32 = a (batch, rows, depth) times b (batch, columns, depth) transposed; all of whole tiles."""
     batch = tl.program_id(2).to(tl.int64)
@@ -35,7 +36,7 @@ def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: igno
     k = tl.arange(0, TILE)
     a += batch * rows * depth + at[:, None] * depth + k[None, :]
     b += batch * columns * depth + by[None, :] * depth + k[:, None]
-    total = tl.zeros((TILE, TILE), tl.float32)
+    total = tl.full((TILE, TILE), 0.0, tl.float32)
     for _ in range(0, depth, TILE):
         total = tl.dot(tl.load(a), tl.load(b), total)
         a += TILE

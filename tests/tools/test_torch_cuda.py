@@ -170,3 +170,70 @@ def test_operators_that_consist_of_operators_run_on_the_gpu() -> None:
     assert out.is_cuda and q.grad.is_cuda
     expected = torch.nn.functional.scaled_dot_product_attention(*(q.detach().float(),) * 3)
     assert torch.allclose(out.float(), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_as_only_gpus_have_it(causal: bool, bias: bool) -> None:
+    """Memory-efficient attention, forward and backward, against its formula; three rows attend to five columns."""
+    made = [torch.randn(2, 4, rows, 8, device="cuda", requires_grad=True) for rows in (3, 5, 5)]
+    q, k, v = made
+    added = torch.randn(1, 4, 3, 5, device="cuda", requires_grad=True) if bias else None
+    found = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, added, True, 0.0, causal, scale=0.5)
+    scores = 0.5 * q @ k.mT + (0 if added is None else added)
+    if causal:
+        scores = scores.masked_fill(~torch.ones(3, 5, dtype=torch.bool, device="cuda").tril(), -torch.inf)
+    expected = scores.softmax(-1) @ v
+    assert found[0].is_cuda and found[1].shape == (2, 4, 3)
+    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(found[1], scores.logsumexp(-1))
+    inputs = made + ([added] if bias else [])
+    for ours, theirs in zip(*(torch.autograd.grad(out.square().sum(), inputs) for out in (found[0], expected))):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_flash_attention_s_own_operators_have_windows_and_groups_of_heads() -> None:
+    q, k, v = (torch.randn(1, 6, heads, 8, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
+    given = (None, None, 6, 6, 0.0, False)
+    window = {"window_size_left": 2, "window_size_right": 0}
+    out, lse, seed, offset, _ = torch.ops.aten._flash_attention_forward(q, k, v, *given, False, **window)
+    away = torch.arange(6, device="cuda") - torch.arange(6, device="cuda")[:, None]
+    wide = [one.transpose(1, 2).float().requires_grad_() for one in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=(away <= 0) & (away >= -2), enable_gqa=True)
+    torch.testing.assert_close(out, expected.transpose(1, 2).bfloat16())
+    grads = torch.ops.aten._flash_attention_backward(torch.ones_like(out), q, k, v, out, lse, *given, seed, offset, **window)
+    for ours, theirs in zip(grads, torch.autograd.grad(expected.sum(), wide)):
+        torch.testing.assert_close(ours, theirs.transpose(1, 2).bfloat16())
+    host = [one.cpu() for one in (q, k, v)]
+    with pytest.raises(NotImplementedError, match="'CPU' backend"):
+        torch.ops.aten._flash_attention_forward(*host, *given, False)
+
+
+def test_attention_by_a_backend_that_is_chosen() -> None:
+    q = torch.randn(1, 2, 4, 8, device="cuda")
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            torch.nn.functional.scaled_dot_product_attention(q.cpu(), q.cpu(), q.cpu())
+
+
+def test_what_scripts_ask_besides() -> None:
+    """Streams and events of any device, generators' places, profilers, legacy types, CUDA's array interface."""
+    stream, event = torch.Stream(device="cuda"), torch.Event(device="cuda")
+    event.record(stream)
+    assert torch.cuda.ExternalStream(stream.cuda_stream) == stream and event.query()
+    assert isinstance(torch.cuda.Event(True), torch.Event) and isinstance(torch.cuda.Stream(), torch.Stream)
+    assert torch.Generator("cuda").manual_seed(3).device == torch.device("cuda:0") and torch.Generator().device.type == "cpu"
+    x = torch.arange(6.0, device="cuda").view(2, 3)
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        x + x
+    assert "aten::add" in profile.key_averages().table(sort_by="cuda_time_total")
+    torch.cuda.profiler.start()
+    assert torch.cuda.cudart().cudaProfilerStop() == 0 and torch.cuda.memory_snapshot() == []
+    assert x.type() == "torch.cuda.FloatTensor" and x.cpu().type() == "torch.FloatTensor" and x.type(torch.float64).is_cuda
+    assert torch.zeros(2).type("torch.cuda.DoubleTensor").type() == "torch.cuda.DoubleTensor"
+    told = x.T.__cuda_array_interface__
+    assert told["data"][0] == x.data_ptr() and told["shape"] == (3, 2) and told["strides"] == (4, 12)
+    with pytest.raises(AttributeError, match="non-CUDA"):
+        _ = x.cpu().__cuda_array_interface__

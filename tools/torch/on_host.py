@@ -107,6 +107,24 @@ def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
     )
 
 
+def _interface(tensor: torch.Tensor) -> dict[str, Any]:
+    """What cupy and numba ask for: a tensor's memory as the host has it; AttributeError for the host's tensors."""
+    if not on_gpu(place_of(tensor)):
+        return tensor.__cuda_array_interface__
+    told = tensor.detach().numpy().__array_interface__
+    return {"version": 2, **{name: told[name] for name in ("typestr", "shape", "strides", "data")}}
+
+
+def _type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    """`Tensor.type`: the name of a legacy type, the GPU's, or the tensor as one."""
+    named = f"{dtype}".startswith("torch.cuda.")
+    if dtype is not None:
+        converted = tensor.type(f"{dtype}".replace(".cuda", "") if named else dtype, *args, **options)
+        return _copied(converted.clone(), tensor, here()) if named and marked(converted) != here() else converted
+    name = tensor.type()
+    return name.replace("torch.", "torch.cuda.", 1) if on_gpu(place_of(tensor)) else name
+
+
 def _array(tensor: torch.Tensor, dtype: Any = None) -> Any:
     """What `numpy.asarray` calls."""
     array = _numpy(tensor)
@@ -123,6 +141,8 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__format__: _format,
     torch.Tensor.numpy: _numpy,
     torch.Tensor.__array__: _array,
+    torch.Tensor.type: _type,
+    torch.Tensor.__cuda_array_interface__.__get__: _interface,
     torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
 # Functions that give a device: what they are told is no place to make a tensor at.
@@ -163,7 +183,7 @@ class CudaOnHost(TorchFunctionMode):
         narrows = autocast.enabled()
         if narrows:
             positions, sent = autocast.widened(func, positions, sent)
-        with kernels_of_the_gpu(place, positions, pretended, narrows):
+        with kernels_of_the_gpu(func, place, positions, pretended, narrows):
             if func in _MOVES and place is not None:
                 return _moved(func, positions, sent, place)
             result = func(*positions, **sent)

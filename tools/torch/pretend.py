@@ -19,7 +19,8 @@ from triton._C.libtriton import amd
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
-from simgpu.tools.torch.on_host import gpu_named, on_host, pretended, within
+from simgpu.tools.torch.cuda.generators import GpuGenerator
+from simgpu.tools.torch.on_host import gpu_named, pretended, within
 from simgpu.tools.torch.places import (
     HOST,
     common,
@@ -36,7 +37,6 @@ from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 
-_CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
 _EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
 
@@ -47,10 +47,11 @@ class _Generators(type(torch.Generator)):  # type: ignore[misc]
 
 
 class HostGenerator(torch._C.Generator, metaclass=_Generators):
-    """`torch.Generator`, on the CPU."""
+    """`torch.Generator`, on the CPU, whatever it says of its device."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return torch._C.Generator(_CPU if type(device) is int else on_host(device))
+        place = gpu_named(device)
+        return torch._C.Generator(device) if place is None else GpuGenerator(device_at(place))
 
 
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start

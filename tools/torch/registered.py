@@ -15,16 +15,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
+from simgpu.tools.torch.cuda.attention import ON_GPUS
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
+_OPERATORS = (OpOverload, OpOverloadPacket)  # of `torch.ops`, which may be among those that only GPUs have
 # Operators whose tensors may lie on different GPUs: copies from one to another, and those that go through lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
 
@@ -37,6 +39,9 @@ class Registrations:
 
     def __bool__(self) -> bool:
         return bool(self._kernels)
+
+    def __contains__(self, operator: str) -> bool:
+        return operator in self._kernels
 
     def get(self, operator: str) -> Callable[..., Any] | None:
         """The kernel registered last."""
@@ -106,7 +111,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
     def _called(self, func: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
         """An operator's result."""
         name = func.name()
-        kernel = REGISTERED.get(name)
+        kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         if kernel is None and name not in IN_F32:
             # PyTorch's own, which the engine calls too: what it makes there is nobody's yet, not the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
@@ -121,7 +126,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 return (not_computed if name in PRODUCTS and sampled() else in_f32)(func, args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
-        with self._pretended():
+        with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
 
 
@@ -154,12 +159,13 @@ def _is_traced(tensor: torch.Tensor) -> bool:
 
 
 def kernels_of_the_gpu(
-    place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
+    func: Any, place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
 ) -> AbstractContextManager[Any]:
-    """The mode for one call of PyTorch's with these arguments; none where it would change nothing.
+    """The mode for one call of a function of PyTorch's with these arguments; none where it would change nothing.
 
     autocast: whether operators may narrow their arguments themselves.
     """
-    if REGISTERED or autocast or several() or sampled() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    here = REGISTERED or isinstance(func, _OPERATORS) or autocast or several() or sampled()
+    if here or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

@@ -7,5 +7,6 @@
     memory.py      how much memory tensors take
     autocast.py    which type an operator computes in under `torch.autocast("cuda")`
     generators.py  random numbers
+    attention.py   operators of attention that only GPUs have
     blas.py        hipBLASLt, as Triton calls it
 """

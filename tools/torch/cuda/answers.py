@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
+from simgpu.tools.torch.cuda import attention, autocast, devices, generators, graphs, memory, streams
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 
@@ -46,6 +46,26 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_options: value
 
 
+# What programs call of `torch.cuda.cudart()`: all of it succeeds.
+_CUDART = SimpleNamespace(
+    cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda _code: "no error",
+    cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
+    cudaHostRegister=lambda _pointer, _size, _flags: 0, cudaHostUnregister=lambda _pointer: 0,
+    cudaMemGetInfo=lambda device: memory.free_and_all(device),
+)  # fmt: skip
+
+
+def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
+    """The making of `torch.autograd.profiler.profile`, which `torch.profiler` uses: a CPU build records no GPU's activity."""
+
+    def made(profile: Any, *args: Any, use_cuda: bool = False, use_device: str | None = None, **options: Any) -> None:
+        there = use_cuda or use_device == "cuda"
+        device = {"use_cpu": True} if there else {"use_device": use_device}
+        own(profile, *args, **{**options, **device})
+
+    return made
+
+
 def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`histc`, of integers, too: a GPU counts them and the CPU does not."""
 
@@ -62,8 +82,10 @@ ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _always(None) for name in (
         "init", "_lazy_init", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
         "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+        "profiler.start", "profiler.stop", "memory._record_memory_history",
     )},
-    **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
+    **attention.ANSWERS, **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS,
+    **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
     **{f"cuda.{name}": _always(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,
@@ -76,9 +98,10 @@ ANSWERS: dict[str, Any] = {
     "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # as Inductor's code allocates
         size, stride, dtype=dtype, device="cuda"
     ),
+    "autograd.profiler.profile.__init__": _of_the_host(torch.autograd.profiler.profile.__init__),
     "histc": _counts(torch.histc), "Tensor.histc": _counts(torch.Tensor.histc),
     "accelerator.is_available": _always(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _always(None),
-    "version.cuda": None,
+    "version.cuda": None, "cuda._cudart": _CUDART, "cuda.cudart": lambda: _CUDART,
 }  # fmt: skip

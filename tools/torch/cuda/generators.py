@@ -13,6 +13,21 @@ from simgpu.tools.torch.cuda import devices
 _CPU = torch.device("cpu")
 
 
+class GpuGenerator(torch._C.Generator):
+    """`torch.Generator("cuda")`: draws by the CPU's method, and says that it is a GPU's."""
+
+    def __new__(cls, device: torch.device) -> GpuGenerator:
+        return super().__new__(cls, _CPU)
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU."""
+        return self._device
+
+
 class PhiloxGenerator(torch._C.Generator):
     """One of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox themselves.
 

@@ -81,7 +81,8 @@ def _stats(device: object = None) -> dict[str, int]:
     return found | {"num_alloc_retries": 0, "num_ooms": 0}
 
 
-def _free_and_all(device: object = None) -> tuple[int, int]:
+def free_and_all(device: object = None) -> tuple[int, int]:
+    """`torch.cuda.mem_get_info`: bytes that are free, and all of a GPU's."""
     size = active_driver().session.gpu.descriptor.hbm_bytes
     return max(size - _of(device).reserved, 0), size
 
@@ -105,8 +106,9 @@ _BY_NAME: dict[str, Any] = {
     "reset_accumulated_memory_stats": _asked(lambda of: None),
     "empty_cache": lambda: None,
     "memory_stats": _stats,
-    "mem_get_info": _free_and_all,
+    "mem_get_info": free_and_all,
     "memory_summary": _summary,
+    "memory_snapshot": lambda *_args, **_options: [],  # no segments: the host's allocator has none that it could tell of
 }
 # `torch.accelerator` says less.
 _OF_ACCELERATOR = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "reset_peak_memory_stats",

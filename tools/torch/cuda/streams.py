@@ -23,10 +23,10 @@ from simgpu.triton.driver import active_driver
 _NUMBERS = itertools.count(1)
 
 
-class Event:
-    """`torch.cuda.Event`: notes the modelled time of the launches so far."""
+class AnyEvent:
+    """`torch.Event`: notes the modelled time of the launches so far."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(self, device: object = None, **_options: bool) -> None:
         self.device: torch.device | None = None  # until it is recorded
         self._at: float | None = None
 
@@ -38,7 +38,7 @@ class Event:
         self.device = device
         self._at = active_driver().session.clock.now()
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: AnyEvent) -> float:
         """Modelled ms of the launches between two events."""
         if self._at is None or end._at is None:
             raise RuntimeError("both events must be recorded before their elapsed time is asked")
@@ -60,6 +60,13 @@ class Event:
         """Nothing to wait for."""
 
 
+class Event(AnyEvent):
+    """`torch.cuda.Event`: the same with its own order of arguments."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        super().__init__()
+
+
 class Stream:
     """`torch.cuda.Stream`: launches run when they are made, whatever their stream."""
 
@@ -69,6 +76,12 @@ class Stream:
         self.priority = priority
         self.stream_id = self.cuda_stream = next(_NUMBERS)
         self._before: list[tuple[Stream, Stream]] = []  # this GPU's, and the one that was current
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.device, self.cuda_stream) == (other.device, other.cuda_stream)
+
+    def __hash__(self) -> int:
+        return hash((self.device, self.cuda_stream))
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
@@ -90,7 +103,7 @@ class Stream:
     def wait_event(self, event: object) -> None:
         """Nothing to wait for."""
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
         """The event, or a new one, recorded."""
         event = Event() if event is None else event
         event.record(self)
@@ -168,7 +181,7 @@ class StreamContext(contextlib.ExitStack):
 
 ANSWERS: dict[str, Any] = {
     "Tensor.record_stream": lambda _tensor, _stream: None,
-    "cuda.Event": Event, "cuda.Stream": Stream, "cuda.ExternalStream": ExternalStream,
+    "Event": AnyEvent, "Stream": Stream, "cuda.Event": Event, "cuda.Stream": Stream, "cuda.ExternalStream": ExternalStream,
     "cuda.current_stream": current, "cuda.default_stream": default, "cuda.set_stream": choose,
     "cuda.stream": StreamContext, "cuda.StreamContext": StreamContext, "accelerator.current_stream": current,
     "accelerator.set_stream": choose, "_C._cuda_getCurrentRawStream": raw,

@@ -1,0 +1,167 @@
+"""PyTorch's operators of attention that only GPUs have, on the host in f32: softmax(scale QKᵀ + bias) V, and its gradients.
+
+Q is (batch, heads, rows, d), K and V (batch, heads, columns, d), in the operators of flash attention's own layout with heads and
+rows exchanged. log_sumexp is (batch, heads, rows), f32, as ROCm has it: not padded (PyTorch's aten/src/ATen/native/transformers/
+cuda/attention.cu, kAlignLSE). Dropout draws anew from the seed in the backward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_CPU = torch.device("cpu")
+
+
+def _band(rows: int, columns: int, left: int, right: int, shift: int) -> Tensor:
+    """Which columns a row attends to: from left before its diagonal to right behind it (negative: all); shift: the diagonal's."""
+    away = torch.arange(columns, device=_CPU) - torch.arange(rows, device=_CPU)[:, None] - shift
+    return ((away <= right) | (right < 0)) & ((away >= -left) | (left < 0))
+
+
+class _Attention:
+    """One call's operands in f32, and its weights."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, band: Tensor | None, scale: float | None, drop: float, seed: int
+    ) -> None:
+        self._kind, self._groups = q.dtype, q.shape[1] // max(k.shape[1], 1)
+        self._q, self._k, self._v = q.float(), self._repeated(k), self._repeated(v)
+        self._scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        scores = self._q @ self._k.mT * self._scale
+        if bias is not None:
+            scores = scores + bias.float()
+        if band is not None:
+            scores = scores.masked_fill(~band, -math.inf)
+        self.log_sumexp = scores.logsumexp(-1)
+        self._weights = (scores - self.log_sumexp[..., None]).exp().nan_to_num(0)  # rows that attend to nothing give zeros
+        self._kept: Tensor | float = 1.0
+        if drop:
+            drawn = torch.rand(scores.shape, generator=torch._C.Generator(_CPU).manual_seed(seed), device=_CPU)
+            self._kept = (drawn >= drop) / (1 - drop)
+
+    def _repeated(self, shared: Tensor) -> Tensor:
+        """K or V in f32, a copy for each head of its group."""
+        return shared.float().repeat_interleave(self._groups, 1)
+
+    def _summed(self, grad: Tensor) -> Tensor:
+        """The gradient of K or V: the sum over a group's heads."""
+        return grad.unflatten(1, (-1, self._groups)).sum(2).to(self._kind)
+
+    def output(self) -> Tensor:
+        """What attention gives, in Q's type."""
+        return ((self._weights * self._kept) @ self._v).to(self._kind)
+
+    def gradients(self, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of Q, K, V and the bias, the last (batch, heads, rows, columns)."""
+        wide = grad.float()
+        of_weights = wide @ self._v.mT * self._kept
+        of_scores = self._weights * (of_weights - (of_weights * self._weights).sum(-1, keepdim=True))
+        of_k = self._summed(of_scores.mT @ self._q * self._scale)
+        of_v = self._summed((self._weights * self._kept).mT @ wide)
+        return (of_scores @ self._k * self._scale).to(self._kind), of_k, of_v, of_scores.to(self._kind)
+
+
+def _causal(q: Tensor, k: Tensor, asked: bool) -> Tensor | None:
+    return _band(q.shape[2], k.shape[2], -1, 0, 0) if asked else None
+
+
+def _seed(drop: float) -> Tensor:
+    return torch.randint(1 << 31, (), device=_CPU) if drop else torch.zeros((), dtype=torch.int64, device=_CPU)
+
+
+def _none() -> Tensor:
+    return torch.empty(0, device=_CPU)
+
+
+def _efficient(q, k, v, bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):  # type: ignore[no-untyped-def]
+    seed = _seed(dropout_p)
+    made = _Attention(q, k, v, bias, _causal(q, k, is_causal), scale, dropout_p, int(seed))
+    kept = made.log_sumexp if compute_log_sumexp else made.log_sumexp[..., :0]
+    return made.output(), kept, seed, torch.zeros_like(seed)
+
+
+def _efficient_backward(  # type: ignore[no-untyped-def]
+    grad, q, k, v, bias, out, log_sumexp, seed, offset, dropout_p, mask, is_causal=False, *, scale=None
+):
+    biased = bias is not None and bias.numel() > 0
+    made = _Attention(q, k, v, bias if biased else None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
+    *grads, of_scores = made.gradients(grad)
+    found = (*grads, of_scores.sum_to_size(bias.shape).to(bias.dtype) if biased else None)
+    return tuple(one if wanted else None for one, wanted in zip(found, mask))
+
+
+def _flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):  # type: ignore[no-untyped-def]
+    seed = _seed(dropout_p)
+    made = _Attention(q, k, v, None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
+    return made.output(), made.log_sumexp, None, None, q.shape[2], k.shape[2], seed, torch.zeros_like(seed), _none()
+
+
+def _flash_backward(  # type: ignore[no-untyped-def]
+    grad, q, k, v, out, log_sumexp, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None
+):
+    made = _Attention(q, k, v, None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
+    return made.gradients(grad)[:3]
+
+
+def _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options) -> _Attention:  # type: ignore[no-untyped-def]
+    """Flash attention's (batch, rows, heads, d); the diagonal of causal masks and windows ends at the last row and column."""
+    if told := sorted(name for name, value in options.items() if value is not None and not name.startswith("window_size")):
+        raise NotImplementedError(f"simgpu: flash attention's own operators on the pretended GPU take no {told[0]}")
+    widths = (options.get(f"window_size_{side}") for side in ("left", "right"))
+    left, right = (-1 if width is None else width for width in widths)
+    band = _band(q.shape[1], k.shape[1], left, 0 if is_causal else right, k.shape[1] - q.shape[1])
+    return _Attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, band, scale, dropout_p, int(seed))
+
+
+def _own_forward(  # type: ignore[no-untyped-def]
+    q, k, v, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None, **options
+):
+    seed = _seed(dropout_p)
+    options |= {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k}
+    made = _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options)
+    return made.output().transpose(1, 2).contiguous(), made.log_sumexp, seed, torch.zeros_like(seed), _none()
+
+
+def _own_backward(  # type: ignore[no-untyped-def]
+    grad, q, k, v, out, log_sumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None, **options
+):
+    options |= {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k}
+    made = _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options)
+    return tuple(one.transpose(1, 2).contiguous() for one in made.gradients(grad.transpose(1, 2))[:3])
+
+
+# By the operator's name in PyTorch's dispatcher.
+ON_GPUS: dict[str, Callable[..., Any]] = {
+    "aten::_scaled_dot_product_efficient_attention": _efficient,
+    "aten::_scaled_dot_product_efficient_attention_backward": _efficient_backward,
+    "aten::_scaled_dot_product_flash_attention": _flash,
+    "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
+    "aten::_flash_attention_forward": _own_forward,
+    "aten::_flash_attention_backward": _own_backward,
+}
+
+
+def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`scaled_dot_product_attention`: where a program chose a backend that the CPU has not, the one that it has."""
+
+    def chosen(*args: Any, **kwargs: Any) -> Tensor:
+        asked = torch.backends.cuda
+        if asked.flash_sdp_enabled() or asked.math_sdp_enabled() or not args[0].is_cuda:
+            return own(*args, **kwargs)
+        asked.enable_math_sdp(True)
+        try:
+            return own(*args, **kwargs)
+        finally:
+            asked.enable_math_sdp(False)
+
+    return chosen
+
+
+ANSWERS: dict[str, Any] = {
+    "nn.functional.scaled_dot_product_attention": _on_any_backend(torch.nn.functional.scaled_dot_product_attention),
+}

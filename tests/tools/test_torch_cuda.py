@@ -193,17 +193,17 @@ def test_attention_as_only_gpus_have_it(causal: bool, bias: bool) -> None:
 
 
 def test_flash_attention_s_own_operators_have_windows_and_groups_of_heads() -> None:
-    q, k, v = (torch.randn(1, 6, heads, 8, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
+    q, k, v = (torch.randn(1, 6, heads, 8, device="cuda") for heads in (4, 2, 2))
     given = (None, None, 6, 6, 0.0, False)
     window = {"window_size_left": 2, "window_size_right": 0}
     out, lse, seed, offset, _ = torch.ops.aten._flash_attention_forward(q, k, v, *given, False, **window)
     away = torch.arange(6, device="cuda") - torch.arange(6, device="cuda")[:, None]
-    wide = [one.transpose(1, 2).float().requires_grad_() for one in (q, k, v)]
-    expected = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=(away <= 0) & (away >= -2), enable_gqa=True)
-    torch.testing.assert_close(out, expected.transpose(1, 2).bfloat16())
+    theirs = [one.transpose(1, 2).detach().requires_grad_() for one in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=(away <= 0) & (away >= -2), enable_gqa=True)
+    torch.testing.assert_close(out, expected.transpose(1, 2))
     grads = torch.ops.aten._flash_attention_backward(torch.ones_like(out), q, k, v, out, lse, *given, seed, offset, **window)
-    for ours, theirs in zip(grads, torch.autograd.grad(expected.sum(), wide)):
-        torch.testing.assert_close(ours, theirs.transpose(1, 2).bfloat16())
+    for ours, grad in zip(grads, torch.autograd.grad(expected.sum(), theirs)):
+        torch.testing.assert_close(ours, grad.transpose(1, 2))
     host = [one.cpu() for one in (q, k, v)]
     with pytest.raises(NotImplementedError, match="'CPU' backend"):
         torch.ops.aten._flash_attention_forward(*host, *given, False)

@@ -57,7 +57,7 @@ SUITES: dict[str, Suite] = {
     # Without its compiled modules, nothing puts aiter/jit/utils on the path, where `build_targets` lies.
     "aiter": Suite(("op_tests/triton_tests",), imports=(".", "aiter/jit/utils"), variables={"AITER_TRITON_ONLY": "1"}),
     "liger": Suite(("test/transformers",), imports=("src",)),
-    "flaggems": Suite((".", "--quick", "--ref=cpu"), folder="tests", imports=("src",)),
+    "flaggems": Suite((".", "--quick"), folder="tests", imports=("src",)),
     "fla": Suite(("tests/modules", "tests/ops")),
 }
 # Where simgpu is installed, pytest loads it by itself.

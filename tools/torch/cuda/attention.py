@@ -1,4 +1,5 @@
-"""PyTorch's operators of attention that only GPUs have, on the host in f32: softmax(scale QKᵀ + bias) V, and its gradients.
+"""PyTorch's operators of attention that only GPUs have, on the host: softmax(scale QKᵀ + bias) V, and its gradients, in f32, where
+a GPU rounds operands of its matrix units to 16 bits they are rounded.
 
 Q is (batch, heads, rows, d), K and V (batch, heads, columns, d), in the operators of flash attention's own layout with heads and
 rows exchanged. log_sumexp is (batch, heads, rows), f32, as ROCm has it: not padded (PyTorch's aten/src/ATen/native/transformers/
@@ -37,6 +38,7 @@ class _Attention:
             scores = scores + bias.float()
         if band is not None:
             scores = scores.masked_fill(~band, -math.inf)
+        self._most = scores.amax(-1, keepdim=True)
         self.log_sumexp = scores.logsumexp(-1)
         self._weights = (scores - self.log_sumexp[..., None]).exp().nan_to_num(0)  # rows that attend to nothing give zeros
         self._kept: Tensor | float = 1.0
@@ -54,16 +56,23 @@ class _Attention:
 
     def output(self) -> Tensor:
         """What attention gives, in Q's type."""
-        return ((self._weights * self._kept) @ self._v).to(self._kind)
+        sums = (self._most - self.log_sumexp[..., None]).exp().nan_to_num(0)
+        raised = self._operand((self._weights / sums).nan_to_num(0) * self._kept)  # largest of a row: 1
+        return (raised @ self._v * sums).to(self._kind)
 
-    def gradients(self, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of Q, K, V and the bias, the last (batch, heads, rows, columns)."""
+    def _operand(self, value: Tensor) -> Tensor:
+        """What a matrix unit gets of an intermediate result: rounded to the operands' type."""
+        return value.to(self._kind).float()
+
+    def gradients(self, grad: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of Q, K, V and the bias, the last (batch, heads, rows, columns); out: what `output` gave."""
         wide = grad.float()
         of_weights = wide @ self._v.mT * self._kept
-        of_scores = self._weights * (of_weights - (of_weights * self._weights).sum(-1, keepdim=True))
-        of_k = self._summed(of_scores.mT @ self._q * self._scale)
-        of_v = self._summed((self._weights * self._kept).mT @ wide)
-        return (of_scores @ self._k * self._scale).to(self._kind), of_k, of_v, of_scores.to(self._kind)
+        of_scores = self._weights * (of_weights - (wide * out.float()).sum(-1, keepdim=True))
+        narrow = self._operand(of_scores)
+        of_v = self._summed(self._operand(self._weights * self._kept).mT @ wide)
+        of_q, of_k = (narrow @ self._k * self._scale).to(self._kind), self._summed(narrow.mT @ self._q * self._scale)
+        return of_q, of_k, of_v, of_scores.to(self._kind)
 
 
 def _causal(q: Tensor, k: Tensor, asked: bool) -> Tensor | None:
@@ -90,9 +99,9 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
 ):
     biased = bias is not None and bias.numel() > 0
     made = _Attention(q, k, v, bias if biased else None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
-    *grads, of_scores = made.gradients(grad)
-    found = (*grads, of_scores.sum_to_size(bias.shape).to(bias.dtype) if biased else None)
-    return tuple(one if wanted else None for one, wanted in zip(found, mask))
+    *grads, of_scores = made.gradients(grad, out)
+    # The mask is heeded for the bias alone, as on a GPU.
+    return (*grads, of_scores.sum_to_size(bias.shape).to(bias.dtype) if biased and mask[3] else None)
 
 
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):  # type: ignore[no-untyped-def]
@@ -105,7 +114,7 @@ def _flash_backward(  # type: ignore[no-untyped-def]
     grad, q, k, v, out, log_sumexp, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None
 ):
     made = _Attention(q, k, v, None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
-    return made.gradients(grad)[:3]
+    return made.gradients(grad, out)[:3]
 
 
 def _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options) -> _Attention:  # type: ignore[no-untyped-def]
@@ -132,7 +141,7 @@ def _own_backward(  # type: ignore[no-untyped-def]
 ):
     options |= {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k}
     made = _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options)
-    return tuple(one.transpose(1, 2).contiguous() for one in made.gradients(grad.transpose(1, 2))[:3])
+    return tuple(one.transpose(1, 2).contiguous() for one in made.gradients(grad.transpose(1, 2), out.transpose(1, 2))[:3])
 
 
 # By the operator's name in PyTorch's dispatcher.

@@ -231,9 +231,16 @@ def test_what_scripts_ask_besides() -> None:
     assert "aten::add" in profile.key_averages().table(sort_by="cuda_time_total")
     torch.cuda.profiler.start()
     assert torch.cuda.cudart().cudaProfilerStop() == 0 and torch.cuda.memory_snapshot() == []
+    assert torch.cuda.get_sync_debug_mode() == 0 and torch.accelerator.get_memory_info()[1] == torch.cuda.mem_get_info()[1]
     assert x.type() == "torch.cuda.FloatTensor" and x.cpu().type() == "torch.FloatTensor" and x.type(torch.float64).is_cuda
     assert torch.zeros(2).type("torch.cuda.DoubleTensor").type() == "torch.cuda.DoubleTensor"
     told = x.T.__cuda_array_interface__
     assert told["data"][0] == x.data_ptr() and told["shape"] == (3, 2) and told["strides"] == (4, 12)
     with pytest.raises(AttributeError, match="non-CUDA"):
         _ = x.cpu().__cuda_array_interface__
+
+
+def test_a_module_on_the_gpu_is_exported() -> None:
+    module, x = torch.nn.Linear(3, 3).cuda(), torch.ones(2, 3, device="cuda")
+    exported = torch.export.export(module, (x,)).module()(x)
+    assert exported.is_cuda and torch.equal(exported, module(x))

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import amd
 
 from simgpu.tools.torch.cuda.answers import ANSWERS
@@ -37,6 +38,7 @@ from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 
+_CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
 _EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
 
@@ -55,6 +57,7 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
 
 
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_normalized = FakeTensor._normalize_fake_device
 _Backward = torch.autograd.function.BackwardCFunction
 _backward = _Backward.apply
 
@@ -143,6 +146,11 @@ def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
     return made if device is None else made.to(device)
 
 
+def _fake_device(device: torch.device) -> torch.device:
+    """Where a tracer's tensor lies to PyTorch's C++: never on a GPU, which would end the process where a gradient is asked for."""
+    return _CPU if device.type == "cuda" else _normalized(device)
+
+
 def _eager(model: Any = None, **_options: Any) -> Any:
     """`torch.compile`: the function itself, or a decorator that returns it: nothing is compiled."""
     return (lambda function: function) if model is None else model
@@ -164,6 +172,7 @@ def pretended_gpu() -> Iterator[None]:
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
+            (FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)),
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))

@@ -105,6 +105,8 @@ _BY_NAME: dict[str, Any] = {
     **{name: _asked(lambda of: of.reset()) for name in ("reset_peak_memory_stats", "reset_max_memory_allocated")},
     "reset_accumulated_memory_stats": _asked(lambda of: None),
     "empty_cache": lambda: None,
+    "get_allocator_backend": lambda: "native",
+    "get_per_process_memory_fraction": lambda _device=None: 1.0,
     "memory_stats": _stats,
     "mem_get_info": free_and_all,
     "memory_summary": _summary,
@@ -116,4 +118,7 @@ _OF_ACCELERATOR = ("memory_allocated", "max_memory_allocated", "memory_reserved"
 ANSWERS: dict[str, Any] = {
     **{f"{module}.{name}": answer for name, answer in _BY_NAME.items() for module in ("cuda", "cuda.memory")},
     **{f"accelerator.{name}": _BY_NAME[name] for name in _OF_ACCELERATOR},
+    "accelerator.get_memory_info": lambda device=None: free_and_all(device),
+    "cuda.memory._snapshot": lambda *_args, **_options: {"segments": [], "device_traces": []},
+    "cuda.memory._dump_snapshot": lambda *_args, **_options: None,
 }

@@ -242,5 +242,8 @@ def test_what_scripts_ask_besides() -> None:
 
 def test_a_module_on_the_gpu_is_exported() -> None:
     module, x = torch.nn.Linear(3, 3).cuda(), torch.ones(2, 3, device="cuda")
-    exported = torch.export.export(module, (x,)).module()(x)
+    before = torch.cuda.memory_allocated()
+    program = torch.export.export(module, (x,))
+    assert torch.cuda.memory_allocated() == before
+    exported = program.module()(x)
     assert exported.is_cuda and torch.equal(exported, module(x))

@@ -85,10 +85,18 @@ def common(values: Iterable[Any]) -> Place:
     return next((place for place in places if place != GPU), here()) if places else HOST
 
 
+def _has_memory(storage: torch.UntypedStorage) -> bool:
+    """Whether a storage is more than what PyTorch's tracers have in place of one."""
+    try:
+        return storage.device.type == "cpu" and storage.data_ptr() != 0
+    except RuntimeError:  # an invalid one
+        return False
+
+
 def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedStorage:
     """The storage, marked, and counted where it is a GPU's, whose number the place has."""
     setattr(storage, MARK, place)
-    counts = on_gpu(place) and storage.device.type == "cpu"  # not what PyTorch's tracers have in place of memory
+    counts = on_gpu(place) and _has_memory(storage)
     setattr(storage, _COUNTED, Block(storage.nbytes(), device_at(place).index) if counts else None)
     return storage
 

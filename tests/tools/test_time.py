@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.cli import main
+from simgpu.tools.shared import arrays
 
 Capture = pytest.CaptureFixture[str]
 GEMM = ["gemm", "-m", "500", "-n", "260", "-k", "200", "--target", "mi300x"]
@@ -60,6 +61,17 @@ def test_stacks_for_speedscope_hold_every_clock(tmp_path: Path, capsys: Capture)
     assert profile["type"] == "sampled" and profile["unit"] in units
     assert profile["startValue"] <= profile["endValue"] and len(profile["samples"]) == len(profile["weights"])
     assert all(isinstance(weight, int) and weight > 0 for weight in profile["weights"])
+
+
+def test_room_is_asked_for_what_the_command_uses(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of 0.5 MB: `debug` shows float64 results beside them and is refused on a host of 16 MB, `time` is not."""
+    softmax = ["softmax", "--rows", "256", "-n", "512", "--dtype", "f16"]
+    monkeypatch.setattr(arrays.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4096}[name])
+    assert main(["time", *softmax]) == 0
+    assert main(["debug", *softmax]) == 2
+    monkeypatch.setattr(arrays.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1024}[name])
+    assert main(["time", *softmax]) == 2
+    assert "needs 0.0 GB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--clock", "0", *GEMM], [*GEMM, "--device", "hip"]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from simgpu.hardware.dtypes import dtype
 from simgpu.tools.cases.operators import OPERATORS, Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.arrays import require_memory
@@ -33,22 +34,31 @@ class Ready(NamedTuple):
     calls: list[tuple[Any, dict[str, Any]]]
 
 
-def ready(options: Namespace) -> Ready:
+def ready(options: Namespace, compares: bool = True) -> Ready:
     """The computation that the options describe, its inputs in memory, nothing launched.
 
-    UsageError where the host has no room for that and another copy, from which memory is put back.
+    compares: whether the float64 result is going to be asked for. UsageError where the host has no room for what is.
     """
     from simgpu import asm
 
     operator = OPERATORS[options.op]
     tree, chosen = operator.tree(options), operator.chosen(options)
     kernel = chosen.emit(tree)
-    require_memory(2 * operator.host_bytes(tree.problem), tree.derivation.title)
+    need = 2 * operator.host_bytes(tree.problem) if compares else _launch_bytes(operator, tree, kernel)
+    require_memory(need, tree.derivation.title)
     device = simulated_device(options, options.target)
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
     buffers = [device.upload(array) for array in work.arrays]
     return Ready(operator, tree, kernel, work, buffers, asm.Prepared(kernel, device).calls(*buffers))
+
+
+def _launch_bytes(operator: Operator, tree: Root, kernel: EmittedKernel) -> int:
+    """Upper bound on the host's bytes for a launch that nothing is compared with: operands here and on the device, scratch memory,
+    a copy of the device's from which it is put back, and elements drawn in float64 and clipped before they are rounded."""
+    operands, scratch = operator.operand_bytes(tree.problem), sum(nbytes for _, nbytes in kernel.scratch)
+    drawn = 2 * 8 * operands * 8 // dtype(tree.problem.dtype).bits
+    return 3 * operands + 2 * scratch + drawn
 
 
 def execute(

@@ -79,6 +79,7 @@ class Operator:
     figures: Callable[[Any], dict[str, Any]] = lambda plan: {}  # what a derivation says beside its sizes
     matrices: Callable[[Any, Workload], Matrices] = lambda tree, work: {}  # what a fragment may hold, in float64
     host_bytes: Callable[[Any], int] = _host_bytes  # upper bound on what a run of a problem takes on the host
+    operand_bytes: Callable[[Any], int] = lambda problem: int(problem.bytes_once)  # of its operands alone, as they lie in memory
 
     def chosen(self, options: Namespace) -> Kernels:
         """The kernels that --kernel names; the tree's without it."""
@@ -228,13 +229,18 @@ def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
 
 def _gemm_host_bytes(p: GemmProblem) -> int:
     """Bytes of the operands on both sides, of float64 copies, the reference and the bound."""
+    return 2 * _gemm_operand_bytes(p) + 8 * p.batch * (2 * (p.m + max(1, p.groups) * p.n) * p.k + 6 * p.m * p.n)
+
+
+def _gemm_operand_bytes(p: GemmProblem) -> int:
+    """Bytes of A, B and C with their strides."""
     sizes = p.element.bits / 8, p.element_b.bits / 8, dtype(p.dtype_c).bytes
     strides = p.lda or 0, p.ldb or 0, p.ldc or 0
     times = 1, max(1, p.groups), 1
     stored = sum(
         count * rows * stride * size for count, (rows, _), stride, size in zip(times, p.stored_shapes, strides, sizes, strict=True)
     )
-    return p.batch * (2 * int(stored) + 8 * (2 * (p.m + times[1] * p.n) * p.k + 6 * p.m * p.n))
+    return int(p.batch * stored)
 
 
 # -- conv2d --------------------------------------------------------------------------------------
@@ -445,6 +451,7 @@ OPERATORS: dict[str, Operator] = {
     "gemm": Operator(
         "C (m,n) = alpha * op(A) (m,k) @ op(B) (k,n) + beta * C, row-major", TiledComputation, _gemm_options, _gemm,
         Kernels(_gemm_workload), figures=_gemm_figures, matrices=_gemm_matrices, host_bytes=_gemm_host_bytes,
+        operand_bytes=_gemm_operand_bytes,
     ),
     "conv2d": Operator(
         "Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), and its epilogue", Conv2d, _conv2d_options, _conv2d,

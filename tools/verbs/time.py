@@ -129,7 +129,7 @@ class Timed:
 
 
 def _operator(options: Namespace, how: dict[str, Any]) -> list[Timed]:
-    made = ready(options)
+    made = ready(options, compares=False)
     return [Timed.of(entry, call, how, origins=made.kernel.origins) for entry, call in made.calls]
 
 

@@ -24,13 +24,13 @@ REASONS = (
 )  # fmt: skip
 NO_INSTRUCTION, _ALU, WAITCNT, INTERNAL, BARRIER, NOT_WIN, EX_STALL, OTHER, SLEEP = range(len(REASONS))
 PRODUCERS = 8  # loads that a wait tells apart
-# What was counted.
-MATRIX_CLOCKS, VALU_CLOCKS, LDS_CLOCKS, VMEM_CLOCKS, L2_BYTES, MALL_BYTES, HBM_BYTES, ISSUED, STEADY, TALLIES = range(10)
+# What was counted. WATCHED: clocks in which a SIMD has a wave among the watched instructions, of all SIMDs.
+MATRIX_CLOCKS, VALU_CLOCKS, LDS_CLOCKS, VMEM_CLOCKS, L2_BYTES, MALL_BYTES, HBM_BYTES, ISSUED, WATCHED, TALLIES = range(10)
 # Integer parameters, in this order.
 (
     FIFO, LDS_LATENCY, VMEM_QUEUE, IN_FLIGHT, CACHE_LATENCY, L2_LATENCY, MALL_LATENCY, MEMORY_LATENCY, SCALAR_HIT, BRANCH_CLOCKS,
-    BARRIER_CLOCKS, CODE_LINE, CODE_STREAM, START, LINE, STORE_LINE, MOST_EVENTS, PARAMETERS,
-) = range(18)  # fmt: skip
+    BARRIER_CLOCKS, CODE_LINE, CODE_STREAM, START, LINE, STORE_LINE, MOST_EVENTS, WATCH_FIRST, WATCH_END, PARAMETERS,
+) = range(20)  # fmt: skip
 # Float parameters: bytes a clock that this CU has of each level behind its vector cache, of L2 for stores, and the bytes it may be
 # ahead, and of L2 that stores may fill. Tallies and latencies of the levels stand in the same order.
 L2_RATE, MALL_RATE, HBM_RATE, STORE_RATE, MISS_RATE, BURST, ROOM, RATES = range(8)
@@ -142,6 +142,7 @@ def _run(  # type: ignore[no-untyped-def]
     pending = np.full(resident, -1, np.int64)  # when a place for a workgroup takes the next one
     for place in range(min(resident, groups)):
         pending[place] = arrivals[place]
+    inside, since_inside = np.zeros(SIMDS, np.int64), np.zeros(SIMDS, np.int64)  # waves among the watched instructions
     left, waiting = groups, True
     while left > 0:
         again = False
@@ -369,6 +370,17 @@ def _run(  # type: ignore[no-untyped-def]
         # On to the next instruction.
         at[wave] += 1
         dirty[simd] = 1
+        if parameters[WATCH_END] > 0:
+            before = parameters[WATCH_FIRST] <= now < parameters[WATCH_END]
+            behind = at[wave] < stop[wave] and parameters[WATCH_FIRST] <= steps[at[wave]] < parameters[WATCH_END]
+            if behind and not before:
+                if inside[simd] == 0:
+                    since_inside[simd] = ready
+                inside[simd] += 1
+            elif before and not behind:
+                inside[simd] -= 1
+                if inside[simd] == 0:
+                    tally[WATCHED] += ready - since_inside[simd]
         if what == Kind.END or at[wave] >= stop[wave]:
             own[wave] = NEVER
             live[place] -= 1

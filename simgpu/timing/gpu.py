@@ -47,7 +47,8 @@ class Mechanisms:
 class Gpu:
     """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
     and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds); channels: the share of
-    memory's that are busy; written: the share of memory's bytes that is."""
+    memory's that are busy; written: the share of memory's bytes that is; watched: numbers of instructions, from the first to before
+    the last, of which the CU tallies the clocks."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -63,6 +64,7 @@ class Gpu:
     queue: Queue | None = None
     channels: float = 1.0
     written: float = 0.0
+    watched: tuple[int, int] = (0, 0)
 
     @property
     def active(self) -> int:
@@ -133,7 +135,7 @@ class Gpu:
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         return cu.run_cu(
             self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
-            _parameters(self.row, self.on, self.mhz, self.load, events), rates,
+            _parameters(self.row, self.on, self.mhz, self.load, events, self.watched), rates,
         )  # fmt: skip
 
 
@@ -194,7 +196,9 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
-def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: int) -> np.ndarray:
+def _parameters(
+    row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: int, watched: tuple[int, int] = (0, 0)
+) -> np.ndarray:  # fmt: skip
     made = np.zeros(cu.PARAMETERS, np.int64)
     made[cu.FIFO] = row.lds_fifo + 1
     made[cu.LDS_LATENCY] = row.lds_latency
@@ -209,6 +213,7 @@ def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: 
     made[cu.START] = row.start if on.dispatch else 0
     made[cu.LINE], made[cu.STORE_LINE] = row.cache_line, 64
     made[cu.MOST_EVENTS] = events
+    made[cu.WATCH_FIRST], made[cu.WATCH_END] = watched
     return made
 
 

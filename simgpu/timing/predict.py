@@ -92,10 +92,10 @@ class Prediction:
 
 def predict(
     sampled: Sampled, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
-    row: Pipelines | None = None,
+    row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
     """The time of a launch. mhz: a clock to take as it is; warm: whether caches hold what a launch before left; events: of the CU
-    to keep; row: other figures than the architecture's. LaunchError without a whole workgroup to go by."""
+    to keep; row: other figures than the architecture's; watched: see `Gpu`. LaunchError without a whole workgroup to go by."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:
@@ -122,7 +122,7 @@ def predict(
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
         chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels,
-        written=written(sampled.whole, served, code, traffic, row),
+        written=written(sampled.whole, served, code, traffic, row), watched=watched,
     )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:

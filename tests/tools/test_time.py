@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from simgpu.hardware import target
+from simgpu.operators import TiledComputation
 from simgpu.tools.cli import main
 from simgpu.tools.shared import arrays
+from simgpu.tools.tables.schedule_report import schedules
 
 Capture = pytest.CaptureFixture[str]
 GEMM = ["gemm", "-m", "500", "-n", "260", "-k", "200", "--target", "mi300x"]
@@ -86,3 +90,11 @@ def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
     assert 0 < loop["utilisation"] <= 1 and loop["clocks"] > 0 and 0 < loop["first"] < loop["last"]
     assert 0 < sum(loop["stalls"].values()) < 1
     assert main(["report", "softmax", "--rows", "100", "-n", "512", "--schedule"]) == 2
+
+
+def test_the_schedule_counts_waves_that_are_in_the_loop() -> None:
+    """Four workgroups reside, but the oldest leaves the others hardly a clock to come to the loop: it counts, not the four."""
+    board = replace(target("mi355x"), num_cus=4, xcds=1)
+    tree = TiledComputation(1024, 512, 512, board, dtype="f64")
+    (loop,) = schedules(tree).values()
+    assert 0.9 < loop.utilisation <= 1 and 1 <= loop.waves < 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
+from simgpu.timing.cu import WATCHED
 from simgpu.timing.lines import Line, lines
 from simgpu.timing.predict import Prediction, predict
 from simgpu.tools.shared.console import print_json, progress, show, table
@@ -24,8 +25,9 @@ LEAST = 0.005  # share of the loop's clocks from which on a reason is told
 
 @dataclass(frozen=True)
 class Schedule:
-    """The loop with the most matrix instructions. waves: on a SIMD at once; clocks: of a pass of a wave; utilisation: matrix clocks
-    over clocks; stalls: share of a wave's clocks by reason; first, last: offsets of the loop in the kernel's code."""
+    """The loop with the most matrix instructions. waves: in it at once on a SIMD that has any in it, on average; clocks: of a pass
+    of a wave; utilisation: matrix clocks over clocks in which a SIMD has waves in it; stalls: share of a wave's clocks by reason;
+    first, last: offsets of the loop in the kernel's code."""
 
     waves: float
     clocks: float
@@ -89,10 +91,12 @@ def loop_of(one: Prediction) -> Schedule | None:
     best = max(backward, key=matrix, default=None)
     if best is None or matrix(best)[0] == 0:
         return None
+    one = predict(one.sampled, watched=(best[0], best[1] + 1))
+    rows = lines(one)
     loop = inside(best)
     passes = next(row.hits for row in loop if row.number == best[1])
     latency = sum(row.latency for row in loop)
-    waves = one.resident * trace.waves / one.sampled.chip.simds_per_cu
+    waves = max(1.0, latency / max(1.0, float(one.result.tally[WATCHED])))
     busy = sum(row.hits * int(one.code.clocks[row.number]) for row in loop if kinds[row.number].spec.kind == "matrix")
     stalls: dict[str, float] = {}
     for row in loop:
@@ -101,7 +105,7 @@ def loop_of(one: Prediction) -> Schedule | None:
     ordered = dict(sorted(stalls.items(), key=lambda item: -item[1]))
     entry = one.sampled.entry
     first, last = (4 * (number - entry) for number in best)
-    return Schedule(waves, latency / max(1, passes), busy * max(1.0, waves) / max(1, latency), ordered, first, last)
+    return Schedule(waves, latency / max(1, passes), busy * waves / max(1, latency), ordered, first, last)
 
 
 def show_schedule(tree: Root, json: bool) -> None:
@@ -115,7 +119,8 @@ def show_schedule(tree: Root, json: bool) -> None:
     show(
         table("Main loop, modelled", COLUMNS, (_cells(name, answer) for name, answer in answers.items()), left=1),
         "",
-        "Matrix clocks over clocks of the loop; stalls as shares of a wave's clocks, by PC sampling's reasons.",
+        "Matrix clocks over the clocks in which a SIMD has waves in the loop; stalls as shares of a wave's clocks,",
+        "by PC sampling's reasons.",
         "The model is that of `simgpu time`, which has every line: docs/timing.md.",
     )
 

@@ -21,10 +21,11 @@ STATE_REGISTER = {"exec": isa.EXEC, "vcc": isa.VCC, "m0": isa.M0}
 
 def read_state(frame: Frame, type_: Type) -> Any:
     """SCC as i1; EXEC, VCC and M0 as integers."""
-    if type_.state == "scc":
-        return frame.state(layout.SCC) != 0
-    kind = I64 if type_.bits == 64 else I32
-    return frame.state(frame.scalar(STATE_REGISTER[type_.state]), kind)
+    with frame.once():
+        if type_.state == "scc":
+            return frame.state(layout.SCC) != 0
+        kind = I64 if type_.bits == 64 else I32
+        return frame.state(frame.scalar(STATE_REGISTER[type_.state]), kind)
 
 
 def write_state(frame: Frame, type_: Type, raw: Any) -> None:

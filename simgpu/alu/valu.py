@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir
@@ -16,12 +17,18 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
 from simgpu.hardware.isa.types import Type
+from simgpu.machine.frame import Frame
+from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, Plan, load_vector
 from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
+# Operations on rows of 32 bits in a handler's straight code, beyond which it is a loop over groups of lanes: LLVM then takes half
+# the time, and it runs as fast; with fewer, the loop's own instructions show.
+MOST = 72
+GROUP = 16  # lanes at a time: a register of AVX-512
 # States of parameters that no operand field holds.
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
 
@@ -83,6 +90,47 @@ def _result_field(inst: Instruction, number: int) -> str:
         return "vdst" if "vdst" in inst.args else "sdst"
     # A second vector result (v_swap_b32, v_permlane16_swap_b32) goes back to the source.
     return "vdst1" if "vdst1" in inst.args else "src0"
+
+
+def emit(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+    """The instruction, but for its way out: straight code for all lanes, or, where that is much, a loop over groups of them."""
+    if not _lanes_are_apart(frame, inst):
+        _emit_rows(frame, inst, places, mode)
+    elif not frame.emitted(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
+        _emit_by_groups(frame, inst, places, mode)
+
+
+def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
+    """Whether no lane is told of another, and nobody looks at whole rows."""
+    spec = inst.spec
+    looked_at = frame.dry or any(hooks.looks_at_rows() for hooks in frame.hooks)
+    scalars = any(type_.state for type_ in spec.results if type_ is not t.mask)
+    return not (looked_at or scalars or spec.kind != "lane" or inst.form == "dpp")
+
+
+def _emit_rows(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+    _set_scalars(frame, inst, places, VectorEmitter(frame, inst, places, mode).emit())
+
+
+def _emit_by_groups(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+    def group(*masks: Any) -> list[Any]:
+        return [mask | new for mask, (_, new) in zip(masks, VectorEmitter(frame, inst, places, mode).emit(), strict=True)]
+
+    kinds = [type_ for type_ in inst.spec.results if type_ is t.mask]
+    masks = frame.by_groups(GROUP, group, [ir.Constant(I64, 0)] * len(kinds))
+    _set_scalars(frame, inst, places, zip(kinds, masks, strict=True))
+
+
+def _set_scalars(frame: Frame, inst: Instruction, places: Places, results: Iterable[tuple[Type, Any]]) -> None:
+    """Write the results that are not vectors, which come last."""
+    for type_, raw in results:
+        if type_ is t.mask:
+            assert places.sdst is not None
+            frame.store(raw, frame.operand(places.sdst.slot))
+            if Flag.CMPX in inst.spec.flags:
+                frame.set_state(frame.scalar(isa.EXEC), raw)
+        else:
+            write_state(frame, type_, raw)
 
 
 class VectorEmitter(VectorSources):
@@ -158,12 +206,9 @@ class VectorEmitter(VectorSources):
 
     # -- the whole instruction -----------------------------------------------------------------
 
-    def emit(self) -> None:
-        flags = self.inst.spec.flags
-        if Flag.PACKED in flags:
-            self._emit_packed()
-        else:
-            self._emit_plain()
+    def emit(self) -> list[tuple[Type, Any]]:
+        """Emit all but what becomes of the scalar results, which are returned."""
+        return self._emit_packed() if Flag.PACKED in self.inst.spec.flags else self._emit_plain()
 
     def _arguments(self) -> tuple[list[Any], dict[str, int]]:
         """Positional values and, by name, the modifiers that the body wants to know."""
@@ -192,9 +237,9 @@ class VectorEmitter(VectorSources):
             return {name: int(getattr(self.mode, name))}
         return {name: int(self.mods[name])} if name in self.mods else {}
 
-    def _emit_plain(self) -> None:
+    def _emit_plain(self) -> list[tuple[Type, Any]]:
         arguments, modifiers = self._arguments()
-        self._write(self._evaluated(arguments, modifiers))
+        return self._write(self._evaluated(arguments, modifiers))
 
     def _evaluated(self, arguments: list[Any], modifiers: dict[str, int]) -> tuple[Any, ...]:
         spec = self.inst.spec
@@ -218,7 +263,7 @@ class VectorEmitter(VectorSources):
         largest = const(result, F16_LARGEST)
         return where(overflown, where(result > 0.0, largest, -largest), result)
 
-    def _emit_packed(self) -> None:
+    def _emit_packed(self) -> list[tuple[Type, Any]]:
         spec = self.inst.spec
         operands = [p for p in spec.params if p.type.state not in NO_OPERAND]
         rows = {p.name: load_vector(self.frame, self.places.sources[p.name]) for p in operands}
@@ -239,14 +284,15 @@ class VectorEmitter(VectorSources):
                     position += 1
             halves.append(self.finished(self._evaluated(values, modifiers)[0]))
         self._store_elements(self.places.result[0], tuple(halves))
+        return []
 
-    def _write(self, outputs: tuple[Any, ...]) -> None:
+    def _write(self, outputs: tuple[Any, ...]) -> list[tuple[Type, Any]]:
         places = iter(self.places.result)
         later = []
         for type_, value in zip(self.inst.spec.results, outputs, strict=True):
             if type_ is t.mask:
                 active = self.frame.value(self.ops._vector(value.raw)) & self.frame.lanes(self.exec)
-                later.append((type_, active.bitcast(I64)))
+                later.append((type_, self.frame.mask(active)))
             elif type_.state == "sgpr":
                 place = next(places)
                 raw = self.frame.value(value.raw)
@@ -257,14 +303,7 @@ class VectorEmitter(VectorSources):
                 self._store_elements(next(places), value)
             else:
                 self.store(next(places), self.finished(value))
-        for type_, raw in later:
-            if type_ is t.mask:
-                assert self.places.sdst is not None
-                self.frame.store(raw, self.frame.operand(self.places.sdst.slot))
-                if Flag.CMPX in self.inst.spec.flags:
-                    self.frame.set_state(self.frame.scalar(isa.EXEC), raw)
-            else:
-                write_state(self.frame, type_, raw)
+        return later
 
     def _store_elements(self, place: Place, values: tuple[Value, ...]) -> None:
         """A result given as its elements, lowest first."""

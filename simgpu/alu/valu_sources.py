@@ -20,7 +20,6 @@ from simgpu.hardware.isa.lane import Value, cast
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import element
-from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, load_scalar, load_vector
 from simgpu.machine.rounding import ops_for
@@ -55,7 +54,8 @@ class VectorSources:
         self.mode = mode
         self.mods: Mapping[str, Any] = inst.mods
         flags = inst.spec.flags
-        self.ops = ops_for(frame.build, LANES, mode, mode.rounds(inst.spec), Flag.TRANS not in flags)
+        self.ops = ops_for(frame.build, frame.together, mode, mode.rounds(inst.spec), Flag.TRANS not in flags)
+        self.ops.first = frame.first
         self.exec = frame.exec_bits()
         self.write_mask: Any = None if Flag.IGNORE_EXEC in flags else frame.lanes(self.exec)
 
@@ -86,7 +86,7 @@ class VectorSources:
         wanted = element(type_)
         current = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
         if current != wanted:
-            raw = raw.bitcast(ir.VectorType(wanted, LANES) if raw.lanes else wanted)
+            raw = raw.bitcast(ir.VectorType(wanted, raw.lanes) if raw.lanes else wanted)
         if type_.kind == "float" and self.mode.flush(type_)[0]:
             raw = self._flushed(raw, type_)
         return raw

@@ -7,7 +7,8 @@ of every instruction follow by a prefix sum, so straight-line code pays nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -17,7 +18,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.jit import compiler, host
 from simgpu.machine.layout import LANES, RECORD, ROW, Status
-from simgpu.machine.values import I1, I8, I32, I64, Builder, Value
+from simgpu.machine.values import I1, I8, I32, I64, Builder, TooMuch, Value
 
 if TYPE_CHECKING:
     from simgpu.machine.hooks import Hooks
@@ -53,6 +54,9 @@ class Frame:
         self.inst = inst
         self.planned: dict[type, Any] = {}  # what each check planned
         self.counters: set[Any] = set()  # numbers of loops that are known when they are emitted
+        self.together = LANES  # of a row's lanes, those that code is emitted for: see `by_groups`
+        self.first: Value | None = None  # i64: which of them is the first, where that is not lane 0
+        self.ahead: Any = None  # the block ahead of the loop over groups of lanes
         self.module = module
         self.function = ir.Function(module, self.TYPE, name)
         self.function.attributes.add("nounwind")
@@ -75,7 +79,8 @@ class Frame:
         """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
         if index < 2:
             raise UnsupportedInstruction("a constant where only a register can be")
-        return self.at(self.record, 4 * index).load(type_)
+        with self.once():
+            return self.at(self.record, 4 * index).load(type_)
 
     def state(self, offset: int, type_: ir.Type = I32) -> Value:
         """A field of the wave's state."""
@@ -90,7 +95,8 @@ class Frame:
 
     def operand(self, slot: int) -> Value:
         """Pointer to the register whose byte offset slot `slot` holds."""
-        return self.at(self.wave, self.slot(slot))
+        with self.once():
+            return self.at(self.wave, self.slot(slot))
 
     def context_at(self, offset: int) -> Value:
         """Pointer into the worker's context."""
@@ -102,26 +108,79 @@ class Frame:
     # -- rows ----------------------------------------------------------------------------------
 
     def exec_bits(self) -> Value:
-        return self.state(self.scalar(126), I64)
+        with self.once():
+            return self.state(self.scalar(126), I64)
+
+    def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
+        """body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time: meanwhile rows and masks are so many lanes'."""
+
+        def group(first: Value, *carried: Any) -> Sequence[Any]:
+            self.together, self.first = size, first
+            return body(*carried)
+
+        self.ahead = self.build.append_basic_block("ahead")
+        self.build.branch(self.ahead)
+        self.build.position_at_end(self.ahead)
+        result = self.loop(LANES, group, state, step=size)
+        self.together, self.first, self.ahead = LANES, None, None
+        return result
+
+    @contextlib.contextmanager
+    def once(self) -> Iterator[None]:
+        """What is emitted here goes ahead of the loop over groups of lanes, where there is one."""
+        if self.ahead in (None, self.build.block):
+            yield
+        else:
+            with self.build.goto_block(self.ahead):
+                yield
+
+    def emitted(self, emit: Callable[[], None], most: int) -> bool:
+        """Emit, and keep it, unless it computes vectors of more than `most` bits in all; whether it was kept."""
+        block, blocks = self.build.block, len(self.function.blocks)
+        before = len(block.instructions)
+        self.build.room = most
+        try:
+            emit()
+            return True
+        except TooMuch:
+            del block.instructions[before:], self.function.blocks[blocks:]
+            block.terminator = None
+            self.build.position_at_end(block)
+            return False
+        finally:
+            self.build.room = None
 
     def lanes(self, bits: Any) -> Value:
         """i64 mask to <64 x i1>."""
-        return self.build.bitcast(bits, MASK)
+        if self.first is None:
+            return self.build.bitcast(bits, MASK)
+        return (self.value(bits) >> self.first).trunc(ir.IntType(self.together)).bitcast(ir.VectorType(I1, self.together))
+
+    def mask(self, lanes: Value) -> Value:
+        """<64 x i1> to i64 mask."""
+        if self.first is None:
+            return lanes.bitcast(I64)
+        return lanes.bitcast(ir.IntType(self.together)).zext(I64) << self.first
+
+    def row_at(self, pointer: Any, part: int = 0) -> Value:
+        """Pointer to register `part` after the one at `pointer`."""
+        row = self.at(pointer, part * ROW)
+        return row if self.first is None else row.at(self.first * 4)
 
     def row(self, pointer: Any, part: int = 0) -> Value:
         """Register `part` after the one at `pointer`, <64 x i32>."""
-        return self.at(pointer, part * ROW).load(ROW32, align=64)
+        return self.row_at(pointer, part).load(ir.VectorType(I32, self.together), align=64)
 
     def write_row(self, pointer: Any, part: int, value: Any, mask: Any | None) -> None:
         """Store <64 x i32> where the <64 x i1> mask is set (None: everywhere)."""
-        target = self.at(pointer, part * ROW)
+        target = self.row_at(pointer, part)
         if mask is None:
             target.store(value, align=64)
         elif host().has_wide_masks:
             arguments = [value, target, ir.Constant(I32, 64), mask]
-            intrinsics.call(self.build, "llvm.masked.store.v64i32.p0", ir.VoidType(), arguments)
+            intrinsics.call(self.build, f"llvm.masked.store.v{self.together}i32.p0", ir.VoidType(), arguments)
         else:
-            old = target.load(ROW32, align=64)
+            old = target.load(value.type, align=64)
             target.store(self.build.select(mask, value, old), align=64)
 
     def read_wide(self, pointer: Any, bits: int) -> Value:
@@ -129,8 +188,8 @@ class Frame:
         low = self.row(pointer)
         if bits <= 32:
             return low
-        order = [word for lane in range(LANES) for word in (lane, LANES + lane)]
-        return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, LANES))
+        order = [word for lane in range(self.together) for word in (lane, self.together + lane)]
+        return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Store <64 x i32> or <64 x i64> into one or two registers."""
@@ -138,9 +197,9 @@ class Frame:
             self.write_row(pointer, 0, value, mask)
             return
         value = self.value(value)
-        words = value.bitcast(ir.VectorType(I32, 2 * LANES))
+        words = value.bitcast(ir.VectorType(I32, 2 * self.together))
         for number in range(2):
-            self.write_row(pointer, number, words.shuffled(range(number, 2 * LANES, 2)), mask)
+            self.write_row(pointer, number, words.shuffled(range(number, words.lanes, 2)), mask)
 
     def value(self, value: Any) -> Value:
         """llvmlite's own value, such as a constant, with operators."""

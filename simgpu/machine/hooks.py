@@ -102,6 +102,11 @@ class Hooks:
         value: `lane.Value` before; tiny: <64 x i1>, its lanes whose magnitude is below the least normal number, zeros among them.
         """
 
+    def looks_at_rows(self) -> bool:
+        """Whether `evaluated` or `flushed` emits anything, for whole rows."""
+        kind = type(self)
+        return kind.evaluated is not Hooks.evaluated or kind.flushed is not Hooks.flushed
+
     def summed(self, frame: Frame, sums: Sums) -> None:
         """Emit where some lanes of a matrix instruction's D have their sums, before they are written; only where `sums`."""
 

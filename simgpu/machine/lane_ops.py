@@ -42,8 +42,11 @@ class LLVMOps:
     """`simgpu.hardware.isa.lane.Ops` that emits IR at `builder`.
 
     lanes: 64 for vector instructions, 1 for scalar ones; fix_nan: whether float results get
-    AMD's NaN payload rule (off inside approximations, whose bodies select NaNs themselves).
+    AMD's NaN payload rule (off inside approximations, whose bodies select NaNs themselves); first: i64, the number of the
+    first lane, where that is not 0.
     """
+
+    first: Value | None = None
 
     def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:
         self.builder = builder
@@ -233,7 +236,8 @@ class LLVMOps:
         return a if a.type == wanted else self.builder.bitcast(a, wanted)
 
     def lane_id(self) -> Any:
-        return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        numbers = Value(self.builder, ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes))))
+        return numbers if self.first is None else numbers + self.first.trunc(I32)
 
     # -- whole rows ----------------------------------------------------------------------------
 

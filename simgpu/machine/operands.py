@@ -148,6 +148,11 @@ def _extend(value: int) -> int:
 
 def load_scalar(frame: Frame, place: Place) -> Value:
     """A scalar source as i32 or i64."""
+    with frame.once():
+        return _load_scalar(frame, place)
+
+
+def _load_scalar(frame: Frame, place: Place) -> Value:
     kind = I64 if place.bits == 64 else I32
     if place.kind == "imm":
         return frame.slot(place.slot, kind)

@@ -24,6 +24,7 @@ from simgpu.machine import intrinsics
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
+WIDTHS = {**{ir.IntType(bits): bits for bits in (1, 8, 16, 32, 64, 128)}, ir.HalfType(): 16, F32: 32, F64: 64}  # bits
 _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
 CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
 
@@ -268,8 +269,24 @@ def any_special(values: Sequence[Value]) -> Value:
     return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0
 
 
+class TooMuch(Exception):
+    """More was emitted than is wanted."""
+
+
 class Builder(ir.IRBuilder):
-    """llvmlite's builder, which takes Values and makes them."""
+    """llvmlite's builder, which takes Values and makes them.
+
+    room: bits of vectors that may still be computed before TooMuch is raised, None for any number.
+    """
+
+    room: int | None = None
+
+    def _insert(self, inst: Any) -> None:
+        super()._insert(inst)
+        if self.room is not None and isinstance(inst.type, ir.VectorType):
+            self.room -= inst.type.count * WIDTHS.get(inst.type.element, 0)
+            if self.room < 0:
+                raise TooMuch
 
 
 def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:

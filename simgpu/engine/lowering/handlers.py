@@ -118,7 +118,7 @@ def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) ->
     record = frame.record
     if mode.indexed:
         register_indexing.relocate(frame, places.roles())
-    valu.VectorEmitter(frame, inst, places, mode).emit()
+    valu.emit(frame, inst, places, mode)
     frame.record = record
 
 

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simgpu.alu import valu
+from simgpu.engine.lowering.handlers import emitter_of, falling_through
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.lane_numpy import evaluate
 from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import compiler
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Plan
 from tests.support.one_instruction import Wave
 
 VECTOR = ("vop1", "vop2", "vopc", "vop3", "vop3p")
@@ -162,6 +168,37 @@ def test_inactive_lanes_keep_their_values() -> None:
     case.wave.run(Instruction(spec, "gfx908", "e64", case.args, size=8))
     active = np.unpackbits(case.wave.s[126:128].view(np.uint8), bitorder="little").astype(bool)
     np.testing.assert_array_equal(case.wave.v[0], np.where(active, want, before))
+
+
+# A mask read and one written, 64 bits, halves of a register, both results of an exchange, the lane's own number.
+LOOPED = ("v_addc_co_u32", "v_mad_u64_u32", "v_fma_f64", "v_pk_fma_f16", "v_cmp_lt_f32", "v_cvt_pk_fp8_f32", "v_mbcnt_lo_u32_b32")
+
+
+@pytest.mark.parametrize("mnemonic", LOOPED)
+def test_a_loop_over_groups_of_lanes_gives_the_same_bits(mnemonic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = next(spec for spec in REGISTRY.specs if spec.mnemonic == mnemonic)
+    waves = []
+    for most, key in ((1 << 30, "straight"), (-1, "looped")):
+        case = Case(spec)
+        case.wave.s[126:128] = 0x0F0F8F0F, 0x80000001
+        inst = Instruction(spec, sorted(spec.opcodes)[-1], "e64", case.args, size=8)
+        handler, slots = falling_through(inst, Mode(), ())
+        handler.key = f"{key}|{handler.key}"
+        monkeypatch.setattr(valu, "MOST", most)
+        case.wave.call(handler.address(compiler()), slots, 2)
+        waves.append(case.wave)
+    np.testing.assert_array_equal(waves[0].v, waves[1].v)
+    np.testing.assert_array_equal(waves[0].s, waves[1].s)
+
+
+@pytest.mark.parametrize("mnemonic, looped", [("v_fma_f32", False), ("v_pk_fma_f32", False), ("v_div_scale_f64", True)])
+def test_what_computes_much_is_a_loop_over_groups_of_lanes(mnemonic: str, looped: bool) -> None:
+    spec = next(spec for spec in REGISTRY.specs if spec.mnemonic == mnemonic)
+    inst = Instruction(spec, "gfx942", "e64", Case(spec).args, size=8)
+    plan = Plan(inst)
+    frame = Frame(compiler().module("test"), "test")
+    emitter_of(inst, plan, Mode())(frame)
+    assert ("<64 x " in "".join(map(str, frame.function.blocks))) != looped
 
 
 @pytest.mark.parametrize("op_sel_hi, wanted", [([1, 1, 0], 2.5), ([1, 0, 0], 2.5), ([0, 1, 0], 0.5 + 2.0**-24)])

@@ -13,7 +13,7 @@ import gc
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -147,6 +147,7 @@ class Compiler:
         self.kept = cache.Folder("handlers")
         self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
         self._names: dict[str, str] = {}
+        self._files = set[bytes]()  # digests of object files that are loaded: of several functions, some may be asked for later
         self._new: dict[str, bytes] = {}  # by name: what is compiled and not loaded
         self.compiled = 0
         self.loaded = 0
@@ -182,9 +183,12 @@ class Compiler:
             return None if code is None else self._load(key, code)
 
     def _load(self, key: str, code: bytes) -> int:
-        self._load_called(key, code)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+        digest = hashlib.blake2b(code).digest()
+        if digest not in self._files:
+            self._files.add(digest)
+            self._load_called(key, code)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
         address = int(self._engine.get_function_address(self.name(key)))
         if not address:
             raise SimError(f"internal: the object file of {key} has no function {self.name(key)}")
@@ -214,10 +218,11 @@ class Compiler:
 
     def object_code(self, source: Source) -> bytes | str:
         """The object file, or what LLVM says against the source."""
-        try:
-            return self._host.object_code(source)
-        except RuntimeError as error:
-            return str(error)
+        return self.object_codes([source])[0]
+
+    def object_codes(self, sources: Sequence[Source]) -> list[bytes | str]:
+        """The same of several, which may be in one file."""
+        return object_file.object_codes(self._host.machine, sources)
 
     @property
     def machine(self) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling.helpers import MOST, WORTH, Helper, Job, Queue, hardware_threads
 from simgpu.machine.compiling.object_file import Source
-from simgpu.machine.jit import Compiler, rejected
+from simgpu.machine.jit import CALLED, Compiler, rejected
 
 LOOK = 0.02  # seconds between looks whether to go on
 # Seconds with nothing to do here in which nothing comes of helpers or other processes: LLVM takes 12 for a host's slowest function.
@@ -67,7 +67,7 @@ class Batch:
         compiler = self._compiler
         source = make(compiler.name(key))
         self._wanted.add(key)
-        self._queue.put(Job(key, compiler.name(key), source))
+        self._queue.put(Job(key, compiler.name(key), source, key in CALLED))
         for name in DECLARED.findall(source.text):
             called = compiler.called(name)
             if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
@@ -87,15 +87,16 @@ class Batch:
         came, self._patient = time.monotonic(), True
         try:
             while self._wanted and goes_on():
-                job = self._queue.take()
-                if job is None:
+                taken = self._queue.take()
+                if not taken:
                     if self._waited():
                         came = time.monotonic()
                     elif time.monotonic() > came + PATIENCE:
                         self._end_helpers()  # what they had been given is compiled here
                         self._patient = False  # and what other processes should
-                elif self._begin(job):
-                    self._made(job, self._compiler.object_code(job.source))
+                elif begun := [job for job in taken if self._begin(job)]:
+                    for job, code in zip(begun, self._compiler.object_codes([job.source for job in begun]), strict=True):
+                        self._made(job, code)
                     came = time.monotonic()
         finally:
             self._end_helpers()

@@ -20,7 +20,9 @@ from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import Source
 
 WORTH = 1 << 18  # size of what waits that is worth a process: LLVM takes 0.15 s for it, which is what a process takes to begin
-AHEAD = 1 << 16  # size of what a process has been given before it is given more: so it need not wait for this process's threads
+AHEAD = 1 << 15  # size of what a process has been given before it is given more: so it need not wait for this process's threads
+# Functions below SMALL are compiled together, as long as they are not GROUP: LLVM takes 2 ms to begin an object file.
+SMALL, GROUP = 1 << 14, 1 << 15
 MOST = 3  # with more of them, this process would not make IR as fast as they compile it
 
 
@@ -31,12 +33,16 @@ def hardware_threads() -> int:
 
 @dataclass(order=True)
 class Job:
-    """A function to compile; the largest first, so that all end at about the same time."""
+    """A function to compile; the largest first, so that all end at about the same time.
+
+    called: whether others call it by name, so that it has an object file of its own, which is loaded before theirs.
+    """
 
     order: int = field(init=False)
     key: str
     name: str
     source: Source = field(compare=False)
+    called: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         self.order = -self.size
@@ -44,6 +50,11 @@ class Job:
     @property
     def size(self) -> int:
         return len(self.source.text)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is compiled together with others."""
+        return self.size < SMALL and not self.called and not self.source.loops
 
 
 class Queue:
@@ -65,10 +76,13 @@ class Queue:
         with self.changed:
             self.size = sum(job.size for job in self._jobs)
 
-    def take(self) -> Job | None:
-        """The largest, or None where nothing waits."""
+    def take(self) -> list[Job]:
+        """The largest, or some small ones that are to be compiled together; none where nothing waits."""
         with self.changed:
-            return heapq.heappop(self._jobs) if self._jobs else None
+            taken: list[Job] = [heapq.heappop(self._jobs)] if self._jobs else []
+            while taken and taken[0].joins and self._jobs and self._jobs[0].joins and sum(job.size for job in taken) < GROUP:
+                taken.append(heapq.heappop(self._jobs))
+            return taken
 
 
 class Helper:
@@ -83,7 +97,7 @@ class Helper:
         begin: Callable[[Job], bool], made: Callable[[Job, bytes | str], None], back: Callable[[Job], None],
     ) -> None:  # fmt: skip
         self._queue, self._begin, self._made, self._back = queue, begin, made, back
-        self._given: list[Job] = []  # in their order
+        self._given: list[Job] = []  # in the order of the answers
         self._ending = False
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Without `site`: what it would add is in the path already, and what it runs is not asked for.
@@ -123,17 +137,18 @@ class Helper:
     def _give(self) -> bool:
         """Give the process what it can take, and wait for something to give while it has nothing; False at the end."""
         while not self._given or sum(job.size for job in self._given) < AHEAD:
-            job = self._next()
-            if job is None:
+            taken = self._next()
+            if not taken:
                 break
-            if self._begin(job):
-                self._given.append(job)
-                object_file.write(self._process.stdin, job.source.loops, job.source.text.encode())  # type: ignore[arg-type]
+            begun = [job for job in taken if self._begin(job)]
+            if begun:
+                self._given += begun
+                object_file.request(self._process.stdin, [job.source for job in begun])  # type: ignore[arg-type]
         return bool(self._given)
 
-    def _next(self) -> Job | None:
-        """The next job to give, None where there is none and it has some; waits while it has none."""
+    def _next(self) -> list[Job]:
+        """The next jobs to give, none where nothing waits and it has some; waits while it has none."""
         with self._queue.changed:
-            while (job := self._queue.take()) is None and not self._given and not self._ending:
+            while not (taken := self._queue.take()) and not self._given and not self._ending:
                 self._queue.changed.wait()
-        return job
+        return taken

@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 import threading
+from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple
 
 import llvmlite.binding as llvm
@@ -33,11 +34,26 @@ def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
     return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True, codemodel="jitdefault")
 
 
-def object_code(machine: llvm.TargetMachine, source: Source) -> bytes:
-    """The object file; raises RuntimeError where LLVM rejects the text."""
-    parsed = llvm.parse_assembly(source.text)
-    _passes(source.loops).run(parsed, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+def object_code(machine: llvm.TargetMachine, *sources: Source) -> bytes:
+    """The object file of all, which have loops or have none; raises RuntimeError where LLVM rejects a text."""
+    parsed = llvm.parse_assembly(sources[0].text)
+    for source in sources[1:]:
+        parsed.link_in(llvm.parse_assembly(source.text))
+    _passes(sources[0].loops).run(parsed, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return bytes(machine.emit_object(parsed))
+
+
+def object_codes(machine: llvm.TargetMachine, sources: Sequence[Source]) -> list[bytes | str]:
+    """By source, an object file with its function, or what LLVM says against its text.
+
+    It is one file for all, as LLVM takes as long to begin a file as for a small function, unless it rejects one of them.
+    """
+    try:
+        return [object_code(machine, *sources)] * len(sources)
+    except RuntimeError as error:
+        if len(sources) == 1:
+            return [str(error)]
+        return [code for source in sources for code in object_codes(machine, [source])]
 
 
 def _passes(loops: bool) -> llvm.ModulePassManager:
@@ -57,7 +73,10 @@ def _passes(loops: bool) -> llvm.ModulePassManager:
     return passes
 
 
-# -- between processes: the length of what follows, whether it is (a source) of loops or (an answer) an object file, and bytes ----
+# -- between processes: the length of what follows, a flag, and bytes ----------------------------------------------------------
+#
+# A request is sources, in each of which the flag says whether it has loops, and an empty one behind them. Its answer is as many
+# object files, or where the flag is not set, what LLVM says against the text.
 
 HEAD = struct.Struct("<Q?")
 
@@ -77,11 +96,21 @@ def read(stream: BinaryIO) -> tuple[bool, bytes] | None:
     return (flag, content) if len(content) == size else None
 
 
-def _read_all(requests: queue.SimpleQueue[tuple[bool, bytes] | None]) -> None:
-    request: tuple[bool, bytes] | None = (False, b"")
-    while request is not None:
-        request = read(sys.stdin.buffer)
-        requests.put(request)
+def request(stream: BinaryIO, sources: Sequence[Source]) -> None:
+    """Write a request."""
+    for source in (*sources, Source("")):
+        write(stream, source.loops, source.text.encode())
+
+
+def _read_all(requests: queue.SimpleQueue[list[Source] | None]) -> None:
+    sources: list[Source] = []
+    while (part := read(sys.stdin.buffer)) is not None:
+        if part[1]:
+            sources.append(Source(part[1].decode(), part[0]))
+        else:
+            requests.put(sources)
+            sources = []
+    requests.put(None)
 
 
 def main() -> None:
@@ -91,14 +120,11 @@ def main() -> None:
     triple, cpu, features = sys.argv[1:]
     made = machine(triple, cpu, features)
     # Read by a thread, so that whoever writes the next source need not wait, and be waited for, while an answer is written.
-    requests: queue.SimpleQueue[tuple[bool, bytes] | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[list[Source] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_all, args=[requests], daemon=True).start()
-    while (request := requests.get()) is not None:
-        try:
-            answer = True, object_code(made, Source(request[1].decode(), request[0]))
-        except RuntimeError as error:
-            answer = False, str(error).encode()
-        write(sys.stdout.buffer, *answer)
+    while (sources := requests.get()) is not None:
+        for code in object_codes(made, sources):
+            write(sys.stdout.buffer, isinstance(code, bytes), code if isinstance(code, bytes) else code.encode())
 
 
 if __name__ == "__main__":

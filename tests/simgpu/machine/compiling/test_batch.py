@@ -91,6 +91,19 @@ def test_what_was_compiled_before_is_worth_no_helper(monkeypatch: pytest.MonkeyP
     assert results(made, [late]) == [99] and len(begun) == count
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_small_functions_share_an_object_file_and_large_ones_do_not(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "hardware_threads", lambda: threads)
+    compiler = jit.Compiler()
+    made = Batch(compiler)
+    wanted(made)
+    made.finish()
+    kept = [compiler.kept.load(compiler.name(f"test {n}")) for n in range(COUNT)]
+    assert 3 <= len(set(kept)) < COUNT and kept.count(kept[5]) == kept.count(kept[17]) == 1
+    later = Batch(jit.Compiler())
+    assert results(later, [later.address_of_source(f"test {n}", returns(-1)) for n in (3, 8, 5)]) == [3, 8, 5]
+
+
 def test_helpers_make_the_same_object_files(begun: list[helpers.Helper]) -> None:
     compiler = jit.Compiler()
     source = returns(7, STORES)("same")

@@ -107,9 +107,10 @@ class Shares:
 
 def shares(
     traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, resident: int,
-    warm: bool,
+    warm: bool, whole: Sequence[tuple[Trace, Served]] = (),
 ) -> Shares:  # fmt: skip
-    """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already.
+    """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already; whole:
+    workgroups to their ends, by which stores are told where none of those that run together came to one.
 
     A CU's bytes in flight over latency are its rate (Little's law), so within a latency a workgroup gets through its part of
     them: a line that another asked for within so many lines is still on its way.
@@ -146,7 +147,10 @@ def shares(
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
-    request = np.where(code.flags & STORE != 0, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
+    stored = code.flags & STORE != 0
+    if not asked[stored].any():
+        past[0, stored] = _lines_a_store(whole, code, row)
+    request = np.where(stored, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
@@ -163,6 +167,17 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) ->
             known = mine & (asked > 0)
             made[at, known] = part[known] / np.maximum(of[known], 1)
     return made
+
+
+def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: Code, row: Pipelines) -> float:
+    """Lines of L2 that workgroups write for each request of their stores, each line once a workgroup; 1 if they store nothing."""
+    shift = (row.l2_line // LINE_BYTES).bit_length() - 1
+    requests = lines = 0
+    for trace, one in whole:
+        numbers = trace.steps[code.accesses[trace.steps]][one.owners]
+        stored = one.lines[code.flags[numbers] & STORE != 0] >> np.uint32(shift)
+        requests, lines = requests + len(stored), lines + len(np.unique(stored))
+    return lines / requests if requests else 1.0
 
 
 def written(traces: Sequence[Trace], served: Sequence[Served], code: Code, traffic: Shares, row: Pipelines) -> float:

@@ -108,7 +108,8 @@ def predict(
     resident = min(places, per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
-    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm)
+    whole = tuple(zip(sampled.whole, served, strict=True))
+    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm, whole)
     if not on.caches:
         traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
     length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))

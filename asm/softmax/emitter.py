@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import e as euler
 from math import log2 as logarithm
 
@@ -62,13 +63,24 @@ def _check(plan: SoftmaxPlan) -> None:
             raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
 
 
+@dataclass(frozen=True)
+class WaveRow:
+    """One of the rows that a wave has in flight: registers, state, buffers of X and Y."""
+
+    part: RowPart
+    state: RowState
+    x: Reg
+    y: Reg
+
+
 class SoftmaxEmitter(Visitor):
     """Visits the tree level by level, each emitting its part of the kernel. phase: the whole, or one of the two of split N."""
 
     def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
         self.plan, self.phase = plan, phase
         p = plan.problem
-        kind = f"rows{plan.waves_row}x{plan.lane_elements}" if plan.resident else f"stream_{phase}"
+        several = f"x{plan.rows_wave}" * (plan.rows_wave > 1)
+        kind = f"rows{plan.waves_row}x{plan.lane_elements}{several}" if plan.resident else f"stream_{phase}"
         masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
         self.target, self.bytes = plan.descriptor.arch, {"X": p.element.bytes, "Y": p.element_y.bytes, "mask": 1}
         split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
@@ -124,8 +136,9 @@ class SoftmaxEmitter(Visitor):
         offset = k.v.alloc("offset of a load")
         self.state = WideState(k, plan) if p.dtype == "f64" else RowState(k, plan)
         self.scratch = self.state.scratch
+        states = [self.state, *(RowState(k, plan, self.scratch) for _ in range(1, plan.rows_wave))]
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
-        self.registers = k.v.alloc("row", plan.lane_elements * p.element.registers)
+        self.registers = k.v.alloc("row", plan.rows_wave * plan.lane_elements * p.element.registers)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
         wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
@@ -136,6 +149,8 @@ class SoftmaxEmitter(Visitor):
             k.s_mul_i32(self.column, self.wave, WAVEFRONT * plan.lane_elements, note="the wave's part")
         else:
             k.s_lshl_b32(self.row, k.group_x, log2(plan.tile_rows))
+            if plan.rows_wave > 1:
+                k.s_lshl_b32(self.wave, self.wave, log2(plan.rows_wave))
             k.s_add_u32(self.row, self.row, self.wave)
             k.s.free(self.wave)
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
@@ -143,13 +158,22 @@ class SoftmaxEmitter(Visitor):
             self._part_column()
         aligned = self._alignment() if 2 in self.bytes.values() else None
         kinds = p.element.name, p.element_y.name
+        count = plan.lane_elements
         if isinstance(self.state, WideState):
-            self.part: RowPart = WideRowPart(k, self.registers, k.work_item, offset, self.state)
+            parts: list[RowPart] = [WideRowPart(k, self.registers, k.work_item, offset, self.state)]
         else:
-            self.part = RowPart(k, kinds, self.registers, k.work_item, offset, self.scratch, aligned)
+            each = [self.registers[i * count : (i + 1) * count] for i in range(plan.rows_wave)]
+            parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
         self._band()
-        self.x, self.y = k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4)
+        self.rows = [
+            WaveRow(part, state, k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4))
+            for part, state in zip(parts, states, strict=True)
+        ]
+        self._turn_to(self.rows[0])
         self.mask = k.s.alloc("mask buffer", 4) if p.mask else None
+
+    def _turn_to(self, row: WaveRow) -> None:
+        self.part, self.state, self.x, self.y = row.part, row.state, row.x, row.y
 
     def _part_column(self) -> None:
         self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
@@ -256,22 +280,22 @@ class SoftmaxEmitter(Visitor):
         if plan.resident:
             k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave, read once")
             self._start("X", "Y")
-            self.state.empty()
-            self.visit(warp)
-            self.state.merge_lanes()
-            if plan.waves_row > 1:
-                self.state.merge_waves(self.wave)
-            self.state.normalise(p.gain)
-            if plan.waves_row > 1:
-                self.state.own_share()
-            self.part.scale(self.state.delta)
-            self.part.store(self.y, "Y")
+            for row in self.rows[1:]:
+                self._next_row(row)
+            if len(self.rows) > 1:
+                RowPart.load_all([(row.part, row.x) for row in self.rows], "X")
+            else:
+                self.part.load(self.x, "X")
+            for row in self.rows:
+                self._turn_to(row)
+                self._resident_row(warp)
             return
         if self.phase != "values":
             k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {plan.tile_n} columns")
             self._start("X")
             self.state.empty()
             with self._steps("X"):
+                self.part.load(self.x, "X")
                 self.visit(warp)
             self.state.merge_lanes()
         if self.phase == "statistics":
@@ -286,10 +310,38 @@ class SoftmaxEmitter(Visitor):
         self._part_column()
         self._start("X", "Y")
         with self._steps("X", "Y"):
+            self.part.load(self.x, "X")
             self._scores()
             self.part.exponentials(self.state.m)
             self.part.scale(self.state.delta)
             self.part.store(self.y, "Y")
+
+    def _next_row(self, row: WaveRow) -> None:
+        """The buffers of the wave's next row; behind the last row of X they are empty."""
+        k = self.k
+        k.s_add_u32(self.row, self.row, 1)
+        self._turn_to(row)
+        for name in ("X", "Y"):
+            self._buffer(self._resource(name), name, self.arguments[f"ld{name.lower()}"])
+        k.s_cmp_ge_u32(self.row, self.arguments["rows"])
+        for resource in (row.x, row.y):
+            k.s_cselect_b32(resource[2], 0, resource[2], note="no such row: nothing is loaded or stored")
+
+    def _resident_row(self, warp: WarpSoftmaxNode) -> None:
+        """From X in registers to Y in memory."""
+        state, plan = self.state, self.plan
+        state.empty()
+        self.visit(warp)
+        if plan.rows_wave > 1:
+            self.k.s.free(state.m)
+        state.merge_lanes()
+        if plan.waves_row > 1:
+            state.merge_waves(self.wave)
+        state.normalise(plan.problem.gain)
+        if plan.waves_row > 1:
+            state.own_share()
+        self.part.scale(state.delta)
+        self.part.store(self.y, "Y")
 
     @contextmanager
     def _steps(self, *buffers: str) -> Iterator[None]:
@@ -328,9 +380,8 @@ class SoftmaxEmitter(Visitor):
             self.state.reduce_maximum("m of the wave")
 
     def _scores(self) -> None:
-        """A part of X, times the factor, -infinity where nothing counts."""
+        """A part of X in registers, times the factor, -infinity where nothing counts."""
         k, p, part = self.k, self.plan.problem, self.part
-        part.load(self.x, "X")
         part.scale(self.arguments["factor"])
         if self.band_first is not None and self.band_end is not None:
             first, end = k.s.alloc("first that counts"), k.s.alloc("end of what counts")

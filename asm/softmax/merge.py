@@ -23,9 +23,10 @@ class RowState:
     bytes = 8  # of a state: m and delta, f32 each
     m: Reg  # SGPR: the joint m, as soon as states have merged
 
-    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
+    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, scratch: Reg | None = None) -> None:
+        """scratch: four VGPRs that another row's state has too."""
         self.k, self.plan = k, plan
-        self.state, self.scratch = k.v.alloc("m, delta", 2), k.v.alloc("temporaries", 4)
+        self.state, self.scratch = k.v.alloc("m, delta", 2), scratch or k.v.alloc("temporaries", 4)
         self.lane_m, self.delta = self.state[0], self.state[1]
 
     def empty(self) -> None:

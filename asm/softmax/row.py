@@ -7,7 +7,7 @@ where the row does clips both; with 16-bit elements at odd addresses or of odd n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -97,30 +97,49 @@ class RowPart:
 
     def load(self, resource: Reg, name: str) -> None:
         """The part into registers; past the buffer's end 0."""
-        k = self.k
-        if self.aligned is None or self.bytes > 2:
-            self._load_wide(resource, name)
+        self.load_all(((self, resource),), name)
+
+    @staticmethod
+    def load_all(parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
+        """Parts of one size into registers, each from its buffer, all on their way before the first is waited for; past a buffer's
+        end 0."""
+        first, _ = parts[0]
+        k = first.k
+        if first.aligned is None or first.bytes > 2:
+            for part, resource in parts:
+                part._load_wide(resource, name)
             return
         narrow, done = k.new_label("load_narrow"), k.new_label("loaded")
-        k.s_cmp_eq_u32(self.aligned, 0)
+        k.s_cmp_eq_u32(first.aligned, 0)
         k.s_cbranch_scc1(narrow)
-        self._load_wide(resource, name)
+        for part, resource in parts:
+            part._load_wide(resource, name)
+        for part, _ in parts:
+            part._unpack()
+        k.s_branch(done)
+        k.label(narrow)
+        for part, resource in parts:
+            part._load_narrow(resource, name)
+        for part, _ in parts:
+            for r in range(part.registers.count):
+                widen(k, part.kind, part.registers[r])
+        k.label(done)
+
+    def _unpack(self) -> None:
+        """What `_load_wide` left in the upper registers of each group, an element a register."""
         for group in self.groups:
             half = group.width // 2
             for i in range(half):
                 low, high = group.start + 2 * i, group.start + 2 * i + 1
-                unpack(k, self.kind, self.registers[low], self.registers[high], self.registers[group.start + half + i])
+                unpack(self.k, self.kind, self.registers[low], self.registers[high], self.registers[group.start + half + i])
             if not half:
-                widen(k, self.kind, self.registers[group.start])
-        k.s_branch(done)
-        k.label(narrow)
+                widen(self.k, self.kind, self.registers[group.start])
+
+    def _load_narrow(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.bytes):
             for i, r in enumerate(self.lanes(group)):
-                k.buffer_load_ushort(self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
-                                     note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
-        for r in range(self.registers.count):
-            widen(k, self.kind, self.registers[r])
-        k.label(done)
+                self.k.buffer_load_ushort(self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
+                                          note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
 
     def _load_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.bytes):

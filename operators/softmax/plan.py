@@ -6,6 +6,8 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
   n <= 64*R*w     the row stays in registers and is read once (8 bytes moved an f32 element), w the least of 1, 4, 8 that holds it;
                   w = 4 besides where rows are too few to fill the CUs four at a time (rows < 4*CUs, n >= a step);
                   v = ceil(n / (64*w))
+                  r rows a wave, r of 1, 2, 4, where a CU's waves of one row each have fewer bytes in flight than its loads can
+                  wait for, and rows keep all waves busy; not with masks, bands or f64
   longer rows     stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e
   few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes, s of 1 and
                   floor(r*CUs/tiles), r = 1 to 4, that of least time; so do rows that could stay where that is faster: one
@@ -22,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
@@ -41,6 +44,7 @@ from simgpu.operators.resources import (
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 _WAVES = 4
+ROWS_WAVE = (1, 2, 4)  # that a wave may have in flight
 ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
 _LOADS = 4  # 128-bit loads of a lane in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
@@ -60,6 +64,7 @@ class SoftmaxPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str
     waves_row: int  # waves of a row
+    rows_wave: int  # rows that a wave has in flight
     tile_n: int  # elements of a step
     resident: bool  # whether the row stays in registers and is read once
     split_n: int  # blocks that share a row
@@ -82,17 +87,18 @@ class SoftmaxPlan(Derivation):
     @property
     def tile_rows(self) -> int:
         """Rows of a block."""
-        return _WAVES if self.waves_row == 1 else 1
+        return _WAVES * self.rows_wave if self.waves_row == 1 else 1
 
     @property
     def waves(self) -> int:
         """Waves of a block."""
-        return self.tile_rows * self.waves_row
+        return max(_WAVES, self.waves_row)
 
     @property
     def lane_elements(self) -> int:
         """Elements of a row that a lane holds at a time, one an ArchVGPR, in f64 one two."""
-        return next(r.count for r in self.resources.registers if r.name == "row") // self.problem.element.registers
+        held = next(r.count for r in self.resources.registers if r.name == "row")
+        return held // self.problem.element.registers // self.rows_wave
 
     @property
     def reads(self) -> int:
@@ -135,8 +141,20 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
         waves_row = 0
     resident = waves_row > 0
     split = 1 if resident else split
-    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), step, resident, split, softmax_resources(p, d, waves_row), ())
+    rows_wave = _rows_wave(p, d) if waves_row == 1 else 1
+    resources = softmax_resources(p, d, waves_row, rows_wave)
+    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), rows_wave, step, resident, split, resources, ())
     return replace(plan, constraints=_constraints(plan))
+
+
+def _rows_wave(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
+    """Rows of one wave: as many as give a CU's loads all the bytes that they can wait for, if that leaves no wave without rows."""
+    if p.mask or p.band or p.dtype == "f64":
+        return 1
+    waves = d.max_waves_per_simd * d.simds_per_cu
+    flight, most = waves * p.n * p.element.bytes, p.rows // (waves * d.num_cus)
+    fits = (rows for rows in ROWS_WAVE if rows <= most and rows * flight <= pipelines(d.arch).in_flight)
+    return max(fits, default=1)
 
 
 def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
@@ -173,30 +191,31 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
     return _ADDRESS_VGPRS + words * (_TEMPORARY_VGPRS + 2) + (_MASK_VGPRS if p.mask else 0)
 
 
-def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> ResourcePlan:
-    """What a wave and a block take; waves_row: 0 for a row that streams."""
+def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, rows_wave: int = 1) -> ResourcePlan:
+    """What a wave and a block take; waves_row: 0 for a row that streams; rows_wave: rows that a wave has in flight."""
     words = p.element.registers
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
     registers = (
-        RegisterRange("row", "arch", words * -(-held // (d.wavefront_size * max(1, waves_row)))),
-        RegisterRange("m, delta", "arch", 2 * words),
+        RegisterRange("row", "arch", words * rows_wave * -(-held // (d.wavefront_size * max(1, waves_row)))),
+        RegisterRange("m, delta", "arch", 2 * words * rows_wave),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
-    scalars = _scalars(p, d)
+    scalars = _scalars(p, d, rows_wave)
     return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
 
 
-def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, ...]:
+def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, rows_wave: int) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave, for each of the kernels; those of a split row have a third pointer."""
     narrow = p.element_y.bytes == 2
     return scalar_ranges(
         arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
         coordinates=4,
-        buffers=4 * (3 if p.mask else 2),
+        buffers=4 * (3 if p.mask else 2 * rows_wave),
+        before_buffers=3 if rows_wave > 1 else 0,  # they begin at multiples of 4
         band=2 if p.band else 0,
         alignment=1 if narrow else 0,
         rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,

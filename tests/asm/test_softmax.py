@@ -178,6 +178,21 @@ def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
     assert_right(result)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "dt", "pads", "each"),
+                         [(50, "f16", (0, 0), 4), (51, "bf16", (1, 2), 4), (20, "f32", (2, 0), 4), (100, "f16", (2, 2), 2)])
+def test_several_short_rows_a_wave(n, dt, pads, each, target):
+    """As many as keep a CU's loads busy, where there are rows enough; the last wave has fewer, the last workgroup waves without."""
+    board = replace(find_target(target), num_cus=1)
+    rows = each * board.max_waves_per_simd * board.simds_per_cu + 5
+    result = softmax(rows, n, dt, target, pads=pads, check=target == "gfx942", in_place=dt == "f32", board=board)
+    assert result.kernel.plan.tile_rows == 4 * each
+    assert_right(result)
+    assert not any(run.findings for run in result.runs)
+    few = softmax(each * 2 - 1, n, dt, target, board=board)
+    assert few.kernel.plan.tile_rows == 4
+
+
 @pytest.mark.parametrize("dt", ["f32", "f64"])
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 def test_nan_and_infinities_as_the_reference(policy, dt):
@@ -242,7 +257,7 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
     problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 20000, 200000)] + [
         SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
         SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
-        SoftmaxProblem(500, 20000, "f64" if dt == "f64" else "f32", dtype_y=dt),
+        SoftmaxProblem(500, 20000, "f64" if dt == "f64" else "f32", dtype_y=dt), SoftmaxProblem(1 << 20, 60, dt),
     ]  # fmt: skip
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))

@@ -154,8 +154,9 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
         waves, split = tile
         made = Softmax(p, d)
         made.derivation = replace(
-            plan, waves_row=max(1, waves), resident=waves > 0, split_n=_parts(-(-p.n // step), split), resources=fitting[waves]
-        )
+            plan, waves_row=max(1, waves), rows_wave=1, resident=waves > 0, split_n=_parts(-(-p.n // step), split),
+            resources=fitting[waves],
+        )  # fmt: skip
         return made
 
     waves = plan.waves_row if plan.resident else 0

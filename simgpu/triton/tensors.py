@@ -106,7 +106,9 @@ def _view(name: str, tensor: Any, label: str) -> Span:
         return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
     if getattr(holder, MARK, GPU) == HOST:
-        raise Unreachable(f"{name} is a tensor in host memory, which a GPU cannot reach: move it there, as by .cuda()")
+        # Triton's words first: tests look for them.
+        said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} lies in host memory"
+        raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
     place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")

@@ -7,8 +7,8 @@ of every instruction follow by a prefix sum, so straight-line code pays nothing 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -28,6 +28,7 @@ HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
 ROW32 = ir.VectorType(I32, LANES)
 MASK = ir.VectorType(I1, LANES)
 ALL_LANES = (1 << LANES) - 1
+HERE = nullcontext()
 
 
 def opaque(frame: Frame, pointer: Any) -> Value:
@@ -125,14 +126,12 @@ class Frame:
         self.together, self.first, self.ahead = LANES, None, None
         return result
 
-    @contextlib.contextmanager
-    def once(self) -> Iterator[None]:
+    def once(self) -> AbstractContextManager[None]:
         """What is emitted here goes ahead of the loop over groups of lanes, where there is one."""
-        if self.ahead in (None, self.build.block):
-            yield
-        else:
-            with self.build.goto_block(self.ahead):
-                yield
+        if self.ahead is None or self.ahead is self.build.block:
+            return HERE
+        there: AbstractContextManager[None] = self.build.goto_block(self.ahead)
+        return there
 
     def emitted(self, emit: Callable[[], None], most: int) -> bool:
         """Emit, and keep it, unless it computes vectors of more than `most` bits in all; whether it was kept."""

@@ -7,6 +7,7 @@ from its standard input and writes object files to its standard output until the
 from __future__ import annotations
 
 import queue
+import re
 import signal
 import struct
 import sys
@@ -16,12 +17,17 @@ from typing import BinaryIO, NamedTuple
 
 import llvmlite.binding as llvm
 
+INNER = re.compile(r'^define internal [^\n]*?@"([^"]+)".*?^}$', re.MULTILINE | re.DOTALL)  # a function that others do not see
+RANGE = "\nrange:"  # what the first loop over a range begins with there (`simgpu.machine.runtime.translate`)
+BRANCHES = 4  # of a function whose loops LLVM may vectorise: loops with conditions in them stay as they are
+
 
 class Source(NamedTuple):
     """A module's IR.
 
     loops: whether the text is a compiler's, with calls to inline, and loops. A few passes take a third of the time of all of LLVM,
-    but vectorise no loops; handlers, whose vectors are written out, need fewer (docs/engine.md).
+    but vectorise no loops, which only the inner functions get that are worth it (`with_vectors`); handlers, whose vectors are
+    written out, need fewer (docs/engine.md).
     """
 
     text: str
@@ -36,7 +42,7 @@ def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
 
 def object_code(machine: llvm.TargetMachine, *sources: Source) -> bytes:
     """The object file of all, which have loops or have none; raises RuntimeError where LLVM rejects a text."""
-    parsed = llvm.parse_assembly(sources[0].text)
+    parsed = with_vectors(machine, sources[0].text) if sources[0].loops else llvm.parse_assembly(sources[0].text)
     for source in sources[1:]:
         parsed.link_in(llvm.parse_assembly(source.text))
     _passes(sources[0].loops).run(parsed, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
@@ -54,6 +60,32 @@ def object_codes(machine: llvm.TargetMachine, sources: Sequence[Source]) -> list
         if len(sources) == 1:
             return [str(error)]
         return [code for source in sources for code in object_codes(machine, [source])]
+
+
+def with_vectors(machine: llvm.TargetMachine, text: str) -> llvm.ModuleRef:
+    """The module, whose loops over bytes and words of arrays have gone through LLVM's passes that vectorise.
+
+    These are in inner functions that go over a range with few branches, call no other and are not called seldom: all of a module
+    takes LLVM more than twice as long with these passes.
+    """
+    inner = {found[1]: found[0] for found in INNER.finditer(text)}
+    called = re.compile("|".join(map(re.escape, inner)) or "$^")
+    plain = {name: code for name, code in inner.items() if RANGE in code and "optsize" not in code}
+    leaves = {name: code for name, code in plain.items() if len(called.findall(code)) == 1 and code.count("br i1") <= BRANCHES}
+    rest, head = text, text[: text.find("\ndefine")]
+    for code in leaves.values():
+        rest = rest.replace(code, "declare" + code[: code.index("\n")].removeprefix("define internal"))
+    declared = "\n".join(line for line in text.splitlines() if line.startswith("declare"))
+    vectors = llvm.parse_assembly("\n".join((head, declared, *(code.replace("internal ", "", 1) for code in leaves.values()))))
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(vectors, builder)
+    parsed = llvm.parse_assembly(rest)
+    parsed.link_in(vectors)
+    for name in leaves:
+        parsed.get_function(name).linkage = "internal"
+    return parsed
 
 
 def _passes(loops: bool) -> llvm.ModulePassManager:

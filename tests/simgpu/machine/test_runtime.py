@@ -6,13 +6,16 @@ import ctypes
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
 from simgpu.engine.lowering.handlers import handler_of, mnemonic_of
 from simgpu.machine import jit
+from simgpu.machine.compiling import object_file
 from simgpu.machine.mode import Mode
+from simgpu.machine.runtime import part, words
 from simgpu.machine.runtime.functions import Runtime
 from simgpu.machine.values import I64
 from tests.simgpu.engine.test_refusals import instances
@@ -71,3 +74,25 @@ def test_checked_handlers_need_runtime_functions_only() -> None:
     assert {mnemonic_of(key) for key in handlers} == MNEMONICS
     assert set().union(*(undefined(code) for code in handlers.values())) == set(called)
     assert set().union(*(undefined(code) for code in called.values())) <= {"memcpy", "memmove", "memset"}
+
+
+@part
+def joined(marks: np.ndarray) -> int:
+    found = 0
+    for i in range(marks.size):
+        found |= marks[i]
+    return found
+
+
+def test_loops_over_arrays_become_vector_instructions() -> None:
+    """The check of races counts on it where it goes over bitmaps, though LLVM gives such modules few passes."""
+
+    def marked(address: int, count: int) -> int:
+        return joined(words(address, count))
+
+    source = Runtime(marked).source("marked")
+    made = str(object_file.with_vectors(jit.host().machine, source.text))
+    assert " x i64>" in made and " x i64>" not in source.text
+    held = np.array([1, 2, 4, 64] * 9, np.int64)
+    address = jit.compiler().address_of_source("test joined", Runtime(marked).source)
+    assert ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)(address)(held.ctypes.data, held.size) == 71

@@ -284,6 +284,25 @@ def test_gradients_of_norms_are_summed_in_f32(dtype: str) -> None:
         torch.testing.assert_close(got.double(), want, atol=2e-4, rtol=torch.finfo(kind).eps)
 
 
+def _embedded(rows: Any) -> Any:
+    """The gradient of a table of four rows, each of which 75 of 300 numbers look up."""
+    table = torch.zeros(4, 50, dtype=rows.dtype, device=rows.device, requires_grad=True)
+    torch.nn.functional.embedding(torch.arange(300, device=rows.device) % 4, table).backward(rows)
+    return table.grad
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("function", [
+    lambda x: x.prod(0), lambda x: x[:, :2].prod(), _embedded,
+    lambda x: torch.nn.functional.interpolate(x[None], scale_factor=1.7, mode="linear"),
+])  # fmt: skip
+def test_sums_of_16_bits_are_rounded_once(function: Any, dtype: str) -> None:
+    torch.manual_seed(5)
+    x = (1 + 0.01 * torch.rand(300, 50)).to(getattr(torch, dtype))
+    got, want = function(x.cuda()).cpu(), function(x.double())
+    torch.testing.assert_close(got.double(), want, atol=0, rtol=torch.finfo(x.dtype).eps, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fnuz"])
 def test_triton_s_hipblaslt(dtype: str) -> None:
     from triton._C.libtriton import amd

@@ -22,7 +22,15 @@ _OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 # Normalisations, whose sums over rows the CPU rounds row by row; the statistics beside a result are f32.
 NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
 BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
-IN_F32 = PRODUCTS | NORMS | BACKWARD
+# Sums and weighted means whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t, f32, there (ReduceMomentKernel.cu,
+# UpSample*.cu, Embedding.cu).
+SUMS = frozenset(
+    f"aten::{name}" for name in (
+        "prod", "prod.dim_int", "embedding_dense_backward",
+        "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+    )
+)  # fmt: skip
+IN_F32 = PRODUCTS | NORMS | BACKWARD | SUMS
 NARROW = (torch.float16, torch.bfloat16)
 _FLUSHES = "gfx90a"
 _from_numpy = torch.from_numpy
@@ -57,6 +65,8 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         out = kwargs.get("out")
         return rounded(product) if out is None else out.resize_(product.shape).copy_(rounded(product))
     found = func(*map(wide, args), **kwargs)
+    if func.name() in SUMS:
+        return rounded(found)
     return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
 
 

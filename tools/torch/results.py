@@ -2,7 +2,7 @@
 
 Lines of JSON. One says that a test began, {"test": ..., "begun": seconds since 1970}; one tells of each of its phases, setup, call
 and teardown, {"test", "phase", "outcome", "seconds", "error", "launches"}. A module that was not collected has one of the latter.
-Tests that are in the file are not run again: where one ends the whole process, another process goes on behind it.
+Tests that ended by the file are not run again: where one ends the whole process, another process goes on behind it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Written:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = _tests(path)
+        self._known = _over(_tests(path))
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -93,10 +93,15 @@ def _tests(path: Path) -> dict[str, list[dict[str, Any]]]:
     return tests
 
 
+def _over(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Of these, the tests that ended."""
+    return {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
+
+
 def read(path: Path) -> tuple[list[Outcome], list[Running]]:
     """The tests that ended and were not skipped, and those that did not end."""
     tests = _tests(path)
-    over = {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
+    over = _over(tests)
     running = [Running(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
     return [_outcome(name, said) for name, said in over.items() if not _skipped(said)], running
 

@@ -57,7 +57,7 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
 
 
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
-_normalized = FakeTensor._normalize_fake_device
+_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)  # older ones than PyTorch 2.13 have none
 _Backward = torch.autograd.function.BackwardCFunction
 _backward = _Backward.apply
 
@@ -172,10 +172,11 @@ def pretended_gpu() -> Iterator[None]:
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
-            (FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)),
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
+        if _normalized is not None:
+            stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)))
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(pretended())

@@ -1,4 +1,4 @@
-"""Integer arithmetic: division by constants in VGPRs and SGPRs, 64-bit addresses, a scalar compared with 0."""
+"""Integer arithmetic: division by constants in VGPRs and SGPRs and by an SGPR, 64-bit addresses, a scalar compared with 0."""
 
 from __future__ import annotations
 
@@ -93,3 +93,26 @@ def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> N
     k.s_cmp_eq_u32(magnitude, 0)
     k.s_cbranch_scc1(label)
     k.s.free(magnitude)
+
+
+def scalar_modulo(k: KernelBuilder, result: Reg, value: Reg, divisor: Reg, scratch: Reg) -> None:
+    """result = value % divisor, SGPRs below 2^31: a reciprocal in f32, one Newton step in integers, two corrections (LLVM's udiv).
+
+    scratch: three VGPRs.
+    """
+    a, b, c = (scratch[i] for i in range(3))
+    k.v_cvt_f32_u32(a, divisor)
+    k.v_rcp_iflag_f32(a, a)
+    k.v_mul_f32(a, 4294966784.0, a, note="2^32 less what keeps the quotient from being too large")
+    k.v_cvt_u32_f32(a, a)
+    k.s_sub_u32(result, 0, divisor)
+    k.v_mul_lo_u32(b, result, a)
+    k.v_mul_hi_u32(b, a, b)
+    k.v_add_u32(a, a, b)
+    k.v_mul_hi_u32(a, value, a)
+    k.v_mul_lo_u32(a, a, divisor)
+    k.v_sub_u32(a, value, a)
+    for _ in range(2):
+        k.v_subrev_u32(c, divisor, a)
+        k.v_min_u32(a, a, c)
+    k.v_readfirstlane_b32(result, a)

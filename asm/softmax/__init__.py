@@ -1,6 +1,7 @@
 """Kernels of a softmax.
 
     row.py       a wave's part of a row in registers
+    packed.py    the same with two elements a register
     merge.py     states of lanes, waves and parts merged
     wide.py      both in f64
     emitter.py   the kernels as a whole

@@ -2,6 +2,7 @@
 
     resident   a row (or a wave's part of it) in registers: one read, m and delta by lanes, then waves, then values
     streamed   the same loop twice: statistics with the running rescale, then values
+               of 16-bit elements two a register (`packed.py`): m and delta by lanes with the running rescale, values from X anew
     split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
 
 Exponents are to base 2: scores are scale·log2(e)·x; in f64 (`wide.py`) to base e. What a mask, a band or the row's end leaves out
@@ -24,15 +25,16 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.integer_math import log2, scalar_modulo
 from simgpu.asm.parts.lanes import wave_number
 from simgpu.asm.softmax.merge import STATES, RowState
+from simgpu.asm.softmax.packed import PackedPart
 from simgpu.asm.softmax.row import RowPart, Window
 from simgpu.asm.softmax.wide import WideRowPart, WideState
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax.plan import SoftmaxPlan
+from simgpu.operators.softmax.plan import UNPACKED, SoftmaxPlan
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import Visitor
 
@@ -80,7 +82,8 @@ class SoftmaxEmitter(Visitor):
         self.plan, self.phase = plan, phase
         p = plan.problem
         several = f"x{plan.rows_wave}" * (plan.rows_wave > 1)
-        kind = f"rows{plan.waves_row}x{plan.lane_elements}{several}" if plan.resident else f"stream_{phase}"
+        held = "packed" if plan.packing > 1 else "rows"
+        kind = f"{held}{plan.waves_row}x{plan.lane_elements}{several}" if plan.resident else f"stream_{phase}"
         masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
         self.target, self.bytes = plan.descriptor.arch, {"X": p.element.bytes, "Y": p.element_y.bytes, "mask": 1}
         split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
@@ -138,7 +141,8 @@ class SoftmaxEmitter(Visitor):
         self.scratch = self.state.scratch
         states = [self.state, *(RowState(k, plan, self.scratch) for _ in range(1, plan.rows_wave))]
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
-        self.registers = k.v.alloc("row", plan.rows_wave * plan.lane_elements * p.element.registers)
+        unpacked = k.v.alloc("unpacked", UNPACKED) if plan.packing > 1 else None
+        self.registers = k.v.alloc("row", plan.rows_wave * plan.lane_elements * p.element.registers // plan.packing)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
         wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
@@ -161,6 +165,9 @@ class SoftmaxEmitter(Visitor):
         count = plan.lane_elements
         if isinstance(self.state, WideState):
             parts: list[RowPart] = [WideRowPart(k, self.registers, k.work_item, offset, self.state)]
+        elif unpacked:
+            parts = [PackedPart(k, p.element.name, self.registers, unpacked, k.work_item, offset, self.scratch, aligned,
+                                self.arguments["factor"])]  # fmt: skip
         else:
             each = [self.registers[i * count : (i + 1) * count] for i in range(plan.rows_wave)]
             parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
@@ -200,32 +207,12 @@ class SoftmaxEmitter(Visitor):
         if p.band is None:
             return
         self.band_first, self.band_end = k.s.alloc("band's first column"), k.s.alloc("band's end")
-        diagonal = self._modulo(self.row, arguments["period"])
+        diagonal = k.s.alloc("remainder")
+        scalar_modulo(k, diagonal, self.row, arguments["period"], self.scratch)
         k.s_add_i32(self.band_first, diagonal, arguments["first"])
         k.s_add_i32(self.band_end, diagonal, arguments["end"])
         k.s_min_i32(self.band_end, self.band_end, arguments["n"])
         k.s.free(diagonal, *(arguments[name] for name in ("period", "first", "end")))
-
-    def _modulo(self, value: Reg, divisor: Reg) -> Reg:
-        """value % divisor, SGPRs below 2^31: a reciprocal in f32, one Newton step in integers, two corrections (LLVM's udiv)."""
-        k, (a, b, c, _) = self.k, (self.scratch[i] for i in range(4))
-        result = k.s.alloc("remainder")
-        k.v_cvt_f32_u32(a, divisor)
-        k.v_rcp_iflag_f32(a, a)
-        k.v_mul_f32(a, 4294966784.0, a, note="2^32 less what keeps the quotient from being too large")
-        k.v_cvt_u32_f32(a, a)
-        k.s_sub_u32(result, 0, divisor)
-        k.v_mul_lo_u32(b, result, a)
-        k.v_mul_hi_u32(b, a, b)
-        k.v_add_u32(a, a, b)
-        k.v_mul_hi_u32(a, value, a)
-        k.v_mul_lo_u32(a, a, divisor)
-        k.v_sub_u32(a, value, a)
-        for _ in range(2):
-            k.v_subrev_u32(c, divisor, a)
-            k.v_min_u32(a, a, c)
-        k.v_readfirstlane_b32(result, a)
-        return result
 
     def _buffer(self, resource: Reg, name: str, stride: Reg) -> None:
         """A raw buffer from the part's first column to the row's end."""
@@ -338,6 +325,9 @@ class SoftmaxEmitter(Visitor):
         if plan.waves_row > 1:
             state.merge_waves(self.wave)
         state.normalise(plan.problem.gain)
+        if isinstance(self.part, PackedPart):
+            self.part.values(state, self.y, "Y")
+            return
         if plan.waves_row > 1:
             state.own_share()
         self.part.scale(state.delta)
@@ -361,6 +351,9 @@ class SoftmaxEmitter(Visitor):
         atom = warp.first()
         assert isinstance(atom, LaneSoftmaxNode)
         k.comment(f"WarpSoftmaxNode: {self.part.columns} columns of the row")
+        if isinstance(self.part, PackedPart):
+            self.part.statistics(self.state, self.x, self.left)
+            return
         self._scores()
         if not self.plan.resident:
             self.state.keep()

@@ -69,7 +69,7 @@ class RowState:
         """m (an SGPR) and delta (all lanes) of the wave."""
         k, m, delta = self.k, self.lane_m, self.delta
         k.comment("the states of 64 lanes merge")
-        if not self.plan.resident:
+        if self.plan.running:
             k.v_mov_b32(self.scratch[0], m)
             self.reduce_maximum("m of the wave")
             k.v_subrev_f32(self.scratch[0], self.m, self.scratch[0])

@@ -76,13 +76,13 @@ class RowPart:
         """The group's registers, as numbers of `registers`."""
         return tuple(range(group.start, group.start + group.width))
 
-    def _addresses(self, element: int) -> Iterator[tuple[Group, Reg, int]]:
+    def _addresses(self, element: int, among: Sequence[Group] | None = None) -> Iterator[tuple[Group, Reg, int]]:
         """Groups with the VGPR and the immediate of a lane's first element; the VGPR is right until the next group.
 
-        element: bytes of one, 1 for a mask.
+        element: bytes of one, 1 for a mask; among: None for all groups.
         """
         k, base = self.k, None
-        for group in self.groups:
+        for group in among or self.groups:
             start, lane_bytes = WAVEFRONT * group.start * element, group.width * element
             key = lane_bytes, start // REACH
             if key != base:

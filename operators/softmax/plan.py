@@ -8,6 +8,8 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
                   v = ceil(n / (64*w))
                   r rows a wave, r of 1, 2, 4, where a CU's waves of one row each have fewer bytes in flight than its loads can
                   wait for, and rows keep all waves busy; not with masks, bands or f64
+                  in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8, where f32 leaves fewer than two blocks
+                  a CU or does not fit, so n <= 2*64*(R-8)*w; not with masks, bands or a factor of 0
   longer rows     stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e
   few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes, s of 1 and
                   floor(r*CUs/tiles), r = 1 to 4, that of least time; so do rows that could stay where that is faster: one
@@ -21,6 +23,9 @@ m and delta each.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import e as euler
+from math import inf
+from math import log2 as logarithm
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
@@ -51,8 +56,13 @@ _LOADS = 4  # 128-bit loads of a lane in flight
 _ADDRESS_VGPRS = 2
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
+PACKING = 2  # elements of a register that holds a row of 16-bit elements as it was loaded
+UNPACKED = 8  # registers that such a row's elements are unpacked into: those of a load
+# Instructions of an element of such a row: two exponentials, a maximum, a sum, a factor, a scale three times, and conversions.
+PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
 _ROUNDS = 4  # of blocks that share rows: eta >= 4/5
 F64_INSTRUCTIONS = 29  # of an element: 21 of the exponential, what it is surrounded by, scale, maximum, sum, factor
+_LEAST_FACTOR = 2.0**-126  # f32's least normal number
 _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
 
@@ -67,6 +77,7 @@ class SoftmaxPlan(Derivation):
     rows_wave: int  # rows that a wave has in flight
     tile_n: int  # elements of a step
     resident: bool  # whether the row stays in registers and is read once
+    packing: int  # elements of a row that a register holds: 1, or PACKING
     split_n: int  # blocks that share a row
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
@@ -81,7 +92,7 @@ class SoftmaxPlan(Derivation):
     @property
     def sizes(self) -> dict[str, int]:
         """What the policy decided, by name."""
-        names = ("tile_rows", "waves_row", "tile_n", "split_n", "reads")
+        names = ("tile_rows", "waves_row", "tile_n", "split_n", "packing", "reads")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -96,9 +107,14 @@ class SoftmaxPlan(Derivation):
 
     @property
     def lane_elements(self) -> int:
-        """Elements of a row that a lane holds at a time, one an ArchVGPR, in f64 one two."""
+        """Elements of a row that a lane holds at a time: `packing` an ArchVGPR, in f64 one two."""
         held = next(r.count for r in self.resources.registers if r.name == "row")
-        return held // self.problem.element.registers // self.rows_wave
+        return held * self.packing // self.problem.element.registers // self.rows_wave
+
+    @property
+    def running(self) -> bool:
+        """Whether a lane's m and delta are its own to the row's end, and values come from X's elements once more."""
+        return not self.resident or self.packing > 1
 
     @property
     def reads(self) -> int:
@@ -127,24 +143,38 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     one_of("policy", policy, POLICIES)
     if p.n * p.element.bytes >= _MOST_BYTES:
         raise LaunchError(f"n = {p.n}: a row must stay below 2^31 bytes, so n < {_MOST_BYTES // p.element.bytes}")
-    lanes = d.wavefront_size
-    fixed = _fixed_vgprs(p)
-    room = max(0, d.vgpr_budget(2)[0] - fixed)
-    step = step_elements(p, d)
-    fits = (w for w in ROW_WAVES if p.n <= room // p.element.registers * lanes * w)
-    waves_row = next(fits, 0) if policy == "corrected" else 0
-    if waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
-        waves_row = ROW_WAVES[1]
+    waves_row, packing = keeping(p, d) if policy == "corrected" else (0, 1)
     split = _split(p, d) if policy == "corrected" else 1
-    kept, shared = kept_and_shared(p, d, split)
+    kept, shared = kept_and_shared(p, d, split, packing)
     if waves_row > 1 and shared < kept:
-        waves_row = 0
+        waves_row, packing = 0, 1
     resident = waves_row > 0
     split = 1 if resident else split
     rows_wave = _rows_wave(p, d) if waves_row == 1 else 1
-    resources = softmax_resources(p, d, waves_row, rows_wave)
-    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), rows_wave, step, resident, split, resources, ())
+    resources = softmax_resources(p, d, waves_row, rows_wave, packing)
+    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), rows_wave, step_elements(p, d), resident, packing, split, resources, ())
     return replace(plan, constraints=_constraints(plan))
+
+
+def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
+    """Waves that would keep a row in registers, 0 if none can, and elements of a register."""
+    room = max(0, d.vgpr_budget(2)[0] - _fixed_vgprs(p))
+    waves = next((w for w in ROW_WAVES if p.n <= room // p.element.registers * d.wavefront_size * w), 0)
+    if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
+        waves = ROW_WAVES[1]
+    return (ROW_WAVES[-1], PACKING) if _packs(p, d, waves) else (waves, 1)
+
+
+def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
+    """Whether a row stays as it was loaded, two elements a register; waves_row: that would keep it as f32, 0 if none can.
+
+    The row's end is then an infinity that the factor, as the kernel has it, turns into -infinity: no such infinity if it is 0.
+    """
+    factor = abs(p.scale * logarithm(euler))
+    if p.element.bytes != 2 or p.element_y != p.element or p.mask or p.band or not _LEAST_FACTOR <= factor < inf:
+        return False
+    fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= d.vgpr_budget(2)[0] - _fixed_vgprs(p) - UNPACKED
+    return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
 
 
 def _rows_wave(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
@@ -165,19 +195,21 @@ def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     return min(answers, key=lambda split: (kept_and_shared(p, d, split)[1], split))
 
 
-def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int) -> tuple[float, float]:
+def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packing: int = 1) -> tuple[float, float]:
     """Seconds in which CUs read rows that they keep, and in which `split` of them read each twice, with a launch more.
 
-    By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains.
+    By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains. packing: of the first.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
     issue = (F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS) / rates.valu_lanes / rates.clock
-    row, store = p.n * max(p.element.bytes / rates.memory_of_cu, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
+    packed = PACKED_INSTRUCTIONS[p.element.name] / rates.valu_lanes / rates.clock if packing > 1 else issue
+    draw = p.element.bytes / rates.memory_of_cu
+    row, store = p.n * max(draw, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
     rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
     together, steps = min(p.rows, _WAVES), -(-p.n // (step_elements(p, d) * split))
     read = max(together * row / split, steps * rates.memory_latency)
     streamed = rounds * (2 * read + together * store / split)
-    kept = max(-(-p.rows // d.num_cus) * (row + store), nbytes / rates.hbm)
+    kept = max(-(-p.rows // d.num_cus) * (p.n * max(draw, packed) + store), nbytes / rates.hbm)
     return kept, max(streamed, 2 * nbytes / rates.hbm) + (rates.launch if split > 1 else 0.0)
 
 
@@ -191,16 +223,20 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
     return _ADDRESS_VGPRS + words * (_TEMPORARY_VGPRS + 2) + (_MASK_VGPRS if p.mask else 0)
 
 
-def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, rows_wave: int = 1) -> ResourcePlan:
-    """What a wave and a block take; waves_row: 0 for a row that streams; rows_wave: rows that a wave has in flight."""
+def softmax_resources(
+    p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, rows_wave: int = 1, packing: int = 1
+) -> ResourcePlan:
+    """What a wave and a block take; waves_row: 0 for a row that streams; rows_wave: rows that a wave has in flight; packing:
+    elements of a register."""
     words = p.element.registers
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
     registers = (
-        RegisterRange("row", "arch", words * rows_wave * -(-held // (d.wavefront_size * max(1, waves_row)))),
+        RegisterRange("row", "arch", words * rows_wave * -(-held // (packing * d.wavefront_size * max(1, waves_row)))),
         RegisterRange("m, delta", "arch", 2 * words * rows_wave),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
+        *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 else ()),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
@@ -227,7 +263,7 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, rows_wave: int) -> tuple[
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
     split = plan.split_n if plan.split_n > 1 else _split(p, d)
-    kept, shared = kept_and_shared(p, d, split)
+    kept, shared = kept_and_shared(p, d, split, keeping(p, d)[1])
     shares = plan.split_n > 1
     rows = (
         *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),

@@ -81,7 +81,8 @@ class BlockSoftmaxNode(_SoftmaxNode):
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The block's rows."""
         plan = self.plan
-        how = "in registers, read once" if plan.reads == 1 else "streamed, read twice"
+        packed = f", {plan.packing} elements each" * (plan.packing > 1)
+        how = f"in registers{packed}, read once" if plan.reads == 1 else "streamed, read twice"
         return (
             (
                 "BlockSoftmaxNode  [block / CU]",

@@ -34,29 +34,29 @@ def device(target, check=False):
     return simgpu.Device(target, check=check)
 
 
-def padded(rows, stride, kind):
+def padded(rows, stride, kind, guard):
     """NaN-filled memory, and the (rows, stride) part of it that a view lies in."""
-    memory = np.full(2 * GUARD + rows * stride, np.nan, kind)
-    return memory, memory[GUARD : GUARD + rows * stride].reshape(rows, stride)
+    memory = np.full(2 * guard + rows * stride, np.nan, kind)
+    return memory, memory[guard : guard + rows * stride].reshape(rows, stride)
 
 
 def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0), in_place=False, x=None,
-            mask=None, edit=None, check=False, board=None, **more):  # fmt: skip
+            mask=None, edit=None, check=False, board=None, guard=GUARD, **more):  # fmt: skip
     """Runs one; got, want, bound, whether memory around Y is untouched, the kernel, the launches."""
     ldx, ldy = n + pads[0], n + pads[in_place - 1]
     problem = SoftmaxProblem(rows, n, dt, ldx=ldx, ldy=ldy, mask=mask is not None, **more)
     kernel = asm.emit(Softmax(problem, board or target, policy))
     kernel = replace(kernel, text=edit(kernel.text)) if edit else kernel
     kind, kind_y = numpy_dtype(dt), numpy_dtype(problem.dtype_y)
-    source, place = padded(rows, ldx, kind)
+    source, place = padded(rows, ldx, kind, guard)
     rng = np.random.default_rng(rows * 9001 + n)
     place[:, :n] = rng.standard_normal((rows, n)) * 3 if x is None else x
     view = place[:, :n].copy()
-    result = source if in_place else padded(rows, ldy, kind_y)[0]
+    result = source if in_place else padded(rows, ldy, kind_y, guard)[0]
     gpu = device(target, check)
     buffers = [gpu.upload(source)]
     buffers.append(buffers[0] if in_place else gpu.upload(result))
-    pointers = [buffer.address + GUARD * each.itemsize for buffer, each in zip(buffers, (kind, kind_y))]
+    pointers = [buffer.address + guard * each.itemsize for buffer, each in zip(buffers, (kind, kind_y))]
     if mask is not None:
         buffers.append(gpu.upload(mask.astype(np.uint8)))
         pointers.append(buffers[-1].address)
@@ -64,9 +64,9 @@ def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0),
     after = buffers[1].download(kind_y, result.shape)
     for buffer in {id(buffer): buffer for buffer in buffers}.values():
         gpu.free(buffer)
-    got = after[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n]
+    got = after[guard : guard + rows * ldy].reshape(rows, ldy)[:, :n]
     around = np.ones(after.shape, bool)
-    around[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n] = False
+    around[guard : guard + rows * ldy].reshape(rows, ldy)[:, :n] = False
     bits = f"u{kind_y.itemsize}"
     untouched = (after.view(bits) == result.view(bits))[around].all()
     want, bound = reference.softmax(problem, view, mask), reference.softmax_error_bound(problem, view, mask)
@@ -193,6 +193,59 @@ def test_several_short_rows_a_wave(n, dt, pads, each, target):
     assert few.kernel.plan.tile_rows == 4
 
 
+PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, to which no other way to hold a long row is as fast
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "dt", "pads", "scale", "guard"), [
+    (65535, "f16", (0, 0), 1.0, 5), (65536, "bf16", (0, 0), -2.0, 4), (65537, "bf16", (1, 1), 0.125, 4),
+    (66000, "f16", (2, 4), -2.0, 4), (66002, "bf16", (0, 0), 1.0, 2), (66000, "bf16", (2, 0), 1.0, 5),
+])  # fmt: skip
+def test_two_elements_a_register(n, dt, pads, scale, guard, target):
+    """Rows that end in a wave's part, at an odd element and before whole waves' parts, by dwords and element by element."""
+    board, check = replace(find_target(target), num_cus=1), (n, target) in ((65537, "gfx90a"), (66000, "gfx942"))
+    result = softmax(2, n, dt, target, pads=pads, scale=scale, guard=guard, in_place=pads == (0, 0), check=check, board=board)
+    assert result.kernel.plan.sizes["packing"] == 2 and result.kernel.plan.reads == 1
+    assert_right(result)
+    assert not any(run.findings for run in result.runs)
+
+
+@pytest.mark.parametrize(("n", "dt"), [(131071, "f16"), (131072, "bf16"), (152064, "f16")])
+def test_two_elements_a_register_of_the_longest_rows(n, dt):
+    """Those that do not fit in f32; columns past the end count nothing, whatever the sign of what the others are."""
+    for scale in (1.0, -1.0):
+        x = np.full((1, n), -90.0 * scale)
+        result = softmax(1, n, dt, board=PACKED, target="gfx90a", scale=scale, gain=4096.0, x=x, guard=4)
+        assert result.kernel.plan.packing == 2
+        assert_right(result)
+        assert result.got == pytest.approx(4096 / n, rel=0.01)
+
+
+@pytest.mark.parametrize("dt", ["f16", "bf16"])
+@pytest.mark.parametrize("scale", [1.0, -0.5])
+def test_two_elements_a_register_nan_and_infinities(dt, scale):
+    n = 65601
+    x = np.random.default_rng(5).standard_normal((6, n))
+    x[0, 3], x[1, n - 1], x[2, 0], x[3], x[4, 5:7], x[5, ::2] = np.nan, np.inf, -np.inf, -np.inf, np.inf, -np.inf
+    result = softmax(6, n, dt, "gfx90a", x=x * np.sign(scale), scale=scale, board=PACKED)
+    assert result.kernel.plan.packing == 2
+    assert_right(result)
+    assert np.isnan(result.got[0]).all() and np.isnan(result.got[1, n - 1]) and (result.got[1, : n - 1] == 0).all()
+    assert (result.got[3] == 0).all() and (result.got[5, ::2] == 0).all()
+
+
+def test_which_rows_are_packed():
+    """Those of 16 bits that f32 leaves one workgroup a CU or none, if their end can be an infinity."""
+    for n, dt, more, packing in (
+        (63488, "f16", {}, 1), (63489, "f16", {}, 2), (245760, "bf16", {}, 2), (245761, "bf16", {}, 1), (65536, "f32", {}, 1),
+        (65536, "f16", {"scale": 0.0}, 1), (65536, "f16", {"mask": True}, 1), (65536, "f16", {"band": Band(9, -9, 1)}, 1),
+        (65536, "f32", {"dtype_y": "f16"}, 1), (65536, "f16", {"scale": 1e-40}, 1),
+    ):  # fmt: skip
+        plan = Softmax(SoftmaxProblem(2000, n, dt, **more), "mi300x").derivation
+        assert (plan.packing, plan.resident) == (packing, n < 245761), (n, dt, more)
+    assert_right(softmax(1, 65537, "f16", "gfx90a", scale=0.0, board=PACKED))
+
+
 @pytest.mark.parametrize("dt", ["f32", "f64"])
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 def test_nan_and_infinities_as_the_reference(policy, dt):
@@ -258,6 +311,7 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
         SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
         SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
         SoftmaxProblem(500, 20000, "f64" if dt == "f64" else "f32", dtype_y=dt), SoftmaxProblem(1 << 20, 60, dt),
+        SoftmaxProblem(500, 65537, dt),
     ]  # fmt: skip
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))

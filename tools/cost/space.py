@@ -31,7 +31,7 @@ from simgpu.operators.attention.plan import queries_that_fit, shares, with_queri
 from simgpu.operators.attention.shared_registers import TILE
 from simgpu.operators.conv2d.plan import with_tile
 from simgpu.operators.gemm.plan import with_tiling
-from simgpu.operators.softmax.plan import ROW_WAVES, softmax_resources, step_elements
+from simgpu.operators.softmax.plan import ROW_WAVES, keeping, softmax_resources, step_elements
 from simgpu.operators.tree import Root
 from simgpu.tools.cost.attention import attention_seconds
 from simgpu.tools.cost.candidates import candidates, splits
@@ -143,24 +143,28 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
 def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     plan, rates, step = plan_softmax(p, d), sustained(d), step_elements(p, d)
     uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
+    most, packing = keeping(p, d)
+    if packing > 1:  # then so many waves keep a row in no other way
+        uses[most] = softmax_resources(p, d, most, packing=packing)
     fitting = {waves: use for waves, use in uses.items() if use.blocks_per_cu and use.arch_vgprs <= d.vgpr_budget(2)[0]}
     parts = np.unique(np.minimum(splits(), -(-p.n // step)))
     seconds = np.full((len(fitting), len(parts)), np.inf)
     for row, (waves, use) in enumerate(fitting.items()):
         given = np.array([1]) if waves else parts  # only rows that stream are split
-        seconds[row, : len(given)] = softmax_seconds(p, rates, waves, step, use.blocks_per_cu, given)["total"]
+        held = packing if waves == most else 1
+        seconds[row, : len(given)] = softmax_seconds(p, rates, waves, step, use.blocks_per_cu, given, held)["total"]
 
     def tree(tile: Tile) -> Root:
         waves, split = tile
         made = Softmax(p, d)
         made.derivation = replace(
-            plan, waves_row=max(1, waves), rows_wave=1, resident=waves > 0, split_n=_parts(-(-p.n // step), split),
-            resources=fitting[waves],
+            plan, waves_row=max(1, waves), rows_wave=1, resident=waves > 0, packing=packing if waves == most else 1,
+            split_n=_parts(-(-p.n // step), split), resources=fitting[waves],
         )  # fmt: skip
         return made
 
     waves = plan.waves_row if plan.resident else 0
-    mine = softmax_seconds(p, rates, waves, step, plan.resources.blocks_per_cu, plan.split_n)["total"]
+    mine = softmax_seconds(p, rates, waves, step, plan.resources.blocks_per_cu, plan.split_n, plan.packing)["total"]
     return Space(
         f"{p.rows} rows of {p.n}", (waves, plan.split_n), float(mine), tuple((waves,) for waves in fitting), tuple(map(int, parts)),
         seconds, tree,

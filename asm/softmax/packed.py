@@ -1,0 +1,199 @@
+"""A wave's part of a row of 16-bit elements in registers as it was loaded, two elements a VGPR.
+
+Three passes unpack a group of registers at a time into temporaries, in f32: the lanes' maxima and, with the running rescale, their
+sums of 2^(factor·x - m), chunk by chunk while later ones are still on their way; then, with m and delta of the row, the values. An
+exponential is computed twice, from the element itself each time. Register r of a lane holds columns 64·s + width·lane + i and the
+next one, where 2·r = s + i: `row.py` with elements instead of registers.
+
+What lies past the row's end is an infinity of the sign that the factor turns into -infinity, in the elements themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import DWORDS
+from simgpu.asm.parts.lanes import Narrowing, unpack
+from simgpu.asm.softmax.merge import RowState
+from simgpu.asm.softmax.row import LOAD_BYTES, Group, RowPart, groups
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.softmax.plan import PACKING
+
+CHUNK = 4  # groups between two rescales, as many as a step of a row that streams has
+MINUS_INFINITY = {"f16": 0xFC00FC00, "bf16": 0xFF80FF80}
+SIGNS = 0x80008000
+
+
+class PackedPart(RowPart):
+    """Emits what happens to one part, whose row shares nothing with masks and bands.
+
+    registers: VGPRs, two elements each
+    unpacked: VGPRs, one an element of the widest group
+    factor: SGPR, neither 0 nor NaN
+    """
+
+    def __init__(
+        self, k: KernelBuilder, kind: str, registers: Reg, unpacked: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None,
+        factor: Reg,
+    ) -> None:  # fmt: skip
+        self.k, self.kind, self.registers, self.unpacked = k, kind, registers, unpacked
+        self.bytes = self.stored_bytes = dtype(kind).bytes
+        self.lane, self.offset, self.scratch, self.aligned, self.factor = lane, offset, scratch, aligned, factor
+        self.groups = groups(PACKING * registers.count, LOAD_BYTES // self.bytes)
+        self.narrowing = None if kind == "f16" else Narrowing(k, kind)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the part."""
+        return WAVEFRONT * PACKING * self.registers.count
+
+    def _held(self, group: Group) -> Reg:
+        """The group's registers."""
+        return self.registers[group.start // PACKING : (group.start + group.width) // PACKING]
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def load(self, resource: Reg, name: str) -> None:
+        """The part into registers; past the buffer's end 0."""
+        k, loaded = self.k, self.k.new_label("loaded")
+        with k.out_of_line("load_narrow", loaded) as narrow:
+            self._load_narrow(resource, name)
+        assert self.aligned is not None
+        k.s_cmp_eq_u32(self.aligned, 0)
+        k.s_cbranch_scc1(narrow)
+        for group, address, immediate in self._addresses(self.bytes):
+            k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._held(group), address, resource, 0, offen=True,
+                   offset=immediate, note=_columns(name, group))  # fmt: skip
+        k.label(loaded)
+
+    def _load_narrow(self, resource: Reg, name: str) -> None:
+        """Element by element: odd ones into temporaries, half of which are on their way while those of the group before join."""
+        k, joins = self.k, []
+        half = self.unpacked.count // PACKING
+        for turn, (group, address, immediate) in enumerate(self._addresses(self.bytes)):
+            odd = self.unpacked[turn % 2 * half : (turn % 2 + 1) * half]
+            for i in range(group.width):
+                target = (odd if i % PACKING else self._held(group))[i // PACKING]
+                k.buffer_load_ushort(target, address, resource, 0, offen=True, offset=immediate + self.bytes * i,
+                                     note=f"{_columns(name, group)} + {i}")  # fmt: skip
+            joins.append((self._held(group), odd))
+            if turn:
+                self._join(*joins[-2])
+        self._join(*joins[-1])
+
+    def _join(self, held: Reg, odd: Reg) -> None:
+        for i in range(held.count):
+            self.k.v_lshl_or_b32(held[i], odd[i], 16, held[i])
+
+    # -- values ------------------------------------------------------------------------------
+
+    def statistics(self, state: RowState, resource: Reg, left: Reg) -> None:
+        """Each lane's m and delta. resource, left: X's buffer and the columns of it."""
+        k, minus, m, delta = self.k, self.scratch[0], state.lane_m, state.delta
+        for first in range(0, len(self.groups), CHUNK):
+            chunk = self.groups[first : first + CHUNK]
+            self._clip(chunk, resource, left)
+            state.keep()
+            for group in chunk:
+                self._maximum(self._scores(group, 0), m)
+            state.limit()
+            state.rescale()
+            self._negate(minus, m)
+            for group in chunk:
+                for value in self._exponentials(group, minus):
+                    k.v_add_f32(delta, value, delta)
+
+    def values(self, state: RowState, resource: Reg, name: str) -> None:
+        """2^(factor·x - m) · delta of every element, rounded to the type, to memory."""
+        k, minus = self.k, self.scratch[0]
+        self._negate(minus, state.lane_m)
+        assert self.aligned is not None
+        k.s_cmp_eq_u32(self.aligned, 0)  # nothing below writes SCC
+        for group, address, immediate in self._addresses(self.bytes):
+            self._pack(self._exponentials(group, minus), self._held(group), state.delta)
+            stored = k.new_label("stored")
+            with k.out_of_line("store_narrow", stored) as narrow:
+                for i in range(group.width):
+                    ending = "short_d16_hi" if i % PACKING else "short"
+                    k.emit(f"buffer_store_{ending}", self._held(group)[i // PACKING], address, resource, 0, offen=True,
+                           offset=immediate + self.bytes * i, note=f"{_columns(name, group)} + {i}")  # fmt: skip
+            k.s_cbranch_scc1(narrow)
+            k.emit(f"buffer_store_{DWORDS[group.width // PACKING]}", self._held(group), address, resource, 0, offen=True,
+                   offset=immediate, note=_columns(name, group))  # fmt: skip
+            k.label(stored)
+
+    def _clip(self, chunk: Sequence[Group], resource: Reg, left: Reg) -> None:
+        """Elements past the row's end, where a chunk has any, count 0 after exp (E30)."""
+        k, inside = self.k, self.k.new_label("inside")
+        end = WAVEFRONT * (chunk[-1].start + chunk[-1].width)
+        with k.out_of_line("clip", inside) as clip:
+            fill, odd, limit = self.scratch[2], self.scratch[3], k.s.alloc("limit")
+            k.s_cmp_lt_i32(self.factor, 0)
+            k.s_cselect_b32(limit, SIGNS, 0)
+            k.s_xor_b32(limit, limit, MINUS_INFINITY[self.kind], note="what the factor makes -infinity")
+            k.v_mov_b32(fill, limit)
+            for group, address, immediate in self._addresses(self.bytes, chunk):
+                for i in range(group.width):
+                    r = self._held(group)[i // PACKING]
+                    if i % PACKING:
+                        k.v_lshlrev_b32(odd, 16, r)
+                        k.v_alignbit_b32(odd, fill, odd, 16, note="the first of the two stays")
+                    k.s_sub_u32(limit, resource[2], immediate + self.bytes * i)
+                    k.v_cmp_gt_i32("vcc", limit, address)
+                    k.v_cndmask_b32(r, odd if i % PACKING else fill, r, "vcc", note=f"{_columns('columns', group)} + {i}")
+            k.s.free(limit)
+        k.s_cmp_lt_i32(left, end)
+        k.s_cbranch_scc1(clip)
+        k.label(inside)
+
+    def _scores(self, group: Group, addend: Reg | int) -> Reg:
+        """factor·x + addend of a group's elements, in f32; addend: a VGPR, or 0."""
+        k, found, held = self.k, self.unpacked[0 : group.width], self._held(group)
+        if self.kind == "f16":
+            for i in range(group.width):
+                k.v_fma_mix_f32(found[i], held[i // PACKING], self.factor, addend, op_sel=f"[{i % PACKING},0,0]",
+                                op_sel_hi="[1,0,0]")  # fmt: skip
+            return found
+        for i in range(held.count):
+            unpack(k, self.kind, found[PACKING * i], found[PACKING * i + 1], held[i])
+        for i in range(group.width):
+            if isinstance(addend, Reg):
+                k.v_fma_f32(found[i], self.factor, found[i], addend)
+            else:
+                k.v_mul_f32(found[i], self.factor, found[i])
+        return found
+
+    def _maximum(self, values: Reg, m: Reg) -> None:
+        """m = the largest of m and the values; NaNs do not count (v_max3_f32)."""
+        for i in range(0, values.count, 2):
+            self.k.v_max3_f32(m, m, values[i], values[i + 1])
+
+    def _negate(self, minus: Reg, m: Reg) -> None:
+        self.k.v_xor_b32(minus, 1 << 31, m, note="-m")
+
+    def _exponentials(self, group: Group, minus: Reg) -> list[Reg]:
+        """2^(factor·x - m) of a group's elements, in f32; minus: -m."""
+        found = self._scores(group, minus)
+        values = [found[i] for i in range(found.count)]
+        for value in values:
+            self.k.v_exp_f32(value, value)
+        return values
+
+    def _pack(self, values: Sequence[Reg], held: Reg, share: Reg) -> None:
+        """held = the values times `share`, rounded to the type."""
+        k = self.k
+        if self.narrowing is None:
+            for i, value in enumerate(values):
+                place = "hi" if i % PACKING else "lo"
+                k.emit(f"v_fma_mix{place}_f16", held[i // PACKING], value, share, 0, op_sel_hi="[0,0,0]")
+            return
+        for value in values:
+            k.v_mul_f32(value, share, value)
+        for i in range(held.count):
+            self.narrowing.pack(held[i], values[PACKING * i], values[PACKING * i + 1], self.scratch[2])
+
+
+def _columns(name: str, group: Group) -> str:
+    return f"{name} columns {WAVEFRONT * group.start} + {group.width}·lane"

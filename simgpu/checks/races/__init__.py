@@ -6,6 +6,7 @@
     expected.py     loads whose value is nothing but what a compare-and-swap expects
     pending.py      such loads, until the swap
     unused.py       races that have no effect: what was loaded is of no use
+    reconvergence.py  where all ways meet again behind what depends on a value
     uses.py         what it asks of a launch: who wrote, who raced, who went unseen
     lanes.py        registers of lanes that are active and of others, for walks over code
     lds/            bytes of LDS that each wave touched since the last barrier

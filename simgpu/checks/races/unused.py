@@ -2,8 +2,9 @@
 
 A block with fewer elements than the program has threads is loaded by several waves, and stored by one. Where it is updated in
 place, the others' loads race with the store. What they loaded does nothing where, along every path, it goes into registers and
-into the data of stores only, not into an address, a branch, a mask of lanes or a special register, and no lane of the wave
-writes by one of these stores (`uses`): whichever value the load gave, nothing outside of the wave's registers depends on it.
+into the data of stores only, not into an address or a special register, and no lane of the wave writes by one of these stores
+(`uses`): whichever value the load gave, nothing outside of the wave's registers depends on it. A branch, or a mask of lanes,
+may depend on it where all ways behind that meet again and do nothing but write registers before (`reconvergence`).
 
 A load that is of use to no wave at all is told as any other, as is one of which all waves may make use.
 
@@ -20,9 +21,11 @@ import numpy as np
 
 from simgpu.alu.control import INDIRECT
 from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
+from simgpu.checks.races.reconvergence import region
 from simgpu.checks.races.uses import SEVERAL, USE
 from simgpu.engine.program import Program
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import STATE_BRANCHES
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.register_use import Register
 
@@ -109,8 +112,16 @@ def stores_of(program: Program, load: int) -> Stores:
             continue
         held[at] = active, other
         inst = program.instructions.get(at)
-        behind = None if inst is None else _after(inst, program.effect(at), active, other)
-        if inst is None or behind is None:
+        if inst is None:
+            return None
+        if _decides(inst, program.effect(at), active, other):
+            ways = region(program, at)
+            if ways is None:
+                return None
+            pending.append((ways.end, (active | ways.writes, other)))
+            continue
+        behind = _after(inst, program.effect(at), active, other)
+        if behind is None:
             return None
         if inst.spec.memory is not None and program.effect(at).access.read(("data",)) & active:
             stores.add(at)
@@ -118,11 +129,22 @@ def stores_of(program: Program, load: int) -> Stores:
     return frozenset(stores)
 
 
+def _known(effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> frozenset[Register]:
+    """The registers that depend on the value as an instruction sees them."""
+    across = bool(effect.access.classes & ACROSS_LANES) or "ds" in effect.access.classes
+    return active | frozenset(register for register in other if across or not is_vector(register))
+
+
+def _decides(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> bool:
+    """Whether the way or the lanes that a wave goes on with depend on the value."""
+    moves = inst.spec.control in STATE_BRANCHES or "exec" in effect.access.writes
+    return moves and bool(_known(effect, active, other) & effect.access.read())
+
+
 def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> Held | None:
     """The registers that depend on the value behind an instruction; None where more than registers and stores do."""
     access = effect.access
-    across = bool(access.classes & ACROSS_LANES) or "ds" in access.classes
-    known = active | frozenset(register for register in other if across or not is_vector(register))
+    known = _known(effect, active, other)
     made: frozenset[Register] = frozenset()
     if known & access.read():
         if inst.spec.kind == "control" or access.classes & {"movrel", "setreg", "sendmsg"}:

@@ -69,6 +69,30 @@ WAYS = {
         "s_cbranch_scc1 here\ns_nop 0\nhere:",
 }  # fmt: skip
 
+# A branch and lanes may depend on it where all ways meet again, and only registers are written before.
+SCALAR_IF = "v_readfirstlane_b32 s30, v3\ns_cmp_gt_u32 s30, 5\ns_cbranch_scc1 {label}\n"
+LANES_IF = "v_cmp_gt_u32 vcc, v3, v1\ns_and_saveexec_b64 s[30:31], vcc\n"
+INNER = "v_cmp_gt_u32 vcc, 9, v3\ns_and_saveexec_b64 s[34:35], vcc\ns_cbranch_execz inside\nv_add_u32 v3, 3, v3\ninside:\n" \
+    "s_or_b64 exec, exec, s[34:35]\n"  # fmt: skip
+MEET = {
+    "branch": SCALAR_IF.format(label="here") + "v_add_u32 v3, 1, v3\nhere:",
+    "if and else": SCALAR_IF.format(label="less") + "v_add_u32 v3, 1, v3\ns_branch here\nless:\nv_mul_f32 v3, v3, v3\nhere:",
+    "else before the if": "s_branch begin\nless:\nv_mul_f32 v3, v3, v3\ns_branch here\nbegin:\n"
+        + SCALAR_IF.format(label="less") + "v_add_u32 v3, 1, v3\nhere:",
+    "lanes": LANES_IF + "s_cbranch_execz here\nv_add_u32 v3, 1, v3\nhere:\ns_or_b64 exec, exec, s[30:31]",
+    "lanes saved and put back": LANES_IF + "v_add_u32 v3, 1, v3\ns_mov_b64 exec, s[30:31]",
+    "lanes and the others": LANES_IF + "s_xor_b64 s[30:31], exec, s[30:31]\ns_cbranch_execz less\nv_add_u32 v3, 1, v3\nless:\n"
+        "s_andn2_saveexec_b64 s[30:31], s[30:31]\ns_cbranch_execz here\nv_mul_f32 v3, v3, v3\nhere:\n"
+        "s_or_b64 exec, exec, s[30:31]",
+    "lanes and the others, all for a moment": LANES_IF + "s_xor_b64 s[30:31], exec, s[30:31]\nv_add_u32 v3, 1, v3\n"
+        "s_or_saveexec_b64 s[30:31], s[30:31]\ns_xor_b64 exec, exec, s[30:31]\nv_mul_f32 v3, v3, v3\n"
+        "s_or_b64 exec, exec, s[30:31]",
+    "lanes of these lanes": LANES_IF + INNER + "s_or_b64 exec, exec, s[30:31]",
+    "in a loop that does not depend on it": "s_mov_b32 s36, 3\nagain:\n" + LANES_IF + "v_add_u32 v3, 1, v3\n"
+        "s_or_b64 exec, exec, s[30:31]\ns_sub_u32 s36, s36, 1\ns_cmp_lg_u32 s36, 0\ns_cbranch_scc1 again",
+}  # fmt: skip
+WAYS |= MEET
+
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ways_through_registers(way: str) -> None:
@@ -106,6 +130,18 @@ ESCAPES = {
         "s_mov_b64 exec, s[30:31]",
     "special register": "v_readfirstlane_b32 s30, v3\ns_and_b32 s30, s30, 0\ns_mov_b32 m0, s30\nds_read_b32 v4, v20\n"
         "s_waitcnt lgkmcnt(0)",
+    "what a branch left": SCALAR_IF.format(label="there") + "v_mov_b32 v0, 0\nthere:\nglobal_store_dword v1, v0, s[6:7]",
+    "what lanes left": LANES_IF + "v_mov_b32 v0, 0\ns_or_b64 exec, exec, s[30:31]\nglobal_store_dword v1, v0, s[6:7]",
+    "LDS in lanes": LANES_IF + "ds_write_b32 v1, v0\ns_or_b64 exec, exec, s[30:31]",
+    "lanes that stay off": LANES_IF + "v_mov_b32 v4, 0\nglobal_store_dword v1, v0, s[6:7]\ns_mov_b64 exec, -1",
+    "fewer lanes than before": LANES_IF + "s_and_b64 s[30:31], s[30:31], vcc\nv_mov_b32 v4, 0\ns_or_b64 exec, exec, s[30:31]\n"
+        "global_store_dword v1, v0, s[6:7]\ns_mov_b64 exec, -1",
+    "a mask that was overwritten": LANES_IF + "s_mov_b32 s31, -1\nv_mov_b32 v4, 0\ns_or_b64 exec, exec, s[30:31]\n"
+        "global_store_dword v1, v0, s[6:7]",
+    "how often a loop runs": "v_readfirstlane_b32 s30, v3\ns_and_b32 s30, s30, 3\nagain:\ns_add_u32 s30, s30, 1\n"
+        "s_cmp_lt_u32 s30, 3\ns_cbranch_scc1 again",
+    "the end of the wave": SCALAR_IF.format(label="there") + "s_endpgm\nthere:",
+    "a special register in a branch": SCALAR_IF.format(label="there") + "s_mov_b32 m0, -1\nthere:",
     "a lane that was inactive since": "s_mov_b64 s[30:31], exec\ns_mov_b64 exec, 1\nv_mov_b32 v3, 0\ns_mov_b64 exec, s[30:31]\n"
         "global_store_dword v1, v3, s[6:7]",
 }  # fmt: skip
@@ -146,7 +182,7 @@ def test_a_reader_between_two_others(straight: bool) -> None:
 
 def test_another_memory_s_unseen_readers_are_of_no_concern() -> None:
     """All waves use what they load of the second buffer, which nobody writes."""
-    load = f"{LOADED}\ns_load_dword s30, s[6:7], 0x0\ns_waitcnt lgkmcnt(0)\ns_cmp_eq_u32 s30, 1\ns_cbranch_scc1 there\nthere:"
+    load = f"{LOADED}\ns_load_dword s30, s[6:7], 0x0\ns_waitcnt lgkmcnt(0)\ns_and_b32 m0, s30, 0"
     assert severities(in_place(load=load, wave=3)) == {"note"}
 
 

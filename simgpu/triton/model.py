@@ -69,7 +69,7 @@ class Clock:
         self, fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Iterable[Any] | None = None,
         quantiles: Sequence[float] | None = None, return_mode: str = "mean",
     ) -> Any:  # fmt: skip
-        """In place of `triton.testing.do_bench`: one call, in modelled ms; every other would take the same.
+        """In place of `triton.testing.do_bench`: one call, in modelled ms; every other on the same memory would take the same.
 
         NaN where nothing is launched, as by PyTorch's own operators: no model knows their time. What `fn` tunes on the way is
         no part of its time.

@@ -67,8 +67,9 @@ class Batch:
         compiler = self._compiler
         source = make(compiler.name(key))
         self._wanted.add(key)
-        self._queue.put(Job(key, compiler.name(key), source, key in CALLED))
-        for name in DECLARED.findall(source.text):
+        calls = DECLARED.findall(source.text)
+        self._queue.put(Job(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
+        for name in calls:
             called = compiler.called(name)
             if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
                 self._want(*called)

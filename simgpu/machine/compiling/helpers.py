@@ -35,14 +35,15 @@ def hardware_threads() -> int:
 class Job:
     """A function to compile; the largest first, so that all end at about the same time.
 
-    called: whether others call it by name, so that it has an object file of its own, which is loaded before theirs.
+    alone: whether it has an object file of its own, as others call it by name, so that it is loaded before theirs, or as it calls
+    others, which a process that wants another function of its file may not know.
     """
 
     order: int = field(init=False)
     key: str
     name: str
     source: Source = field(compare=False)
-    called: bool = field(default=False, compare=False)
+    alone: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         self.order = -self.size
@@ -54,7 +55,7 @@ class Job:
     @property
     def joins(self) -> bool:
         """Whether it is compiled together with others."""
-        return self.size < SMALL and not self.called and not self.source.loops
+        return self.size < SMALL and not self.alone and not self.source.loops
 
 
 class Queue:

@@ -104,6 +104,23 @@ def test_small_functions_share_an_object_file_and_large_ones_do_not(threads: int
     assert results(later, [later.address_of_source(f"test {n}", returns(-1)) for n in (3, 8, 5)]) == [3, 8, 5]
 
 
+def test_a_function_that_calls_others_has_an_object_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that wants another one of the file may not know what it calls, and LLVM would end that process."""
+    compiler = jit.Compiler()
+    with monkeypatch.context() as patch:
+        patch.setitem(jit.CALLED, "test called", returns(11))
+        called = compiler.name("test called")
+        made = Batch(compiler)
+        wanted(made)
+        calls = f'%x = call i64 @"{called}"()\nret i64 %x\n'
+        made.address_of_source(
+            "test caller", lambda name: Source(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n{calls}}}\n')
+        )
+        made.finish()
+    kept = [compiler.kept.load(compiler.name(f"test {n}")) for n in range(COUNT)]
+    assert not any(called.encode() in code for code in kept if code is not None)
+
+
 def test_helpers_make_the_same_object_files(begun: list[helpers.Helper]) -> None:
     compiler = jit.Compiler()
     source = returns(7, STORES)("same")

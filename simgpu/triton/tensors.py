@@ -167,7 +167,10 @@ def pointees(tensors: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     for held in gc.get_objects():
         if not issubclass(type(held), torch.Tensor) or held.device.type != "cpu" or held.layout is not torch.strided:
             continue
-        low, high = _storage(held)
+        try:
+            low, high = _storage(held)
+        except RuntimeError:  # what PyTorch's tracers have in place of memory
+            continue
         at = bisect.bisect_left(wanted, low)
         if at < len(wanted) and wanted[at] < high:
             found.setdefault(low, (f"a tensor that {wanted[at]:#x} points to", held))

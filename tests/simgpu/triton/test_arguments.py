@@ -170,6 +170,15 @@ def test_a_pointer_to_what_was_never_passed_says_what_to_do() -> None:
         kernels.copy_by_table[(1,)](table, out, out, out, out, BLOCK=32)
 
 
+def test_tensors_of_tracers_which_have_no_memory_are_passed_over() -> None:
+    torch = pytest.importorskip("torch")
+    traced = torch._to_functional_tensor(torch.ones(4))
+    row, out = torch.arange(32, dtype=torch.float32), np.zeros((1, 32), np.float32)
+    with simgpu.triton.device("mi300x"):
+        kernels.copy_by_table[(1,)](np.array([row.data_ptr()], np.int64), out, out, out, out, BLOCK=32)
+    assert traced.device.type == "cpu" and np.array_equal(out[0], row.numpy())
+
+
 def test_what_cannot_be_registered() -> None:
     tensor = Tensor(np.ones(64, np.float32))
     tensor.device = "cuda:0"

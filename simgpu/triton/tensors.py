@@ -133,7 +133,11 @@ def _storage(tensor: Any) -> tuple[int, int]:
     if not hasattr(tensor, "untyped_storage"):
         return 0, 0
     storage = tensor.untyped_storage()
-    return int(storage.data_ptr()), int(storage.data_ptr()) + int(storage.nbytes())
+    try:
+        low = int(storage.data_ptr())
+    except RuntimeError:  # what PyTorch's tracers have in place of memory
+        return 0, 0
+    return low, low + int(storage.nbytes())
 
 
 def _label(name: str, tensor: Any) -> str:
@@ -167,10 +171,7 @@ def pointees(tensors: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     for held in gc.get_objects():
         if not issubclass(type(held), torch.Tensor) or held.device.type != "cpu" or held.layout is not torch.strided:
             continue
-        try:
-            low, high = _storage(held)
-        except RuntimeError:  # what PyTorch's tracers have in place of memory
-            continue
+        low, high = _storage(held)
         at = bisect.bisect_left(wanted, low)
         if at < len(wanted) and wanted[at] < high:
             found.setdefault(low, (f"a tensor that {wanted[at]:#x} points to", held))

@@ -16,10 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import e as euler
-from math import log2 as logarithm
-
-import numpy as np
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
@@ -34,7 +30,7 @@ from simgpu.asm.softmax.wide import WideRowPart, WideState
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax.plan import UNPACKED, SoftmaxPlan
+from simgpu.operators.softmax.plan import UNPACKED, SoftmaxPlan, score_factor
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import Visitor
 
@@ -113,9 +109,8 @@ class SoftmaxEmitter(Visitor):
     def _scalars(self) -> tuple[int | float, ...]:
         p = self.plan.problem
         assert p.ldx and p.ldy
-        factor = p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
         band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
-        return (p.rows, p.n, p.ldx, p.ldy, factor, *band)
+        return (p.rows, p.n, p.ldx, p.ldy, score_factor(p), *band)
 
     # -- prologue ----------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from math import e as euler
 from math import inf
 from math import log2 as logarithm
 
+import numpy as np
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
@@ -168,13 +170,18 @@ def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
 def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     """Whether a row stays as it was loaded, two elements a register; waves_row: that would keep it as f32, 0 if none can.
 
-    The row's end is then an infinity that the factor, as the kernel has it, turns into -infinity: no such infinity if it is 0.
+    The row's end is then an infinity that the factor turns into -infinity: no such infinity if it is 0.
     """
-    factor = abs(p.scale * logarithm(euler))
-    if p.element.bytes != 2 or p.element_y != p.element or p.mask or p.band or not _LEAST_FACTOR <= factor < inf:
+    narrow = p.element.bytes == 2 and p.element_y == p.element
+    if not narrow or p.mask or p.band or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
         return False
     fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= d.vgpr_budget(2)[0] - _fixed_vgprs(p) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
+
+
+def score_factor(p: SoftmaxProblem) -> float:
+    """By what the kernel multiplies X: its exponents are to base 2, in f32, those of f64 to base e."""
+    return p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
 
 
 def _rows_wave(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
@@ -201,16 +208,22 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packin
     By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains. packing: of the first.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
-    issue = (F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS) / rates.valu_lanes / rates.clock
-    packed = PACKED_INSTRUCTIONS[p.element.name] / rates.valu_lanes / rates.clock if packing > 1 else issue
+    issue, issue_kept = (instructions(p, each) / rates.valu_lanes / rates.clock for each in (1, packing))
     draw = p.element.bytes / rates.memory_of_cu
     row, store = p.n * max(draw, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
     rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
     together, steps = min(p.rows, _WAVES), -(-p.n // (step_elements(p, d) * split))
     read = max(together * row / split, steps * rates.memory_latency)
     streamed = rounds * (2 * read + together * store / split)
-    kept = max(-(-p.rows // d.num_cus) * (p.n * max(draw, packed) + store), nbytes / rates.hbm)
+    kept = max(-(-p.rows // d.num_cus) * (p.n * max(draw, issue_kept) + store), nbytes / rates.hbm)
     return kept, max(streamed, 2 * nbytes / rates.hbm) + (rates.launch if split > 1 else 0.0)
+
+
+def instructions(p: SoftmaxProblem, packing: int) -> int:
+    """Vector instructions of an element; packing: elements of a register."""
+    if packing > 1:
+        return PACKED_INSTRUCTIONS[p.element.name]
+    return F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS
 
 
 def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, Sustained
-from simgpu.operators.softmax.plan import PACKED_INSTRUCTIONS
+from simgpu.hardware.rates.sustained import Sustained
+from simgpu.operators.softmax.plan import instructions
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.tools.cost.launch import Launch, parts_of
 
-_F64 = 29  # instructions an element: the emitted exponential's 21, and eight
 _MERGE_CLOCKS = 500  # of waves that share a row: a barrier and LDS, for maximum and for sum
 
 
@@ -21,7 +20,6 @@ def softmax_seconds(
     """Seconds by term. waves_row: waves that keep a row, 0 for rows that stream in steps of `step` elements, `split` blocks each;
     resident: blocks of a CU; packing: elements of a register."""
     d, e, e_y = rates.descriptor, p.element.bytes, p.element_y.bytes
-    instructions = _F64 if p.dtype == "f64" else PACKED_INSTRUCTIONS[p.element.name] if packing > 1 else SOFTMAX_INSTRUCTIONS
     rows = 4 if waves_row <= 1 else 1
     groups = -(-p.rows // rows)
     reads = 1 if waves_row else 2
@@ -36,7 +34,7 @@ def softmax_seconds(
         workgroups=blocks,
         resident=resident,
         steps=steps,
-        valu=held * rows * instructions / rates.valu_lanes,
+        valu=held * rows * instructions(p, packing) / rates.valu_lanes,
         cache=held * rows * e / rates.rates.cache,
         sync=_MERGE_CLOCKS if waves_row > 1 else 0.0,
         step_bytes=held * rows * e,

@@ -26,6 +26,7 @@ from simgpu.hardware.isa.kinds import BodyKind, ControlKind, Encoding, Flag, Ope
 from simgpu.hardware.isa.types import Type
 
 Opcode = int | Mapping[str, int]
+_CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # once: more than a thousand instructions ask
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,6 @@ def add(
             flags=frozenset(Flag(_listed(mnemonic, "flag", flag, _FLAGS)) for flag in flags),
         )
     )
-
-
-_CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # once: more than a thousand instructions ask
 
 
 def _listed(mnemonic: str, what: str, name: str, names: Sequence[str]) -> str:

@@ -240,6 +240,11 @@ RULES: tuple[HazardRule, ...] = (
 )  # fmt: skip
 
 
+def _asked(cell: Cell, passes: int) -> int:
+    """The wait states of a cell behind an instruction of so many passes."""
+    return cell(passes) if isinstance(cell, ByPasses) else cell
+
+
 @functools.cache
 def _terms(expression: str) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
     words = expression.split()
@@ -290,7 +295,7 @@ def clash(
     for rule, cell in _candidates(earlier.classes, later.classes, target):
         if (rule.relation == "clause" and not xnack) or not rule.applies(earlier, later, between):
             continue
-        states = cell(earlier.passes) if isinstance(cell, ByPasses) else cell
+        states = _asked(cell, earlier.passes)
         if rule.relation == "clause":
             states += sum(other.states for other in between)
         if states > worst[1]:
@@ -312,7 +317,7 @@ def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], tar
     passes: those of the earlier one.
     """
     cells = [cell for rule, cell in _candidates(earlier, later, target) if rule.relation != "clause"]
-    return max((cell(passes) if isinstance(cell, ByPasses) else cell for cell in cells), default=0)
+    return max((_asked(cell, passes) for cell in cells), default=0)
 
 
 def clashes(
@@ -339,7 +344,7 @@ def max_states(target: str) -> int:
         raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
     passes = {row.passes for row in instructions(target)}
     cells = [rule.states[TARGETS.index(target)] for rule in RULES]
-    return max(cell(p) if isinstance(cell, ByPasses) else cell for cell in cells for p in passes)
+    return max(_asked(cell, p) for cell in cells for p in passes)
 
 
 @functools.cache
@@ -355,7 +360,7 @@ def reach(earlier: RegisterUse, target: str) -> int:
     """The most wait states that any rule, except those about clauses, can ask behind this instruction."""
     most = 0
     for rule, cell in _behind(earlier.classes, target):
-        states = cell(earlier.passes) if isinstance(cell, ByPasses) else cell
+        states = _asked(cell, earlier.passes)
         if states > most and rule.concerns(earlier):
             most = states
     return most

@@ -106,10 +106,6 @@ class Host:
         """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
         return self.machine.emit_assembly(llvm.parse_assembly(text))
 
-    def object_code(self, source: Source) -> bytes:
-        """Object file of a module's IR; raises RuntimeError where LLVM rejects it."""
-        return object_file.object_code(self.machine, source)
-
 
 @functools.cache
 def host() -> Host:

@@ -46,7 +46,8 @@ def _lines(stream):  # type: ignore[no-untyped-def]
         came |= stream[word] >> 30 >= LDS
         if stream[word] >> 30 == MEMORY:
             asked = min(len(stream) - word - 2, stream[word + 1] & 0xFFFF)
-            found[count : count + asked] = stream[word + 2 : word + 2 + asked]
+            for number in range(asked):  # numba takes 2 s to compile an assignment of slices
+                found[count + number] = stream[word + 2 + number]
             count += asked
             word += asked
         word += 2

@@ -142,10 +142,11 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
                     continue
                 count = stream[word + 1] & 0xFFFF
                 clocks += stream[word + 1] >> 16
-                if fill:
-                    lines[held : held + count] = stream[word + 2 : word + 2 + count]
+                word += 2
+                for number in range(count if fill else 0):  # not of slices: see `simgpu.timing.channels`
+                    lines[held + number] = stream[word + number]
                 held += count
-                word += 2 + count
+                word += count
             if fill:
                 accesses[found, CLOCKS], accesses[found, FIRST], accesses[found, COUNT] = clocks, first, held - first
             found += 1

@@ -42,6 +42,16 @@ def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note:
     k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
 
 
+def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
+    """Each lane's `value` = those of its `lanes` lanes, 1 to 32, a power of two from a multiple of it on, joined by `operation`;
+    moved: a VGPR."""
+    for step in _STEPS[: min(4, lanes.bit_length() - 1)]:
+        k.emit(f"{operation}_dpp", value, value, value, **step, row_mask="0xf", bank_mask="0xf", note=note)
+    if lanes == 32:
+        k.ds_swizzle_b32(moved, value, offset="swizzle(SWAP,16)")
+        k.emit(operation, value, moved, value, note=note)
+
+
 def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, result: Reg, note: str) -> None:
     """result (an SGPR pair) = all 64 lanes of the pair `value` joined by `operation` (v_max_f64, v_add_f64); `value` is used up.
 

@@ -2,6 +2,7 @@
 
     row.py       a wave's part of a row in registers
     packed.py    the same with two elements a register
+    short.py     several short rows side by side in a wave, and their states
     merge.py     states of lanes, waves and parts merged
     wide.py      both in f64
     emitter.py   the kernels as a whole

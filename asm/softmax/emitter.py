@@ -1,8 +1,9 @@
 """Softmax of the rows of X, from the tree's plan to one kernel or, where N is split, to two.
 
     resident   a row (or a wave's part of it) in registers: one read, m and delta by lanes, then waves, then values
-    streamed   the same loop twice: statistics with the running rescale, then values
+               short rows (`short.py`): several side by side in a wave
                of 16-bit elements two a register (`packed.py`): m and delta by lanes with the running rescale, values from X anew
+    streamed   the same loop twice: statistics with the running rescale, then values
     split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
 
 Exponents are to base 2: scores are scale·log2(e)·x; in f64 (`wide.py`) to base e. What a mask, a band or the row's end leaves out
@@ -25,7 +26,8 @@ from simgpu.asm.parts.integer_math import log2, scalar_modulo
 from simgpu.asm.parts.lanes import wave_number
 from simgpu.asm.softmax.merge import STATES, RowState
 from simgpu.asm.softmax.packed import PackedPart
-from simgpu.asm.softmax.row import RowPart, Window
+from simgpu.asm.softmax.row import RowPart, Window, whole_dwords
+from simgpu.asm.softmax.short import ShortRows, ShortState, places
 from simgpu.asm.softmax.wide import WideRowPart, WideState
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
@@ -63,7 +65,7 @@ def _check(plan: SoftmaxPlan) -> None:
 
 @dataclass(frozen=True)
 class WaveRow:
-    """One of the rows that a wave has in flight: registers, state, buffers of X and Y."""
+    """One of the rows, or loads of several short rows, that a wave has in flight: registers, state, buffers of X and Y."""
 
     part: RowPart
     state: RowState
@@ -77,7 +79,7 @@ class SoftmaxEmitter(Visitor):
     def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
         self.plan, self.phase = plan, phase
         p = plan.problem
-        several = f"x{plan.rows_wave}" * (plan.rows_wave > 1)
+        several = f"x{plan.rows_wave}" * (plan.rows_wave > 1) + f"by{plan.lanes_row}" * (plan.rows_load > 1)
         held = "packed" if plan.packing > 1 else "rows"
         kind = f"{held}{plan.waves_row}x{plan.lane_elements}{several}" if plan.resident else f"stream_{phase}"
         masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
@@ -132,12 +134,13 @@ class SoftmaxEmitter(Visitor):
         k, plan, p = self.k, self.plan, self.plan.problem
         k.work_item_x()
         offset = k.v.alloc("offset of a load")
-        self.state = WideState(k, plan) if p.dtype == "f64" else RowState(k, plan)
+        kind_of_state = WideState if p.dtype == "f64" else ShortState if plan.rows_load > 1 else RowState
+        self.state = kind_of_state(k, plan)
         self.scratch = self.state.scratch
-        states = [self.state, *(RowState(k, plan, self.scratch) for _ in range(1, plan.rows_wave))]
+        states = [self.state, *(type(self.state)(k, plan, self.scratch) for _ in range(1, plan.in_flight))]
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
         unpacked = k.v.alloc("unpacked", UNPACKED) if plan.packing > 1 else None
-        self.registers = k.v.alloc("row", plan.rows_wave * plan.lane_elements * p.element.registers // plan.packing)
+        self.registers = k.v.alloc("row", plan.in_flight * plan.lane_elements * p.element.registers // plan.packing)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
         wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
@@ -155,7 +158,7 @@ class SoftmaxEmitter(Visitor):
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
             k.s_cbranch_scc1(self.end)
             self._part_column()
-        aligned = self._alignment() if 2 in self.bytes.values() else None
+        aligned = whole_dwords(k, self.arguments, self.bytes) if 2 in self.bytes.values() else None
         kinds = p.element.name, p.element_y.name
         count = plan.lane_elements
         if isinstance(self.state, WideState):
@@ -164,8 +167,12 @@ class SoftmaxEmitter(Visitor):
             parts = [PackedPart(k, p.element.name, self.registers, unpacked, k.work_item, offset, self.scratch, aligned,
                                 self.arguments["factor"])]  # fmt: skip
         else:
-            each = [self.registers[i * count : (i + 1) * count] for i in range(plan.rows_wave)]
-            parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
+            each = [self.registers[i * count : (i + 1) * count] for i in range(plan.in_flight)]
+            if plan.rows_load > 1:
+                at = places(k, plan, self.arguments)
+                parts = [ShortRows(k, kinds, registers, at, offset, self.scratch, aligned, plan.lanes_row) for registers in each]
+            else:
+                parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
         self._band()
         self.rows = [
             WaveRow(part, state, k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4))
@@ -179,21 +186,6 @@ class SoftmaxEmitter(Visitor):
 
     def _part_column(self) -> None:
         self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
-
-    def _alignment(self) -> Reg:
-        """An SGPR that is 0 where n, or pointers and strides of elements of 2 bytes, are no multiples of 4 bytes."""
-        k, arguments = self.k, self.arguments
-        aligned = k.s.alloc("rows of whole dwords")
-        narrow = [name for name in ("X", "Y") if self.bytes[name] == 2]
-        k.s_mov_b32(aligned, arguments["n"])
-        for name in narrow:
-            k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
-        k.s_lshl_b32(aligned, aligned, 1)
-        for name in narrow:
-            k.s_or_b32(aligned, aligned, arguments[name][0])
-        k.s_and_b32(aligned, aligned, 3)
-        k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
-        return aligned
 
     def _band(self) -> None:
         """The columns that count, from the row's first: first, end; end alone without a band."""
@@ -221,13 +213,26 @@ class SoftmaxEmitter(Visitor):
         k.s_addc_u32(offset[1], offset[1], 0)
         raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
         k.s.free(offset, column)
-        self._records(resource, element)
+        if self.plan.rows_load > 1:
+            self._rows(resource, element, stride)
+        else:
+            self._records(resource, element)
 
     def _records(self, resource: Reg, element: int) -> None:
         """The buffer ends with the row: `left` columns, none if negative."""
         k = self.k
         k.s_max_i32(resource[2], self.left, 0)
         k.s_lshl_b32(resource[2], resource[2], log2(element), note="bytes left of the row")
+
+    def _rows(self, resource: Reg, element: int, stride: Reg) -> None:
+        """The buffer ends with the last row of a load."""
+        k, records = self.k, resource[2]
+        k.s_sub_u32(records, self.arguments["rows"], self.row)
+        k.s_min_i32(records, records, self.plan.rows_load)
+        k.s_sub_u32(records, records, 1)
+        k.s_mul_i32(records, records, stride)
+        k.s_add_u32(records, records, self.arguments["n"])
+        k.s_lshl_b32(records, records, log2(element), note="bytes of the rows")
 
     def _start(self, *names: str) -> None:
         """What is left of the row, or of the block's part of it; the named buffers."""
@@ -260,12 +265,13 @@ class SoftmaxEmitter(Visitor):
         warp = block.first()
         assert isinstance(warp, WarpSoftmaxNode)
         if plan.resident:
-            k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave, read once")
+            several = f"·{plan.rows_wave} and on" * (plan.rows_wave > 1)
+            k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave{several}, read once")
             self._start("X", "Y")
             for row in self.rows[1:]:
                 self._next_row(row)
             if len(self.rows) > 1:
-                RowPart.load_all([(row.part, row.x) for row in self.rows], "X")
+                self.part.load_all([(row.part, row.x) for row in self.rows], "X")
             else:
                 self.part.load(self.x, "X")
             for row in self.rows:
@@ -301,7 +307,7 @@ class SoftmaxEmitter(Visitor):
     def _next_row(self, row: WaveRow) -> None:
         """The buffers of the wave's next row; behind the last row of X they are empty."""
         k = self.k
-        k.s_add_u32(self.row, self.row, 1)
+        k.s_add_u32(self.row, self.row, self.plan.rows_load)
         self._turn_to(row)
         for name in ("X", "Y"):
             self._buffer(self._resource(name), name, self.arguments[f"ld{name.lower()}"])
@@ -315,7 +321,7 @@ class SoftmaxEmitter(Visitor):
         state.empty()
         self.visit(warp)
         if plan.rows_wave > 1:
-            self.k.s.free(state.m)
+            state.release()
         state.merge_lanes()
         if plan.waves_row > 1:
             state.merge_waves(self.wave)

@@ -65,6 +65,10 @@ class RowState:
         wave_reduce(self.k, "v_max_f32", self.lane_m, self.m, "m")
         self.k.v_mov_b32(self.lane_m, self.m)
 
+    def release(self) -> None:
+        """m's SGPR is another row's."""
+        self.k.s.free(self.m)
+
     def merge_lanes(self) -> None:
         """m (an SGPR) and delta (all lanes) of the wave."""
         k, m, delta = self.k, self.lane_m, self.delta

@@ -7,7 +7,7 @@ where the row does clips both; with 16-bit elements at odd addresses or of odd n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -46,6 +46,21 @@ class Window:
     end: Reg  # SGPR: columns below this one count
     first: Reg | None  # SGPR: and from this one on, if given
     everywhere: bool  # whether any register may hold a column outside, or only the last group's
+
+
+def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping[str, int]) -> Reg:
+    """An SGPR that is 0 where n, or pointers and strides of elements of 2 bytes, are no multiples of 4 bytes; nbytes: by array."""
+    aligned = k.s.alloc("rows of whole dwords")
+    narrow = [name for name in ("X", "Y") if nbytes[name] == 2]
+    k.s_mov_b32(aligned, arguments["n"])
+    for name in narrow:
+        k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
+    k.s_lshl_b32(aligned, aligned, 1)
+    for name in narrow:
+        k.s_or_b32(aligned, aligned, arguments[name][0])
+    k.s_and_b32(aligned, aligned, 3)
+    k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
+    return aligned
 
 
 class RowPart:
@@ -99,18 +114,16 @@ class RowPart:
         """The part into registers; past the buffer's end 0."""
         self.load_all(((self, resource),), name)
 
-    @staticmethod
-    def load_all(parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
-        """Parts of one size into registers, each from its buffer, all on their way before the first is waited for; past a buffer's
-        end 0."""
-        first, _ = parts[0]
-        k = first.k
-        if first.aligned is None or first.bytes > 2:
+    def load_all(self, parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
+        """Parts of this one's size into registers, each from its buffer, all on their way before the first is waited for; past a
+        buffer's end 0."""
+        k = self.k
+        if self.aligned is None or self.bytes > 2:
             for part, resource in parts:
                 part._load_wide(resource, name)
             return
         narrow, done = k.new_label("load_narrow"), k.new_label("loaded")
-        k.s_cmp_eq_u32(first.aligned, 0)
+        k.s_cmp_eq_u32(self.aligned, 0)
         k.s_cbranch_scc1(narrow)
         for part, resource in parts:
             part._load_wide(resource, name)

@@ -6,7 +6,10 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
   n <= 64*R*w     the row stays in registers and is read once (8 bytes moved an f32 element), w the least of 1, 4, 8 that holds it;
                   w = 4 besides where rows are too few to fill the CUs four at a time (rows < 4*CUs, n >= a step);
                   v = ceil(n / (64*w))
-                  r rows a wave, r of 1, 2, 4, where a CU's waves of one row each have fewer bytes in flight than its loads can
+                  n <= 32*u, u the largest power of two that divides n, 16/e at most, and more rows than waves: l lanes of a wave
+                  share a row, l the power of two from n/u on, a load of the wave brings 64/l rows, and v = u; not with masks,
+                  bands or f64
+                  r loads a wave, r of 1, 2, 4, where a CU's waves of one load each have fewer bytes in flight than it can
                   wait for, and rows keep all waves busy; not with masks, bands or f64
                   in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8, where f32 leaves fewer than two blocks
                   a CU or does not fit, so n <= 2*64*(R-8)*w; not with masks, bands or a factor of 0
@@ -51,11 +54,13 @@ from simgpu.operators.resources import (
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 _WAVES = 4
-ROWS_WAVE = (1, 2, 4)  # that a wave may have in flight
+IN_FLIGHT = (1, 2, 4)  # rows, or loads of several short rows, that a wave may have in flight
+LOAD_BYTES = 16  # the widest load of a lane
 ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
 _LOADS = 4  # 128-bit loads of a lane in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
 _ADDRESS_VGPRS = 2
+_SHORT_VGPRS = 2  # of rows that lanes of a wave share: byte offset in Y, columns left of the row
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
 PACKING = 2  # elements of a register that holds a row of 16-bit elements as it was loaded
@@ -76,7 +81,8 @@ class SoftmaxPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str
     waves_row: int  # waves of a row
-    rows_wave: int  # rows that a wave has in flight
+    lanes_row: int  # lanes that share a row; a wave's, but where rows are short
+    in_flight: int  # rows, or loads of several short rows, that a wave has in flight
     tile_n: int  # elements of a step
     resident: bool  # whether the row stays in registers and is read once
     packing: int  # elements of a row that a register holds: 1, or PACKING
@@ -103,6 +109,16 @@ class SoftmaxPlan(Derivation):
         return _WAVES * self.rows_wave if self.waves_row == 1 else 1
 
     @property
+    def rows_load(self) -> int:
+        """Rows that a load of a wave brings."""
+        return self.descriptor.wavefront_size // self.lanes_row
+
+    @property
+    def rows_wave(self) -> int:
+        """Rows of a wave."""
+        return self.in_flight * self.rows_load
+
+    @property
     def waves(self) -> int:
         """Waves of a block."""
         return max(_WAVES, self.waves_row)
@@ -111,7 +127,7 @@ class SoftmaxPlan(Derivation):
     def lane_elements(self) -> int:
         """Elements of a row that a lane holds at a time: `packing` an ArchVGPR, in f64 one two."""
         held = next(r.count for r in self.resources.registers if r.name == "row")
-        return held * self.packing // self.problem.element.registers // self.rows_wave
+        return held * self.packing // self.problem.element.registers // self.in_flight
 
     @property
     def running(self) -> bool:
@@ -152,9 +168,12 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
         waves_row, packing = 0, 1
     resident = waves_row > 0
     split = 1 if resident else split
-    rows_wave = _rows_wave(p, d) if waves_row == 1 else 1
-    resources = softmax_resources(p, d, waves_row, rows_wave, packing)
-    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), rows_wave, step_elements(p, d), resident, packing, split, resources, ())
+    lanes_row = _lanes_row(p, d) if waves_row == 1 else d.wavefront_size
+    in_flight = _in_flight(p, d, lanes_row) if waves_row == 1 else 1
+    resources = softmax_resources(p, d, waves_row, in_flight, packing, lanes_row)
+    plan = SoftmaxPlan(
+        p, d, policy, max(1, waves_row), lanes_row, in_flight, step_elements(p, d), resident, packing, split, resources, ()
+    )
     return replace(plan, constraints=_constraints(plan))
 
 
@@ -184,13 +203,37 @@ def score_factor(p: SoftmaxProblem) -> float:
     return p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
 
 
-def _rows_wave(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Rows of one wave: as many as give a CU's loads all the bytes that they can wait for, if that leaves no wave without rows."""
-    if p.mask or p.band or p.dtype == "f64":
+def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
+    """Lanes of a row that one wave keeps: as few as hold it with a load each, where there are more rows than waves; else all."""
+    lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
+    assert p.ldx and p.ldy
+    spanned = d.wavefront_size * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
+    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_BYTES and not _alone(p)
+    return min(lanes, d.wavefront_size) if several else d.wavefront_size
+
+
+def _waves_of_cu(d: HardwareDescriptor) -> int:
+    return d.max_waves_per_simd * d.simds_per_cu
+
+
+def short_elements(p: SoftmaxProblem) -> int:
+    """Elements of a short row that a lane has: as many as the widest load brings and divide n."""
+    return min(LOAD_BYTES // p.element.bytes, p.n & -p.n)
+
+
+def _alone(p: SoftmaxProblem) -> bool:
+    """Whether a wave has a row at a time, whatever its length."""
+    return p.mask or p.band is not None or p.dtype == "f64"
+
+
+def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
+    """Rows of one wave, or loads of several short ones: as many as give a CU's loads all the bytes that they can wait for, if that
+    leaves no wave without rows."""
+    if _alone(p):
         return 1
-    waves = d.max_waves_per_simd * d.simds_per_cu
-    flight, most = waves * p.n * p.element.bytes, p.rows // (waves * d.num_cus)
-    fits = (rows for rows in ROWS_WAVE if rows <= most and rows * flight <= pipelines(d.arch).in_flight)
+    waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
+    flight, most = waves * rows * p.n * p.element.bytes, p.rows // (waves * rows * d.num_cus)
+    fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)
     return max(fits, default=1)
 
 
@@ -237,34 +280,35 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
 
 
 def softmax_resources(
-    p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, rows_wave: int = 1, packing: int = 1
+    p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, in_flight: int = 1, packing: int = 1, lanes_row: int | None = None
 ) -> ResourcePlan:
-    """What a wave and a block take; waves_row: 0 for a row that streams; rows_wave: rows that a wave has in flight; packing:
-    elements of a register."""
-    words = p.element.registers
+    """What a wave and a block take; waves_row: 0 for a row that streams; in_flight, lanes_row: see SoftmaxPlan, None for all lanes;
+    packing: elements of a register."""
+    words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
+    of_lane = short_elements(p) if short else -(-held // (packing * d.wavefront_size * max(1, waves_row)))
     registers = (
-        RegisterRange("row", "arch", words * rows_wave * -(-held // (packing * d.wavefront_size * max(1, waves_row)))),
-        RegisterRange("m, delta", "arch", 2 * words * rows_wave),
-        RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
+        RegisterRange("row", "arch", words * in_flight * of_lane),
+        RegisterRange("m, delta", "arch", 2 * words * in_flight),
+        RegisterRange("addresses", "arch", _ADDRESS_VGPRS + (_SHORT_VGPRS if short else 0)),
         RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
         *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 else ()),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
-    scalars = _scalars(p, d, rows_wave)
+    scalars = _scalars(p, d, in_flight)
     return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
 
 
-def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, rows_wave: int) -> tuple[RegisterRange, ...]:
+def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, in_flight: int) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave, for each of the kernels; those of a split row have a third pointer."""
     narrow = p.element_y.bytes == 2
     return scalar_ranges(
         arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
         coordinates=4,
-        buffers=4 * (3 if p.mask else 2 * rows_wave),
-        before_buffers=3 if rows_wave > 1 else 0,  # they begin at multiples of 4
+        buffers=4 * (3 if p.mask else 2 * in_flight),
+        before_buffers=3 if in_flight > 1 else 0,  # they begin at multiples of 4
         band=2 if p.band else 0,
         alignment=1 if narrow else 0,
         rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
@@ -291,6 +335,7 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
             + (f"{split} blocks, twice; the limit is one CU" if shares else f"one CU; the limit is {split} blocks, twice"),
             hard=False,
         ),)),
+        *_lanes_of_row(plan),
         Constraint(
             "HBM bandwidth",
             Level.DEVICE,
@@ -302,3 +347,12 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
         ),
     )
     return mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy")
+
+
+def _lanes_of_row(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
+    """How many of a wave's lanes a short row leaves to others."""
+    d, rows = plan.descriptor, plan.rows_load
+    if rows == 1:
+        return ()
+    note = f"{plan.lane_elements} elements a lane: {rows} rows a load, {plan.in_flight} load(s) in flight"
+    return (Constraint("lanes of a row", Level.WARP, d.wavefront_size, plan.lanes_row, "lanes", note, hard=False),)

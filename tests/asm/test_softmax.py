@@ -179,18 +179,58 @@ def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("n", "dt", "pads", "each"),
-                         [(50, "f16", (0, 0), 4), (51, "bf16", (1, 2), 4), (20, "f32", (2, 0), 4), (100, "f16", (2, 2), 2)])
-def test_several_short_rows_a_wave(n, dt, pads, each, target):
-    """As many as keep a CU's loads busy, where there are rows enough; the last wave has fewer, the last workgroup waves without."""
+@pytest.mark.parametrize(("n", "dt", "pads", "each", "lanes"), [
+    (51, "bf16", (1, 2), 4, 64), (33, "f32", (0, 1), 2, 64), (9, "f16", (1, 0), 4, 16), (1, "f16", (0, 3), 2, 1),
+    (256, "bf16", (0, 0), 1, 32), (20, "f32", (2, 0), 1, 8), (68, "f16", (0, 2), 1, 32),
+])  # fmt: skip
+def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
+    """As many in flight as keep a CU's loads busy, short ones side by side, where there are rows enough; the last wave has fewer,
+    the last workgroup waves without."""
     board = replace(find_target(target), num_cus=1)
-    rows = each * board.max_waves_per_simd * board.simds_per_cu + 5
+    waves = board.max_waves_per_simd * board.simds_per_cu
+    rows = each * waves * (64 // lanes) + 5
     result = softmax(rows, n, dt, target, pads=pads, check=target == "gfx942", in_place=dt == "f32", board=board)
-    assert result.kernel.plan.tile_rows == 4 * each
+    plan = result.kernel.plan
+    assert (plan.lanes_row, plan.tile_rows) == (lanes, 4 * each * (64 // lanes))
     assert_right(result)
     assert not any(run.findings for run in result.runs)
-    few = softmax(each * 2 - 1, n, dt, target, board=board)
+    few = softmax(waves if lanes < 64 else 2 * each - 1, n, dt, target, board=board)
     assert few.kernel.plan.tile_rows == 4
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.integers(41, 150),
+    n=st.integers(1, 32) | st.integers(1, 64).map(lambda n: 2 * n) | st.integers(1, 32).map(lambda n: 8 * n),
+    types=st.sampled_from((("f32", "f32"), ("f16", "f16"), ("bf16", "bf16"), ("f32", "f16"), ("f32", "bf16"))),
+    target=st.sampled_from(TARGETS),
+    pads=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    guard=st.sampled_from((4, GUARD)),
+    in_place=st.booleans(),
+    scale=st.sampled_from((1.0, -2.0)),
+    check=st.booleans(),
+)
+def test_short_rows_side_by_side(rows, n, types, target, pads, guard, in_place, scale, check):
+    """One load of a wave brings several; what lies behind a row's end is neither read nor written."""
+    dt, dtype_y = types
+    board = replace(find_target(target), num_cus=1)
+    result = softmax(rows, n, dt, target, "corrected", pads, in_place and dt == dtype_y, check=check, board=board, guard=guard,
+                     scale=scale, dtype_y=dtype_y)  # fmt: skip
+    lanes = n // min(n & -n, 4 if dt == "f32" else 8)
+    assert result.kernel.plan.lanes_row // 2 < lanes <= result.kernel.plan.lanes_row or lanes > 32
+    assert_right(result)
+    assert not any(run.findings for run in result.runs)
+    assert result.runs[0].counters["unique_read_bytes"] == rows * n * (4 if dt == "f32" else 2)
+
+
+def test_short_rows_with_nan_and_infinities():
+    x = np.random.default_rng(5).standard_normal((48, 24))
+    x[0, 3], x[1, 23], x[2, 0], x[3], x[4, 5:7], x[5, ::2] = np.nan, np.inf, -np.inf, -np.inf, np.inf, -np.inf
+    result = softmax(48, 24, "f16", "gfx90a", x=x, board=PACKED)
+    assert result.kernel.plan.rows_load == 16
+    assert_right(result)
+    assert np.isnan(result.got[0]).all() and np.isnan(result.got[1, 23]) and (result.got[1, :23] == 0).all()
+    assert (result.got[3] == 0).all() and (result.got[5, ::2] == 0).all()
 
 
 PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, to which no other way to hold a long row is as fast

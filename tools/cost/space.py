@@ -158,8 +158,8 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
         waves, split = tile
         made = Softmax(p, d)
         made.derivation = replace(
-            plan, waves_row=max(1, waves), rows_wave=1, resident=waves > 0, packing=packing if waves == most else 1,
-            split_n=_parts(-(-p.n // step), split), resources=fitting[waves],
+            plan, waves_row=max(1, waves), lanes_row=d.wavefront_size, in_flight=1, resident=waves > 0,
+            packing=packing if waves == most else 1, split_n=_parts(-(-p.n // step), split), resources=fitting[waves],
         )  # fmt: skip
         return made
 

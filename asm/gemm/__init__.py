@@ -6,6 +6,7 @@
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
     mx_scales.py     E8M0 scales of MX formats
+    lines.py         the main loop of operands that come by whole cache lines
     turn.py          in which order a turn's atoms are multiplied
     spread.py        where a tile's LDS writes, loads and reads go among its matrix instructions
     fragments.py     when fragments are read again, and the barrier before it

@@ -8,6 +8,7 @@ The main loop is a software pipeline over two LDS stages, one barrier a k tile. 
 of tile t, tile t+1 goes from registers to LDS, the loads of t+2 take its registers, and behind the barrier the
 fragments of t+1 are read as the registers of t's become free; 128-bit LDS reads feed several matrix
 instructions each (parts/lds_tile.py). The last tile is a copy without the moves. (One stage: two barriers.)
+Operands that come by whole cache lines have a loop of their own (lines.py).
 
 Edges: a raw buffer whose out-of-range lanes read 0 and store nothing stands for the clipped view.
 Tiles inside the view (in k, and in rows where those are contiguous) take wide loads; the others, and
@@ -32,6 +33,7 @@ from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.fragments import Fragments
+from simgpu.asm.gemm.lines import Pace
 from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
@@ -106,7 +108,9 @@ class GemmEmitter(Visitor):
         if self.scales is not None:
             self.scales.release()
         k.v.free(*self.tiles.write_address.values(), listed=True)
-        k.s.free(self.tiles.wide_k, *([self.tiles.stage_step] if self.tiles.stage_step is not None else []), listed=True)
+        k.s.free(*(each for each in (self.tiles.wide_k, self.tiles.stage_step) if each is not None), listed=True)
+        if self.tiles.lines is not None:
+            self.tiles.lines.release()
         Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
         kernel = k.finish(plan=plan, grid=(plan.workgroups, 1, 1), scalars=scalars(plan))
         if not self.split:
@@ -118,13 +122,24 @@ class GemmEmitter(Visitor):
     # -- main loop ---------------------------------------------------------------------------
 
     def visit_block(self, block: BlockGemmNode) -> None:
-        k, plan = self.k, self.plan
+        k = self.k
         done = k.new_label("multiplied")
         warp = block.first()
         assert isinstance(warp, WarpGemmNode)
         self._skip_if_alpha_is_0(done)
         k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(done)
+        if self.tiles.lines is not None:
+            k.comment("BlockGemmNode: four K steps are three cache lines of a row")
+            last = partial(self.visit, warp, Prefetch.NONE)
+            self.tiles.lines.loop(self._pace(), partial(self.visit, warp, Prefetch.WHOLE), last, self._read_first_turn, done)
+        else:
+            self._tile_loop(warp)
+        k.label(done)
+
+    def _tile_loop(self, warp: WarpGemmNode) -> None:
+        """K steps through stages of LDS."""
+        k, plan = self.k, self.plan
         k.comment("BlockGemmNode: the first k tile")
         self._load_next()
         if self.scales is not None:
@@ -150,7 +165,6 @@ class GemmEmitter(Visitor):
                     self.scales.next_tile()
                 for write in self._writes():
                     write()
-        k.label(done)
 
     def _pipelined_loop(self, warp: WarpGemmNode) -> None:
         """All tiles but the last prefetch: the loop's end is the middle of the pipeline."""
@@ -196,11 +210,11 @@ class GemmEmitter(Visitor):
             k.comment("a tile that an edge cuts (or none): element by element")
             k.s_cmp_le_i32(self.place.k_unloaded, 0)
             k.s_cbranch_scc1(loaded)
-            for staging in self.tiles.moved:
+            for staging in self.tiles.tiled:
                 staging.load_clipped(self.place.k_unloaded)
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc0(clipped)
-        for staging in self.tiles.moved:
+        for staging in self.tiles.tiled:
             for load in chain(*staging.loads()):
                 load()
         k.label(loaded)
@@ -208,13 +222,13 @@ class GemmEmitter(Visitor):
 
     def _advance(self) -> None:
         """On to the k tile behind the one that was loaded."""
-        for staging in self.tiles.moved:
+        for staging in self.tiles.tiled:
             staging.advance()
         self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
-        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.moved]
+        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.tiled]
         return list(chain(*tiles))
 
     def _read_first_turn(self) -> None:
@@ -230,14 +244,14 @@ class GemmEmitter(Visitor):
             if (staging, fragment) not in left:
                 staging.read(fragment, 0)
 
-    def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
-        """One k tile from registers that its first fragments are on their way to."""
+    def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch, phase: int = 0) -> None:
+        """One k tile from registers that its first fragments are on their way to; phase: of four, where operands come by lines."""
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
-        moves, sums = self._moves(prefetch)
+        moves, sums = self._moves(prefetch, phase)
         places: list[tuple[list[Item], ...]] = []
         for number, place in enumerate(self.turn.order * layout.turns):
             with stream(self.k) as product:
@@ -273,7 +287,7 @@ class GemmEmitter(Visitor):
             self.mnemonic, d, staged_a.source(mt, step), staged_b.source(nt, step), c, *factors, note=note, **self.modifiers
         )
 
-    def _moves(self, prefetch: Prefetch) -> tuple[Moves, Moves]:
+    def _moves(self, prefetch: Prefetch, phase: int) -> tuple[Moves, Moves]:
         """What follows each matrix instruction of a tile, by its number, and what adds its scaled products.
 
         The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
@@ -289,9 +303,10 @@ class GemmEmitter(Visitor):
         for number, staging, fragment in self.fragments.left:
             add(number, partial(staging.read, fragment, 0))
         if prefetch is not Prefetch.NONE:
-            self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier)
+            self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier, phase)
         if prefetch is Prefetch.WHOLE:
-            add(max(moves), self._count_down)  # nothing behind it changes SCC
+            lines = self.tiles.lines
+            add(max(moves), self._count_down if lines is None else lines.count_down)  # nothing behind it changes SCC
         sums = self._scaled_sums(add, barrier, prefetch)
         for number, staging, fragment in self.fragments.next_reads:
             free = self.fragments.uses(staging, fragment)[1]
@@ -332,7 +347,7 @@ class GemmEmitter(Visitor):
             add(max(barrier, behind[mt]), partial(scales.read, mt))
         return sums
 
-    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int) -> None:
+    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int, phase: int) -> None:
         """Adds LDS writes, loads, the barrier and the change of stage.
 
         The writes come LDS_CLOCKS of matrix instructions before the barrier, so that it need not wait for them.
@@ -342,12 +357,13 @@ class GemmEmitter(Visitor):
         that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
         loads come earlier.
         """
-        count, room, step = self.turn.count, max(min(1, barrier), barrier - self.turn.lds_wait), self.tiles.stage_step
+        count, room, step = self.turn.count, self._room(barrier), self.tiles.stage_step
         assert step is not None
-        if whole:
-            # Behind the last load come the step to the next tile and the count, all of it before the last matrix instruction.
-            behind = -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
-            add(add_writes_and_loads(add, self._units(), room, count, behind, self.turn.memory_wait), self._advance)
+        lines = self.tiles.lines
+        if lines is not None:
+            add(lines.add_moves(add, phase, self._pace()), lines.next_scales)
+        elif whole:
+            add(add_writes_and_loads(add, self._units(), room, count, self._behind_loads, self.turn.memory_wait), self._advance)
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
@@ -357,6 +373,8 @@ class GemmEmitter(Visitor):
         def turn_writes() -> None:
             for address in self.tiles.write_address.values():
                 self.k.v_subrev_u32(address, step, address, note="the other stage next")
+            if lines is not None:
+                lines.written(phase)
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
@@ -369,16 +387,34 @@ class GemmEmitter(Visitor):
             add(room, self._load_next)
         # This tile's last reads are behind them: those of the last turn, and those that the tile before left.
         begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.left)])
-        for number, staging in enumerate(self.tiles.moved, barrier - len(self.tiles.moved)):
-            add(min(barrier, max(begun, number)), partial(staging.other_stage, step))
+        turns: list[Callable[[], None]] = [partial(staging.other_stage, step) for staging in self.tiles.tiled]
+        if lines is not None:
+            turns.append(lines.read.step)
+        for number, turn in enumerate(turns, barrier - len(turns)):
+            add(min(barrier, max(begun, number)), turn)
         add(barrier, turn_stage)
         if self.scales is not None:
             add(barrier, self.scales.next_tile)
 
+    def _room(self, barrier: int) -> int:
+        """Matrix instructions before which a tile's LDS writes come."""
+        return max(min(1, barrier), barrier - self.turn.lds_wait)
+
+    @property
+    def _behind_loads(self) -> int:
+        """Matrix instructions for what comes behind the last load, the step to the next tile and the count, before the last one."""
+        return -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
+
+    def _pace(self) -> Pace:
+        turn, lines = self.turn, self.tiles.lines
+        assert lines is not None
+        room, end = self._room(self.fragments.barriers[1]), turn.count - self._behind_loads
+        return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line))
+
     def _units(self) -> list[Unit]:
         """The staging units of a tile."""
         units = []
-        for staging in self.tiles.moved:
+        for staging in self.tiles.tiled:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             pace = 2 * staging.staged.count // len(every) * WORD * self.plan.threads / self.turn.write_rate

@@ -90,6 +90,14 @@ class MxScales:
         k.v.free(block, row)
         k.s.free(blocks)
 
+    def cut(self, blocks_left: Reg) -> None:
+        """Sends the offset outside for good where the next step's block is past the view: its scale is then 0, 2^-127.
+        blocks_left: SGPR, blocks from the step's first on, negative where it lies behind."""
+        k, (block, row) = self.k, self._place()
+        k.v_cmp_gt_i32("vcc", blocks_left, block)
+        k.v_cndmask_b32(self.offset, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
+        k.v.free(block, row)
+
     def advance(self) -> None:
         """On to the next K step."""
         advance_buffer(self.k, self.resource, self.step, self.name)

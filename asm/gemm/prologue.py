@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.groups import find_group
+from simgpu.asm.gemm.lines import Lines
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
@@ -15,10 +16,11 @@ from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import MX_PITCH, mx_scale_bytes
+from simgpu.operators.gemm.limits import MX_PITCH, by_lines, mx_scale_bytes
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
@@ -180,16 +182,22 @@ def tile_buffer(
 class OperandTiles:
     """A's and B's way through LDS."""
 
-    staging: tuple[Staging, Staging]
+    staging: tuple[Staging | LineStaging, Staging | LineStaging]
     scales: tuple[MxScales, ...]  # A's and B's, of MX formats
     write_address: dict[tuple[object, ...], Reg]  # VGPRs by `Staging.write_key`: one where A and B can share it
     stage_step: Reg | None  # SGPR: bytes to the other stage of LDS, if there are two
-    wide_k: Reg  # SGPR: the least k left for which a tile may be loaded wide: a whole tile's, or never
+    wide_k: Reg | None  # SGPR: the least k left for which a tile may be loaded wide: a whole tile's, or never
+    lines: Lines | None = None  # the main loop, where A and B come by cache lines
 
     @property
-    def moved(self) -> tuple[Staging | MxScales, ...]:
+    def moved(self) -> tuple[Staging | LineStaging | MxScales, ...]:
         """All that the main loop moves, what is only copied before what is transposed."""
         return (*sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
+
+    @property
+    def tiled(self) -> tuple[Staging | MxScales, ...]:
+        """Of that what comes by K steps, through stages of LDS."""
+        return tuple(moved for moved in self.moved if not isinstance(moved, LineStaging))
 
 
 def operand_tiles(
@@ -199,14 +207,17 @@ def operand_tiles(
     kinds = plan.problem.element, plan.problem.element_b
     places = ((operands.a, "lda", place.m0, place.m_left, place.wave_row),
               (operands.b, "ldb", place.n0, place.n_left, place.wave_column))  # fmt: skip
-    scratch, before = k.s.alloc("scratch"), k.lds_bytes
+    scratch, before, rings = k.s.alloc("scratch"), k.lds_bytes, by_lines(plan.problem, plan.tiling)
     scales = _mx_scales(k, plan, operands, arguments, place) if plan.problem.scales == "mx" else ()
-    regions = [k.region(f"{layout.name} tile, stage 0", layout.bytes) for layout, *_ in places]
+    regions = [] if rings else [k.region(f"{layout.name} tile, stage 0", layout.bytes) for layout, *_ in places]
     stage_bytes = k.lds_bytes - before
     if plan.stages == 2:
         k.region("the same, stage 1", stage_bytes)
+    if rings:
+        regions = [k.region(f"{layout.name} lines", LineRing(layout).bytes) for layout, *_ in places]
+    kind_of = LineStaging if rings else Staging
     a, b = (
-        Staging(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
+        kind_of(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
         for (layout, ld, _, left, _), region, kind in zip(places, regions, kinds, strict=True)
     )
     for staging, (layout, ld, first, _, wave_first) in zip((a, b), places, strict=True):
@@ -223,18 +234,31 @@ def operand_tiles(
         size = staging.apart_along_k
         tile_buffer(k, staging.resource, pointer, layout.name, corner, staging.stride, size, place.batch, each)
         staging.prepare_loads()
-        staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
+        if isinstance(staging, Staging):
+            staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
     k.s.free(scratch)
     for factors, (_, _, _, _, wave_first) in zip(scales, places, strict=False):
         factors.prepare_reads(place.lane_row, place.group, wave_first)
     write_address: dict[tuple[object, ...], Reg] = {}
-    for moved in (a, b, *scales):
+    for moved in scales if rings else (a, b, *scales):
         if moved.write_key not in write_address:
             write_address[moved.write_key] = moved.write_address()
     stage_step = k.s.alloc("bytes to the other stage") if plan.stages == 2 else None
     if stage_step is not None:
         k.s_mov_b32(stage_step, stage_bytes)
-    return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+    if isinstance(a, Staging) and isinstance(b, Staging):
+        return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+    assert isinstance(a, LineStaging) and isinstance(b, LineStaging) and stage_step is not None
+    pointers = write_pointer(k, a, b), read_pointer(k, a, b, place.lane_row, place.group, (place.wave_row, place.wave_column))
+    unread, unwritten = k.s.alloc("bytes left to load"), k.s.alloc("bytes left to write")
+    k.s_mul_i32(unread, place.k_left, a.bits)
+    k.s_lshr_b32(unread, unread, 3, note="bytes of a row")
+    k.s_mov_b32(unwritten, unread)
+    (scales_to,) = write_address.values()
+    lines = Lines(
+        k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, plan.tile_k
+    )
+    return OperandTiles((a, b), scales, write_address, stage_step, None, lines)
 
 
 def _in_memory(layout: TileLayout) -> str:

@@ -62,6 +62,17 @@ def _step(number: float, spans: Sequence[_Span], done: int) -> float:
     return max(0.0, min((span.end - number) / (count - done) for span, count in zip(spans, left, strict=True)))
 
 
+def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """Numbers of the matrix instructions that loads follow, in their order: none before its begin, evenly, and each by its end
+    where that can be."""
+    following, numbers = 0.0, []
+    for place, begin in enumerate(begins):
+        following = max(begin, following)
+        numbers.append(int(following))
+        following += max(0.0, min((end - following) / count for count, end in enumerate(ends[place:], 1)))
+    return numbers
+
+
 @dataclass(frozen=True)
 class Read:
     """A fragment of a turn: numbers of the turn's first and last matrix instruction that it feeds, and the matrix instructions in

@@ -8,6 +8,7 @@
     staged_places.py    what a work-item moves of it, and to where in LDS
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
+    line_ring.py        6-bit elements by whole cache lines: the same
     activation_f64.py   silu and gelu in f64
     epilogue.py         alpha, beta, bias, activation
     elements.py         an operand's elements into the epilogue's type, and rounded out of it

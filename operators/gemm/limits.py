@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
@@ -38,6 +39,12 @@ SCALE_ROWS = 256  # work-items that stage scales; of a tile with two blocks of c
 # block's to the next one's, half the banks more than its rows.
 MX_VGPRS = 5
 MX_PITCH = SCALE_ROWS + 64
+# Of 6-bit elements by cache lines (`by_lines`; asm.parts.line_ring says how): the fewest K steps that are whole lines, and these;
+# rows of which 256 work-items load a line, 16 bytes each; LDS of a row, three K steps and what keeps eight rows' banks apart.
+CACHE_LINE = 128  # bytes, of L2
+LINE_STEPS, LINES = 4, 3
+LINE_ROWS = 32
+RING_BYTES = 3 * 96 + 2
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
 _ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
@@ -114,9 +121,9 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side)),
         RegisterRange("temporaries", "arch", MX_TEMPORARY_VGPRS if mx else TEMPORARY_VGPRS),
     )
-    lds: tuple[LdsArray, ...] = (
-        LdsArray("A", t.stages * t.tile_m * of_a.packed(t.tile_k)), LdsArray("B", t.stages * t.tile_n * of_b.packed(t.tile_k)),
-    )  # fmt: skip
+    rings = by_lines(problem, t)
+    a_row, b_row = (RING_BYTES if rings else t.stages * element.packed(t.tile_k) for element in (of_a, of_b))
+    lds: tuple[LdsArray, ...] = (LdsArray("A", t.tile_m * a_row), LdsArray("B", t.tile_n * b_row))
     if scaled:
         registers += (
             RegisterRange("products to be scaled", "arch", POOL_ATOMS * atom.acc_registers),
@@ -144,8 +151,19 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
     """VGPRs of the offsets of a tile's loads: one a load, of 6-bit elements, whose loads are at no fixed distance, its k too. Three
     of these are 8 bytes of 64 rows, 16 of 128."""
+    if by_lines(problem, t):
+        return (t.tile_m + t.tile_n) // LINE_ROWS
     sides = ((problem.element, t.tile_m, atom.m), (problem.element_b, t.tile_n, atom.n))
     return sum(rows // (2 * side) if kind.bits != 6 else 6 * -(-rows // 64) for kind, rows, side in sides)
+
+
+def by_lines(problem: GemmProblem, t: Tiling) -> bool:
+    """Whether A and B come by whole cache lines: both of 6 bits, in K steps of 128, more than one. Four are three lines of a row,
+    and would ask for one, two, two and one of them."""
+    bits, sides = (problem.element.bits, problem.element_b.bits), (t.tile_m, t.tile_n)
+    lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed(t.tile_k) == LINES * CACHE_LINE
+    whole = t.stages == 2 and t.waves_m * t.waves_n == 4 and all(side % (2 * LINE_ROWS) == 0 for side in sides)
+    return lines and whole and problem.k > t.tile_k
 
 
 def mx_scale_bytes(t: Tiling) -> int:
@@ -183,7 +201,7 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
     loop = {
         "buffers": 8 + 8 * by_block,
-        "stages_and_steps": 2 + (2 if problem.element.bits < 32 else 1) * len(across),
+        "stages_and_steps": 2 + 2 * by_lines(problem, t) + (2 if problem.element.bits < 32 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
     }
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
@@ -232,9 +250,10 @@ def gemm_constraints(
     arch, acc, _ = d.vgpr_budget(per_simd)
     fewer = f"{per_simd} waves a SIMD are planned: shrink the warp tile, or use a type of fewer bytes"
     at = f"at {per_simd} waves a SIMD (E3, E8)"
+    held = "a ring of 3 K steps" if by_lines(problem, t) else f"{t.stages} stage(s)"
     notes = {
         "LDS": (
-            f"{t.stages} stage(s) of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
+            f"{held} of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
             f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, "
             "or a type of fewer bytes",
         ),
@@ -257,7 +276,20 @@ def gemm_constraints(
             "padded to whole tiles",
             hard=False,
         ),
+        *_line_rows(problem, t),
     )
+
+
+def _line_rows(problem: GemmProblem, t: Tiling) -> tuple[Constraint, ...]:
+    """Of 6-bit elements, which come by cache lines or in pieces of warp_k: lines of a row that a K step asks for, against those
+    that it is. r bytes at multiples of r lie in (r + line - gcd(r, line))/line of them on average."""
+    if (problem.element.bits, problem.element_b.bits) != (6, 6):
+        return ()
+    piece, once = problem.element.packed(t.warp_k), by_lines(problem, t)
+    asked = 1.0 if once else (piece + CACHE_LINE - gcd(piece, CACHE_LINE)) / piece
+    lines = problem.element.packed(t.tile_k) / CACHE_LINE
+    note = f"of a row in a K step, {'each asked for once' if once else f'asked for in pieces of {piece} bytes'}"
+    return (Constraint("cache lines", Level.BLOCK, lines, lines * asked, "lines", note, hard=False),)
 
 
 def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
@@ -276,6 +308,8 @@ def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> Regist
         (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)
     )
     row_bytes, file = element.packed(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
+    if by_lines(problem, t):
+        row_bytes = CACHE_LINE + CACHE_LINE // 2
     if not turned or problem.dtype in _LINES:
         return RegisterRange(f"{name} staging", file, _up(rows * row_bytes, 4 * threads))
     padded = 1 << (rows - 1).bit_length()

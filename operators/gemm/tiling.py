@@ -13,7 +13,8 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
 with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32 bytes
-less; with block scales, of which w blocks are loaded at once (`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are
+less; where 6-bit elements come by cache lines (`limits.by_lines`) a row takes 290 bytes of LDS and a line and a half of staging;
+with block scales, of which w blocks are loaded at once (`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are
 ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is the staging of what has k contiguous (s = 0; else 1), instead of the
 three of registers (q = u^2*r/256)
 
@@ -43,15 +44,18 @@ from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
+    CACHE_LINE,
     MX_PITCH,
     MX_TEMPORARY_VGPRS,
     MX_VGPRS,
     POOL_ATOMS,
+    RING_BYTES,
     SCALE_ROWS,
     SCALE_VGPRS,
     TEMPORARY_VGPRS,
     Tiling,
     atom_of,
+    by_lines,
     gemm_resources,
     matrix_flops_per_clock,
     matrix_tflops,
@@ -66,7 +70,6 @@ from simgpu.operators.split import Reduction, StagedReduction
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
 TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
 WORD = 4  # bytes of a register
-CACHE_LINE = 128  # bytes, of L2
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
 
@@ -131,7 +134,10 @@ def _at_held_clock(problem: GemmProblem, work: Reduction, t: Tiling) -> float:
 
 def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
     """Bytes that L2 brings besides those asked for: cache lines at both ends of a tile's rows, of which other tiles, or another K
-    step, have the rest. r bytes of a row at multiples of r lie in (r + line - gcd(r, line))/line lines on average."""
+    step, have the rest; none where each line is asked for once. r bytes of a row at multiples of r lie in
+    (r + line - gcd(r, line))/line lines on average."""
+    if by_lines(problem, t):
+        return 0.0
     p = problem.even
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     asked = (
@@ -244,9 +250,12 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     if d.unified_vgprs:  # the waves share one file, which has a bound of its own
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
     of_atoms = unit // max(atom.m, atom.n)  # addresses; of MX formats half of them, and scales; of 6 bits three times as many
-    if 6 in (problem.element.bits, problem.element_b.bits):
+    staged, lds_bytes = spans, t.stages * spans * unit_bytes
+    if by_lines(problem, t):  # a line and a half of a row is two spans
+        staged, lds_bytes = 2 * spans, unit * RING_BYTES
+    elif 6 in (problem.element.bits, problem.element_b.bits):
         of_atoms *= 2
-    per_side, per_area = of_atoms + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
+    per_side, per_area = of_atoms + (2 + staged) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
     fixed = ADDRESS_VGPRS + TEMPORARY_VGPRS
     if problem.scales == "mx":
         step = mx_scale_bytes(t)
@@ -262,9 +271,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
             unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - ahead - SCALE_VGPRS - acc, beside, per_area,
             longest, "ArchVGPR", per_area, problem.trans_a * (beside - 2),
         )  # fmt: skip
-    return Bounds(
-        unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest
-    )
+    return Bounds(unit, lds // lds_bytes, arch // per_side, acc // per_area, total, per_side, per_area, longest)
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:

@@ -16,11 +16,12 @@ from simgpu.hardware.dtypes import dtype, numpy_dtype, pack
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, microscaled, reference
-from simgpu.operators.gemm.limits import Tiling
+from simgpu.operators.gemm.limits import Tiling, by_lines
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.shared.faithful import likeness
 from tests.asm.test_lds_tile import accesses
+from tests.asm.test_line_ring import ring_accesses
 from tests.asm.test_scalar_plans import assert_planned
 from tests.support.gemm_case import device
 
@@ -28,16 +29,17 @@ PAIRS = (("fp8", "fp8"), ("fp4", "fp4"), ("fp6", "fp6"), ("bf8", "fp4"), ("bf6",
 GUARD = 3  # bytes before and behind an operand: rows begin anywhere
 
 
-def rows_in_memory(values, name, stride):
+def rows_in_memory(values, name, stride, around=GUARD):
     """Elements in rows `stride` elements apart, bytes of 0xff around them: the NaNs of fp8, the largest of what has none."""
     *outer, columns = values.shape
     memory = np.full((*outer, dtype(name).packed(stride)), 0xFF, np.uint8)
     memory[..., : dtype(name).packed(columns)] = pack(values, name)
-    guard = np.full(GUARD, 0xFF, np.uint8)
+    guard = np.full(around, 0xFF, np.uint8)
     return np.concatenate([guard, memory.ravel(), guard])
 
 
-def mx(m, n, k, a_type="fp4", b_type=None, pads=(0, 0), batch=1, group_rows=(), tiling=None, check=False, edit=None, **more):
+def mx(m, n, k, a_type="fp4", b_type=None, pads=(0, 0), batch=1, group_rows=(), tiling=None, check=False, edit=None,
+       around=GUARD, **more):  # fmt: skip
     """Runs one; returns (result, what float64 makes of it, bound, typical error, kernel, runs). pads: of lda and ldb, in fours."""
     rng, b_type = np.random.default_rng(m * 90001 + n * 301 + k), b_type or a_type
     outer, each = () if batch == 1 else (batch,), (len(group_rows),) if group_rows else ()
@@ -59,11 +61,11 @@ def mx(m, n, k, a_type="fp4", b_type=None, pads=(0, 0), batch=1, group_rows=(), 
     if group_rows:
         given["group_rows"] = np.array(group_rows, "i4")
     c = np.full((*outer, m, problem.columns_c), np.nan, numpy_dtype(problem.dtype_c))
-    memories = [rows_in_memory(a, a_type, problem.lda), rows_in_memory(b, b_type, problem.ldb), c]
+    memories = [rows_in_memory(a, a_type, problem.lda, around), rows_in_memory(b, b_type, problem.ldb, around), c]
     names = dict.fromkeys(("bias", *given))
     memories = memories[:3] + [given[name].view(np.uint8) if "scale" in name else given[name] for name in names if name in given]
     buffers = [gpu.upload(memory) for memory in memories]
-    addresses = [buffer.address + (GUARD if place < 2 else 0) for place, buffer in enumerate(buffers)]
+    addresses = [buffer.address + (around if place < 2 else 0) for place, buffer in enumerate(buffers)]
     runs = asm.launch(kernel, gpu, *addresses)
     got = buffers[2].download(c.dtype, c.shape).astype(np.float64)
     for buffer in buffers:
@@ -103,6 +105,23 @@ def test_every_side_of_a_tile_validates(kind, tile):
     rows, columns, k = tile
     tiling = Tiling(rows, columns, k, 128, 2, 2, stages=2, blocks=1)
     assert_right(mx(rows + 37, columns + 77, 3 * k + 32, kind, "fp4", tiling=tiling))
+
+
+@pytest.mark.parametrize("k", [160, 352, 416, 480, 512, 544, 1120])
+def test_lines_of_rows_that_end_anywhere_validate(k):
+    """6-bit operands by cache lines: aligned, whose last line the end cuts in a piece's middle, too, and at any byte."""
+    tiling = Tiling(64, 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
+    for around in (0, GUARD):
+        result = mx(70, 131, k, "fp6", "bf6", (4, 8), tiling=tiling, check=True, around=around, dtype_c="bf16")
+        assert_right(result)
+        assert not [str(finding) for run in result[5] for finding in run.findings]
+
+
+def test_lines_of_groups_and_batches_validate():
+    for around in (0, GUARD):
+        tiling = Tiling(64, 64, 128, 128, 2, 2, stages=2, blocks=1)
+        assert_right(mx(40, 70, 608, "bf6", "fp6", batch=3, tiling=tiling, around=around, bias=True))
+        assert_right(mx(90, 70, 288, "fp6", group_rows=(0, 41, 1, 48), tiling=tiling, around=around, activation="swiglu"))
 
 
 def test_checked_mode_finds_nothing():
@@ -178,8 +197,11 @@ def test_registers_and_lds_are_the_plans_and_no_bank_conflicts(kinds):
         tree = TiledComputation(*sizes, "gfx950", dtype=kinds[0], **more)
         assert_planned(tree)
         layouts = Operands.of(tree.plan)
+        lines = by_lines(tree.problem, tree.plan.tiling)
+        assert lines == (kinds == ("fp6", "fp6") and sizes[0] == 4096)
         for layout in (layouts.a, layouts.b):
-            assert sum(lds_banks.conflicts("gfx950", *access) for access in accesses(layout)) == 0, layout
+            of_layout = ring_accesses(layout) if lines else accesses(layout)
+            assert sum(lds_banks.conflicts("gfx950", *access) for access in of_layout) == 0, layout
 
 
 def test_the_operands_of_the_command_pass():

@@ -1,0 +1,301 @@
+"""The main loop of operands that come by whole cache lines (`parts/line_ring.py`, which has the rules): four K steps of code.
+
+Step t is of phase (t + 1) % 4, the number of the line that is written to LDS under its matrix instructions; under those of phase 3
+none is. Before step 0 comes what phase 0 does. Lines and scales that the view's end cuts, or that lie behind it, are loaded like
+others, their lanes' offsets sent outside: so the loop runs up to the last step, a copy without the moves.
+
+Operands that do not lie on 4-byte boundaries take a loop without a pipeline, which loads byte by byte: right, but slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.mx_scales import MxScales
+from simgpu.asm.gemm.spread import load_numbers
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST
+from simgpu.asm.parts.line_ring import LineStaging, RingPointer, byte_of_item
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.limits import LINE_STEPS, LINES
+from simgpu.operators.gemm.problem import MX_BLOCK
+
+Move = Callable[[], None]
+NO_LINE = LINE_STEPS - 1  # the phase that writes none
+HALF = WIDEST // 2
+SIMULATED = 4  # times four steps, of which the last but one goes as all that follow
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Where a step's writes and loads go among its `count` matrix instructions: writes before number `room`, loads before `end` and
+    `wait` of them before what they bring is written. scales: writes of scales in a step; units: of a line."""
+
+    count: int
+    room: int
+    end: int
+    wait: int
+    scales: int
+    units: int
+
+    def write(self, number: int) -> int:
+        """The place of a step's write."""
+        return number * self.room // (self.scales + self.units)
+
+    def _write_of(self, unit: int) -> int:
+        """That of a unit, numbered on from a line of phase 0, counted on from its step."""
+        line, place = divmod(unit, self.units)
+        step = line // LINES * LINE_STEPS + line % LINES
+        return step * self.count + self.write(self.scales + place)
+
+    @cached_property
+    def loads(self) -> list[list[tuple[int, int]]]:
+        """(unit, place of its load) by phase, of three lines' units from the first that is loaded in phase 0 on. Each load comes
+        behind the write that frees its registers, that of the unit a line and a half before."""
+        some, ahead = range(SIMULATED * LINES * self.units), self.units * 3 // 2
+        begins = [self._write_of(unit - ahead) for unit in some]
+        numbers = load_numbers(begins, [self._write_of(unit) - self.wait for unit in some])
+        before, last = LINE_STEPS * self.count * (SIMULATED - 2), max(self.room, self.end)
+        first = next(unit for unit in some if numbers[unit] >= before)
+        found: list[list[tuple[int, int]]] = [[] for _ in range(LINE_STEPS)]
+        for unit in some[first : first + LINES * self.units]:
+            phase = min((numbers[unit] - before) // self.count, LINE_STEPS - 1)
+            place = min(numbers[unit] - before - phase * self.count, last)
+            found[phase].append((unit - (SIMULATED - 2) * LINES * self.units, place))
+        return found
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A's and B's lines and scales on their way. unread, unwritten: SGPRs, bytes of a row from the line on that is loaded, and
+    written, next; k_left, k_unloaded: SGPRs, k left to multiply, and whose scales are left to load."""
+
+    k: KernelBuilder
+    staging: tuple[LineStaging, LineStaging]
+    scales: tuple[MxScales, ...]
+    write: RingPointer
+    read: RingPointer
+    write_scales: Reg  # VGPR
+    stage_step: Reg  # SGPR: bytes to the scales' other stage
+    unread: Reg
+    unwritten: Reg
+    k_left: Reg
+    k_unloaded: Reg
+    step_k: int
+
+    @property
+    def line(self) -> list[tuple[LineStaging, int]]:
+        """The units of a line, A's and B's at one pace: of each operand, half a line is half of its units."""
+        counts = [staging.ring.units for staging in self.staging]
+        units = sorted((unit / count, at, unit) for at, count in enumerate(counts) for unit in range(count))
+        return [(self.staging[at], unit) for _, at, unit in units]
+
+    # -- the moves of a step -----------------------------------------------------------------------
+
+    def writes(self, phase: int) -> list[Move]:
+        """Lines to LDS, one call a write."""
+        if phase == NO_LINE:
+            return []
+
+        def write(number: int) -> None:
+            if number == 0:
+                self._mend(phase)
+            staging, unit = self.line[number]
+            staging.write(phase * staging.ring.units + unit, self._address(staging))
+
+        return [lambda number=number: write(number) for number in range(len(self.line))]  # type: ignore[misc]
+
+    def written(self, phase: int) -> None:
+        """Behind a step's writes: on to the next line."""
+        if phase != NO_LINE:
+            self.write.step()
+            self.k.s_sub_u32(self.unwritten, self.unwritten, CACHE_LINE)
+
+    def _address(self, staging: LineStaging) -> Reg:
+        return self.write.a if staging is self.staging[0] else self.write.b
+
+    def _load(self, number: int) -> None:
+        """A unit's load, numbered on from the first line's."""
+        line, place = divmod(number, len(self.line))
+        staging, unit = self.line[place]
+        if number and place == 0:
+            self._next_line()
+        staging.load(line * staging.ring.units + unit)
+
+    def add_moves(self, add: Callable[[int, Move], None], phase: int, pace: Pace) -> int:
+        """Adds a step's writes and loads. Returns the last load's number."""
+        for number, write in enumerate([*self._scale_writes(), *self.writes(phase)]):
+            add(pace.write(number), write)
+        loads = [(pace.write(number), load) for number, load in enumerate(self._scale_loads())]
+        loads += [(place, partial(self._load, unit)) for unit, place in pace.loads[phase]]
+        for place, load in loads:
+            add(place, load)
+        return max(place for place, _ in loads)
+
+    def _scale_writes(self) -> list[Move]:
+        return [write for scales in self.scales for write in scales.writes(self.write_scales)]
+
+    def _scale_loads(self) -> list[Move]:
+        return [load for scales in self.scales for unit in scales.loads() for load in unit]
+
+    def next_scales(self) -> None:
+        """On to the scales of the K step behind those that were loaded."""
+        for scales in self.scales:
+            scales.advance()
+        self.k.s_sub_u32(self.k_unloaded, self.k_unloaded, self.step_k)
+        self._cut_scales()
+
+    def count_down(self) -> None:
+        """Leaves in SCC whether the step behind this one is the last."""
+        self.k.s_sub_u32(self.k_left, self.k_left, self.step_k)
+        self.k.s_cmp_le_i32(self.k_left, 0)
+
+    # -- the end of the rows -----------------------------------------------------------------------
+
+    def _next_line(self) -> None:
+        for staging in self.staging:
+            staging.advance()
+        self.k.s_sub_u32(self.unread, self.unread, CACHE_LINE)
+        self._cut()
+
+    def _cut(self) -> None:
+        """Out of line, for a line that the rows' end cuts and those behind it: offsets of pieces past the end go outside, that of
+        half a piece 8 bytes back."""
+        k, back = self.k, self.k.new_label("loaded_from")
+        with k.out_of_line("cut_line", back) as cut:
+            byte, early, limit = byte_of_item(k), k.v.alloc("bytes back"), k.s.alloc("limit")
+            k.s_sub_u32(limit, self.unread, HALF)
+            k.v_mov_b32(early, 0)
+            k.v_cmp_ne_i32("vcc", limit, byte)
+            k.v_cndmask_b32(early, HALF, early, "vcc", note="half a piece is left: 8 bytes before it, too")
+            k.v_cmp_gt_i32("vcc", self.unread, byte)
+            for staging in self.staging:
+                staging.cut("vcc", early)
+            k.v.free(byte, early)
+            k.s.free(limit)
+        k.s_cmp_lt_i32(self.unread, CACHE_LINE)
+        k.s_cbranch_scc1(cut)
+        k.label(back)
+
+    def _mend(self, phase: int) -> None:
+        """Out of line, before a line is written that the rows' end cuts: what `_cut` loaded early."""
+        k, back = self.k, self.k.new_label("mended")
+        with k.out_of_line("cut_piece", back) as cut:
+            byte, limit = byte_of_item(k), k.s.alloc("limit")
+            k.s_sub_u32(limit, self.unwritten, HALF)
+            k.v_cmp_ne_i32("vcc", limit, byte)
+            for staging, unit in self.line:
+                staging.mend(phase * staging.ring.units + unit, "vcc")
+            k.v.free(byte)
+            k.s.free(limit)
+        k.s_cmp_lt_u32(self.unwritten, CACHE_LINE)
+        k.s_cbranch_scc1(cut)
+        k.label(back)
+
+    def _cut_scales(self) -> None:
+        """Offsets of scales behind the view's k go outside: they are 0."""
+        k, blocks = self.k, self.k.s.alloc("blocks left")
+        k.s_ashr_i32(blocks, self.k_unloaded, log2(MX_BLOCK))
+        for scales in self.scales:
+            scales.cut(blocks)
+        k.s.free(blocks)
+
+    def release(self) -> None:
+        """Gives the registers back that are the lines' own."""
+        self.write.release()
+        self.read.release()
+        self.k.s.free(self.unread, self.unwritten, listed=True)
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def loop(self, pace: Pace, step: Callable[[int], None], last: Move, read_first: Move, done: str) -> None:
+        """All K steps. pace: of each; step, last: emit a step's matrix instructions, with a phase's moves or none, step with
+        `count_down` last; read_first: emits the reads of a step's first fragments; done: label of what follows."""
+        k, end = self.k, self.k.new_label("last_tile")
+        slow = k.new_label("byte_by_byte")
+        self._branch_if_misaligned(slow)
+        self._cut_scales()
+        self._cut()
+        ahead = [partial(self._load, unit) for unit in range(min(unit for phase in pace.loads for unit, _ in phase))]
+        self._run(self._scale_loads(), ahead, self._scale_writes())
+        self.next_scales()
+        self._other_stage_next()
+        self._run(self._scale_loads(), self.writes(0))
+        self.written(0)
+        self._run([partial(self._load, unit) for unit, _ in pace.loads[0]])
+        self.next_scales()
+        k.s_barrier(note="the first tile is in LDS")
+        read_first()
+        self.count_down()
+        k.s_cbranch_scc1(end)
+        top = k.new_label("whole_tile")
+        k.label(top)
+        for phase in (*range(1, LINE_STEPS), 0):
+            step(phase)
+            if phase:
+                k.s_cbranch_scc1(end)
+            else:
+                k.s_cbranch_scc0(top)
+        k.label(end)
+        last()
+        k.s_branch(done)
+        k.label(slow)
+        self._slow_loop(last, read_first)
+
+    @staticmethod
+    def _run(*moves: Sequence[Move]) -> None:
+        for some in moves:
+            for move in some:
+                move()
+
+    def _branch_if_misaligned(self, label: str) -> None:
+        k, rest = self.k, self.k.s.alloc("rest")
+        a, b = self.staging
+        k.s_or_b32(rest, a.resource[0], a.stride)
+        for part in (b.resource[0], b.stride):
+            k.s_or_b32(rest, rest, part)
+        k.s_and_b32(rest, rest, WORD - 1)
+        k.s_cbranch_scc1(label)
+        k.s.free(rest)
+
+    def _slow_loop(self, last: Move, read_first: Move) -> None:
+        k, phase = self.k, self.unwritten
+        k.comment("a row that is not aligned to 4 bytes: byte by byte, and one step after the other")
+        k.s_mov_b32(phase, 0)
+        self._cut_scales()
+        top = k.new_label("slow_step")
+        k.label(top)
+        behind = k.new_label("no_line")
+        self._run(self._scale_loads())
+        k.s_cmp_eq_u32(phase, NO_LINE)
+        k.s_cbranch_scc1(behind)
+        for staging, unit in self.line:
+            staging.load_bytes(unit, self.unread)
+        for staging in self.staging:
+            staging.advance()
+        k.s_sub_u32(self.unread, self.unread, CACHE_LINE)
+        for staging, unit in self.line:
+            staging.write(unit, self._address(staging))
+        self.write.step()
+        k.label(behind)
+        self._run(self._scale_writes())
+        self._other_stage_next()
+        self.next_scales()
+        k.s_add_u32(phase, phase, 1)
+        k.s_and_b32(phase, phase, LINE_STEPS - 1)
+        k.s_barrier(note="the step's bytes are in LDS")
+        read_first()
+        last()
+        self.read.step()
+        for scales in self.scales:
+            scales.other_stage(self.stage_step)
+        k.s_sub_u32(self.stage_step, 0, self.stage_step)
+        self.count_down()
+        k.s_cbranch_scc0(top)
+
+    def _other_stage_next(self) -> None:
+        self.k.v_add_u32(self.write_scales, self.stage_step, self.write_scales, note="the other stage next")

@@ -1,0 +1,299 @@
+"""Rows of 6-bit elements by whole cache lines, through a ring in LDS: where bytes lie, which lane moves what, and when.
+
+Four K steps of 128 elements, 96 bytes of a row each, are three cache lines. Loaded by K steps, a line of which two steps have
+parts is asked for twice. So lines are loaded, each once, and a row's part of LDS is a ring of three steps, 288 bytes:
+
+* When. Line n, bytes 128·n to 128·n + 127 of a row, is first read for step f(n) = 128·n // 96. Its LDS writes go under the matrix
+  instructions of step f(n) - 1, before that step's barrier and behind the one before: what they overwrite, 288 bytes back, was read
+  for step f(n) - 2 the latest. So one barrier a step is enough, and of four steps three write a line (`asm.gemm.lines`).
+* Registers. A work-item holds a line and a half of its pieces (units). The load of a unit takes the registers of the one a line and
+  a half before it as soon as that is in LDS, so that loads go on in the step that writes no line.
+* Who. LDS writes the 16 bytes of eight lanes at once. Four of them have 64 bytes of a row, which the vector cache takes at once,
+  the other four the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a time.
+* Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd one is half a turn ahead. Of the 64
+  bytes of a row one half takes banks that the other half leaves to it, all round the ring: a ring of 288 has nine halves, an odd
+  number, of which two would meet where it closes. Each eight slots are 16 bytes further, so that reads do not meet.
+
+The tests go through every read and write for bank conflicts.
+
+A row ends at a multiple of 24 bytes. Lanes whose pieces of the last line lie behind that have their offsets sent outside, and read
+0. A piece of which the first half alone is the row's is loaded 8 bytes further back, so that nothing behind the row is read, and
+its registers are put right before they are written (`mend`).
+
+Functions of LineRing take ints or integer arrays alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.builder.registers import WORD, Operand
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
+from simgpu.asm.parts.staging import EIGHTS, Fragment
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.limits import LINE_ROWS, RING_BYTES
+
+Index = Any
+STEP = 96  # bytes of a row in a K step
+PAIR = 6 * STEP
+EIGHT = 8  # slots between which 16 bytes are left, and bytes of a read
+
+
+@dataclass(frozen=True)
+class LineRing:
+    """The ring of one operand's tile; layout: of its K step, which says how rows and slots go together."""
+
+    layout: TileLayout
+
+    @property
+    def units(self) -> int:
+        """Loads of a work-item that bring a line of each row, LINE_ROWS of them each; an even number."""
+        return self.layout.rows // LINE_ROWS
+
+    @property
+    def held(self) -> int:
+        """Units that a work-item has registers for: of a line and a half."""
+        return self.units + self.units // 2
+
+    @property
+    def bytes(self) -> int:
+        return self.layout.rows * RING_BYTES
+
+    def byte(self, slot: Index, at: Index) -> Index:
+        """LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
+        return slot // 2 * PAIR + slot // EIGHT * WIDEST + (slot % 2 * (PAIR // 2) + at) % PAIR
+
+    @staticmethod
+    def place(thread: Index) -> tuple[Index, Index]:
+        """(slot of LINE_ROWS, byte of the line) of a work-item. Its bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2
+        of the piece, 0 of the slot, and what is left of the slot."""
+        slot = (thread >> 2 & 1) << 1 | thread >> 4 & 1 | thread >> 5 << 2
+        return slot, WIDEST * (thread & 3 | (thread >> 3 & 1) << 2)
+
+    def row_step(self, unit: int) -> int:
+        """Rows of the tile from a work-item's first unit to unit number `unit`."""
+        return int(self.layout.row_of(unit * LINE_ROWS // self.layout.atom, 0))
+
+
+class RingPointer:
+    """A lane's place in the rings of A and B: VGPRs with the LDS addresses, moved on by both at once.
+
+    base: VGPR, the pair's first byte in A's ring; place: VGPR, byte in the ring; apart: bytes from A's address to B's.
+    """
+
+    def __init__(self, k: KernelBuilder, what: str, step: int, base: Reg, place: Reg, apart: Operand) -> None:
+        self.k, self.what, self.bytes, self.base, self.place, self.apart = k, what, step, base, place, apart
+        self.a, self.b = k.v.alloc(f"A's LDS address to {what}"), k.v.alloc(f"B's LDS address to {what}")
+        self._address()
+
+    def _address(self) -> None:
+        self.k.v_add_u32(self.a, self.base, self.place, note=f"where to {self.what}")
+        self.k.v_add_u32(self.b, self.apart, self.a)
+
+    def step(self) -> None:
+        """On by a line or a K step, round the ring."""
+        k = self.k
+        k.v_add_u32(self.a, self.bytes, self.place)
+        k.v_add_u32(self.b, self.bytes - PAIR, self.place, note="negative but past the ring's end: more than any place")
+        k.v_min_u32(self.place, self.a, self.b)
+        self._address()
+
+    def release(self) -> None:
+        """Gives all registers back."""
+        self.k.v.free(self.base, self.place, self.a, self.b, listed=True)
+        if isinstance(self.apart, Reg):
+            self.k.s.free(self.apart, listed=True)
+
+
+class LineStaging:
+    """Emits the staging of one operand by lines; arguments as `Staging`'s. Reads are at `address`, once it is set."""
+
+    address: Reg
+
+    def __init__(
+        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, stride: Reg, rows_left: Reg, bits: int
+    ) -> None:
+        self.k, self.layout, self.ring, self.region, self.bits = k, layout, LineRing(layout), region, bits
+        self.resource, self.stride, self.rows_left, self.apart_along_k = resource, stride, rows_left, 1
+        self.staged = k.array(f"{layout.name} staging", self.ring.held * WIDEST // WORD)
+        self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
+        self.offsets: list[Reg] = []
+
+    # -- addresses ---------------------------------------------------------------------------
+
+    def prepare_loads(self) -> None:
+        """Offsets of every unit, from 8 bytes before the buffer on, rows outside the view folded in."""
+        k, layout, ring = self.k, self.layout, self.ring
+        k.comment(f"{layout.name}: {ring.units} pieces of {WIDEST} bytes a work-item and line")
+        slot, atom, limit = slot_of_item(k), k.v.alloc("atom"), k.s.alloc("limit")
+        piece = byte_of_item(k)
+        k.v_lshrrev_b32(atom, log2(layout.atom), slot)
+        k.v_and_b32(slot, layout.atom - 1, slot)
+        k.v_mul_u32_u24(slot, layout.wide, slot)
+        k.v_mad_u32_u24(slot, atom, int(layout.row_of(1, 0)), slot, note="row")
+        for unit in range(ring.units):
+            offset, step = k.v.alloc(f"{layout.name} load offset"), ring.row_step(unit)
+            k.v_add_u32(offset, step, slot)
+            k.v_mul_lo_u32(offset, offset, self.stride)
+            k.v_add3_u32(offset, offset, piece, EIGHT)
+            k.s_sub_u32(limit, self.rows_left, step)
+            clip(k, offset, offset, limit, slot, note=f"rows of {layout.name} past the view: outside")
+            self.offsets.append(offset)
+        k.v.free(slot, atom, piece)
+        k.s.free(limit)
+        k.s_sub_u32(self.resource[0], self.resource[0], EIGHT, note="lanes may go back by as much (`cut`)")
+        k.s_subb_u32(self.resource[1], self.resource[1], 0)
+
+    # -- moves -------------------------------------------------------------------------------
+
+    def registers(self, number: int) -> Reg:
+        """Those of unit `number`, counted on from the row's first line."""
+        first = number % self.ring.held * WIDEST // WORD
+        return self.staged[first : first + WIDEST // WORD]
+
+    def load(self, number: int) -> None:
+        """A unit's piece into registers."""
+        offset, note = self.offsets[number % self.ring.units], f"{self.layout.name} line, unit {number}"
+        self.k.buffer_load_dwordx4(self.registers(number), offset, self.resource, 0, offen=True, note=note)
+
+    def load_bytes(self, number: int, left: Reg) -> None:
+        """The same byte by byte; left: SGPR, bytes of the row from the line's first on."""
+        k, offset, piece = self.k, self.offsets[number % self.ring.units], byte_of_item(self.k)
+        parts, limit = [k.v.alloc("byte") for _ in range(WORD)], k.s.alloc("limit")
+        half = k.v.alloc("offset of 8 bytes")
+        for byte in range(WIDEST):
+            if byte % EIGHT == 0:
+                k.s_sub_u32(limit, left, byte)
+                clip(k, half, offset, limit, piece, note="8 bytes past the row's end: outside")
+            note = f"{self.layout.name} line, unit {number}, byte {byte}"
+            k.buffer_load_ubyte(parts[byte % WORD], half, self.resource, 0, offen=True, offset=byte, note=note)
+            if byte % WORD == WORD - 1:
+                word = parts[-1]
+                for part in parts[-2::-1]:
+                    word = k.v_lshl_or_b32(self.registers(number)[byte // WORD], word, 8, part)
+        k.v.free(piece, half, *parts)
+        k.s.free(limit)
+
+    def cut(self, inside: Operand, early: Reg) -> None:
+        """Sends the offsets of lanes outside where `inside` (a mask) lacks them, and others' `early` bytes back (a VGPR)."""
+        for offset in self.offsets:
+            self.k.v_cndmask_b32(offset, OUTSIDE, offset, inside)
+            self.k.v_sub_u32(offset, offset, early)
+
+    def mend(self, number: int, whole: Operand) -> None:
+        """Moves a unit's later 8 bytes to the front and 0 behind them, in lanes that `whole` (a mask) lacks."""
+        k, data = self.k, self.registers(number)
+        for word in range(2):
+            k.v_cndmask_b32(data[word], data[word + 2], data[word], whole)
+        for word in range(2, 4):
+            k.v_cndmask_b32(data[word], 0, data[word], whole)
+
+    def advance(self) -> None:
+        """The buffer's base to the next line."""
+        advance_buffer(self.k, self.resource, CACHE_LINE, self.layout.name)
+
+    def write(self, number: int, address: Reg) -> None:
+        """A unit to LDS; address: of the work-item's first unit."""
+        offset = number % self.ring.units * LINE_ROWS * RING_BYTES
+        note = f"{self.layout.name} line to LDS, unit {number}"
+        self.k.ds_write_b128(address, self.registers(number), offset=offset, note=note)
+
+    def release(self) -> None:
+        """Gives all registers back but the stride and the rows left: the last tile has been read."""
+        self.k.v.free(self.fragment_registers, self.staged, *self.offsets, listed=True)
+        self.k.s.free(self.resource, listed=True)
+
+    # -- fragments ---------------------------------------------------------------------------
+
+    def fragments(self, turn: int) -> list[Fragment]:
+        """Three reads of 8 bytes an atom, of the one turn of a K step."""
+        layout, width = self.layout, self.layout.atom_words
+        return [
+            Fragment(
+                self.fragment_registers[t * width + 2 * h : t * width + 2 * h + 2], self.address,
+                turn + t * layout.atom * RING_BYTES + EIGHT * h, ((t, 0),),
+            )
+            for t in range(layout.atoms)
+            for h in range(EIGHTS)
+        ]  # fmt: skip
+
+    def source(self, t: int, step: int) -> Reg:
+        """Registers of atom t's operand."""
+        first = self.layout.source(t, step)
+        return self.fragment_registers[first : first + self.layout.operand]
+
+    def read(self, fragment: Fragment, turn: int) -> None:
+        """Emits one fragment's read."""
+        note = f"{self.layout.name} fragment: turn {turn}, atom {fragment.feeds[0][0]}"
+        self.k.ds_read_b64(fragment.registers, fragment.address, offset=fragment.immediate, note=note)
+
+
+def byte_of_item(k: KernelBuilder) -> Reg:
+    """A new VGPR with the byte of `LineRing.place`."""
+    byte, high = k.v.alloc("byte of the line"), k.v.alloc("piece's high bit")
+    k.v_and_b32(byte, 3, k.work_item)
+    k.v_bfe_u32(high, k.work_item, 3, 1)
+    k.v_lshl_or_b32(byte, high, 2, byte)
+    k.v_lshlrev_b32(byte, log2(WIDEST), byte, note="byte of the line")
+    k.v.free(high)
+    return byte
+
+
+def slot_of_item(k: KernelBuilder) -> Reg:
+    """A new VGPR with the slot of `LineRing.place`."""
+    slot, bit = k.v.alloc("slot"), k.v.alloc("bit")
+    k.v_lshrrev_b32(slot, 5, k.work_item)
+    k.v_lshlrev_b32(slot, 2, slot)
+    k.v_bfe_u32(bit, k.work_item, 2, 1)
+    k.v_lshl_or_b32(slot, bit, 1, slot)
+    k.v_bfe_u32(bit, k.work_item, 4, 1)
+    k.v_or_b32(slot, bit, slot, note="slot")
+    k.v.free(bit)
+    return slot
+
+
+def write_pointer(k: KernelBuilder, a: LineStaging, b: LineStaging) -> RingPointer:
+    """Where a work-item writes line 0."""
+    slot, place = slot_of_item(k), byte_of_item(k)
+    base = _pair(k, slot, place, a.region.offset)
+    return RingPointer(k, "write", CACHE_LINE, base, place, b.region.offset - a.region.offset)
+
+
+def read_pointer(
+    k: KernelBuilder, a: LineStaging, b: LineStaging, lane_row: Reg, group: Reg, wave_rows: tuple[Reg, Reg]
+) -> RingPointer:
+    """Where a lane reads step 0; arguments as `Staging.prepare_reads`, wave_rows A's and B's."""
+    slot, place, apart = k.v.alloc("slot"), k.v.alloc("place in the ring"), k.s.alloc("from A's fragments to B's")
+    k.v_mov_b32(slot, lane_row)
+    k.v_mov_b32(place, 0)
+    base = _pair(k, slot, place, a.region.offset)
+    k.v_mul_u32_u24(a.fragment_registers[0], EIGHTS * EIGHT, group)
+    k.v_add_u32(base, base, a.fragment_registers[0])
+    k.s_mul_i32(apart, wave_rows[0], RING_BYTES)
+    k.v_add_u32(base, apart, base)
+    k.s_sub_u32(apart, wave_rows[1], wave_rows[0])
+    k.s_mul_i32(apart, apart, RING_BYTES)
+    k.s_add_u32(apart, apart, b.region.offset - a.region.offset)
+    pointer = RingPointer(k, "read", STEP, base, place, apart)
+    a.address, b.address = pointer.a, pointer.b
+    return pointer
+
+
+def _pair(k: KernelBuilder, slot: Reg, place: Reg, region: int) -> Reg:
+    """slot, made the LDS address of its pair's ring; adds to place, less than half a turn, where the slot begins in it."""
+    odd = k.v.alloc("odd")
+    k.v_and_b32(odd, 1, slot)
+    k.v_mul_u32_u24(odd, PAIR // 2, odd)
+    k.v_add_u32(place, odd, place, note="place in the ring")
+    k.v_lshrrev_b32(odd, log2(EIGHT), slot)
+    k.v_lshrrev_b32(slot, 1, slot)
+    k.v_mul_u32_u24(slot, PAIR, slot)
+    k.v_lshl_add_u32(slot, odd, log2(WIDEST), slot)
+    if region:
+        k.v_add_u32(slot, region, slot, note="the pair's ring")
+    k.v.free(odd)
+    return slot

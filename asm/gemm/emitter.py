@@ -409,7 +409,8 @@ class GemmEmitter(Visitor):
         turn, lines = self.turn, self.tiles.lines
         assert lines is not None
         room, end = self._room(self.fragments.barriers[1]), turn.count - self._behind_loads
-        return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line))
+        held = sum(staging.held for staging in lines.staging)
+        return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line), held)
 
     def _units(self) -> list[Unit]:
         """The staging units of a tile."""

@@ -33,7 +33,8 @@ SIMULATED = 4  # times four steps, of which the last but one goes as all that fo
 @dataclass(frozen=True)
 class Pace:
     """Where a step's writes and loads go among its `count` matrix instructions: writes before number `room`, loads before `end` and
-    `wait` of them before what they bring is written. scales: writes of scales in a step; units: of a line."""
+    `wait` of them before what they bring is written. scales: writes of scales in a step; units: of a line; held: units that
+    registers hold."""
 
     count: int
     room: int
@@ -41,6 +42,7 @@ class Pace:
     wait: int
     scales: int
     units: int
+    held: int
 
     def write(self, number: int) -> int:
         """The place of a step's write."""
@@ -55,9 +57,9 @@ class Pace:
     @cached_property
     def loads(self) -> list[list[tuple[int, int]]]:
         """(unit, place of its load) by phase, of three lines' units from the first that is loaded in phase 0 on. Each load comes
-        behind the write that frees its registers, that of the unit a line and a half before."""
-        some, ahead = range(SIMULATED * LINES * self.units), self.units * 3 // 2
-        begins = [self._write_of(unit - ahead) for unit in some]
+        behind the write that frees its registers, that of the unit `held` before."""
+        some = range(SIMULATED * LINES * self.units)
+        begins = [self._write_of(unit - self.held) for unit in some]
         numbers = load_numbers(begins, [self._write_of(unit) - self.wait for unit in some])
         before, last = LINE_STEPS * self.count * (SIMULATED - 2), max(self.room, self.end)
         first = next(unit for unit in some if numbers[unit] >= before)
@@ -72,7 +74,8 @@ class Pace:
 @dataclass(frozen=True)
 class Lines:
     """A's and B's lines and scales on their way. unread, unwritten: SGPRs, bytes of a row from the line on that is loaded, and
-    written, next; k_left, k_unloaded: SGPRs, k left to multiply, and whose scales are left to load."""
+    written, next; k_left, k_unloaded: SGPRs, k left to multiply, and whose scales are left to load; scales_ahead: K steps whose
+    scales registers hold, a divisor of four."""
 
     k: KernelBuilder
     staging: tuple[LineStaging, LineStaging]
@@ -86,6 +89,7 @@ class Lines:
     k_left: Reg
     k_unloaded: Reg
     step_k: int
+    scales_ahead: int
 
     @property
     def line(self) -> list[tuple[LineStaging, int]]:
@@ -128,19 +132,19 @@ class Lines:
 
     def add_moves(self, add: Callable[[int, Move], None], phase: int, pace: Pace) -> int:
         """Adds a step's writes and loads. Returns the last load's number."""
-        for number, write in enumerate([*self._scale_writes(), *self.writes(phase)]):
+        for number, write in enumerate([*self._scale_writes(phase), *self.writes(phase)]):
             add(pace.write(number), write)
-        loads = [(pace.write(number), load) for number, load in enumerate(self._scale_loads())]
+        loads = [(pace.write(number), load) for number, load in enumerate(self._scale_loads(phase))]
         loads += [(place, partial(self._load, unit)) for unit, place in pace.loads[phase]]
         for place, load in loads:
             add(place, load)
         return max(place for place, _ in loads)
 
-    def _scale_writes(self) -> list[Move]:
-        return [write for scales in self.scales for write in scales.writes(self.write_scales)]
+    def _scale_writes(self, phase: int) -> list[Move]:
+        return [write for scales in self.scales for write in scales.writes(self.write_scales, phase % self.scales_ahead)]
 
-    def _scale_loads(self) -> list[Move]:
-        return [load for scales in self.scales for unit in scales.loads() for load in unit]
+    def _scale_loads(self, phase: int) -> list[Move]:
+        return [load for scales in self.scales for unit in scales.loads(phase % self.scales_ahead) for load in unit]
 
     def next_scales(self) -> None:
         """On to the scales of the K step behind those that were loaded."""
@@ -221,10 +225,12 @@ class Lines:
         self._cut_scales()
         self._cut()
         ahead = [partial(self._load, unit) for unit in range(min(unit for phase in pace.loads for unit, _ in phase))]
-        self._run(self._scale_loads(), ahead, self._scale_writes())
-        self.next_scales()
+        for held in range(self.scales_ahead):
+            self._run(self._scale_loads(held))
+            self.next_scales()
+        self._run(ahead, self._scale_writes(0))
         self._other_stage_next()
-        self._run(self._scale_loads(), self.writes(0))
+        self._run(self._scale_loads(0), self.writes(0))
         self.written(0)
         self._run([partial(self._load, unit) for unit, _ in pace.loads[0]])
         self.next_scales()
@@ -270,7 +276,7 @@ class Lines:
         top = k.new_label("slow_step")
         k.label(top)
         behind = k.new_label("no_line")
-        self._run(self._scale_loads())
+        self._run(self._scale_loads(0))
         k.s_cmp_eq_u32(phase, NO_LINE)
         k.s_cbranch_scc1(behind)
         for staging, unit in self.line:
@@ -282,7 +288,7 @@ class Lines:
             staging.write(unit, self._address(staging))
         self.write.step()
         k.label(behind)
-        self._run(self._scale_writes())
+        self._run(self._scale_writes(0))
         self._other_stage_next()
         self.next_scales()
         k.s_add_u32(phase, phase, 1)

@@ -23,16 +23,18 @@ from simgpu.operators.gemm.problem import MX_BLOCK
 class MxScales:
     """Emits what one operand's scales take; the methods are `Staging`'s, so that the main loop moves them as it moves tiles.
 
-    layout: of the operand's tile; resource: raw buffer at the tile's first scale; step: SGPR, bytes between blocks of k, made those
-    between K steps; rows_left: SGPR, rows of the view from the tile's first on; size: blocks of a K step, and rows of a work-item.
+    layout: of the operand's tile; resource: raw buffer at the tile's first scale; step: SGPR, bytes between blocks of k, made
+    those between K steps; rows_left: SGPR, rows of the view from the tile's first on; size: blocks of a K step, and rows of a
+    work-item; ahead: K steps whose scales registers hold.
     """
 
     def __init__(
-        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, step: Reg, rows_left: Reg, size: int
+        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, step: Reg, rows_left: Reg, size: int,
+        ahead: int = 1,
     ) -> None:
         self.k, self.layout, self.region, self.size = k, layout, region, size
         self.resource, self.step, self.name = resource, step, f"{layout.name} scales"
-        self.staged = k.array(f"{self.name}' staging", size // WORD)
+        self.staged = k.array(f"{self.name}' staging", ahead * size // WORD)
         self.registers = k.array(self.name, layout.atoms)
         self.offset, self.address = self._offset(rows_left), k.v.alloc(f"{self.name}' LDS address")
         k.s_lshl_b32(step, step, log2(size), note="bytes to the next K step")
@@ -72,13 +74,16 @@ class MxScales:
 
     # -- moves ---------------------------------------------------------------------------------------
 
-    def loads(self) -> list[list[Callable[[], None]]]:
-        """The next K step's scales into registers: one unit of one load."""
-        return [[lambda: self._load(self.offset)]]
+    def loads(self, held: int = 0) -> list[list[Callable[[], None]]]:
+        """A K step's scales into registers: one unit of one load. held: which of `ahead` K steps' registers."""
+        return [[lambda: self._load(self.offset, held)]]
 
-    def _load(self, offset: Reg) -> None:
+    def _registers(self, held: int) -> Reg:
+        return self.staged[held * self.size // WORD : (held + 1) * self.size // WORD]
+
+    def _load(self, offset: Reg, held: int = 0) -> None:
         suffix = "dword" if self.size == WORD else f"dwordx{self.size // WORD}"
-        self.k.emit(f"buffer_load_{suffix}", self.staged, offset, self.resource, 0, offen=True, note=self.name)
+        self.k.emit(f"buffer_load_{suffix}", self._registers(held), offset, self.resource, 0, offen=True, note=self.name)
 
     def load_clipped(self, k_left: Reg) -> None:
         """The same, blocks past the view's k as 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
@@ -115,11 +120,12 @@ class MxScales:
         self.k.v.free(row)
         return block
 
-    def writes(self, address: Reg) -> list[Callable[[], None]]:
-        """The staged scales to LDS: one write."""
+    def writes(self, address: Reg, held: int = 0) -> list[Callable[[], None]]:
+        """The staged scales to LDS: one write; held as in `loads`."""
 
         def write() -> None:
-            self.k.emit(f"ds_write_b{8 * self.size}", address, self.staged, offset=self.region.offset, note=f"{self.name} to LDS")
+            data, note = self._registers(held), f"{self.name} to LDS"
+            self.k.emit(f"ds_write_b{8 * self.size}", address, data, offset=self.region.offset, note=note)
 
         return [write]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
@@ -20,7 +21,7 @@ from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, writ
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import MX_PITCH, by_lines, mx_scale_bytes
+from simgpu.operators.gemm.limits import MX_PITCH, by_lines, half_lines, mx_scale_bytes, scales_ahead
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
@@ -215,7 +216,7 @@ def operand_tiles(
         k.region("the same, stage 1", stage_bytes)
     if rings:
         regions = [k.region(f"{layout.name} lines", LineRing(layout).bytes) for layout, *_ in places]
-    kind_of = LineStaging if rings else Staging
+    kind_of = partial(LineStaging, half_lines=half_lines(plan.tiling)) if rings else Staging
     a, b = (
         kind_of(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
         for (layout, ld, _, left, _), region, kind in zip(places, regions, kinds, strict=True)
@@ -256,7 +257,8 @@ def operand_tiles(
     k.s_mov_b32(unwritten, unread)
     (scales_to,) = write_address.values()
     lines = Lines(
-        k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, plan.tile_k
+        k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, plan.tile_k,
+        scales_ahead(plan.problem, plan.tiling),
     )
     return OperandTiles((a, b), scales, write_address, stage_step, None, lines)
 
@@ -286,7 +288,7 @@ def _mx_scales(
             k.s_mov_b64(each, 0)
         buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
         tile_buffer(k, buffer, arguments[name], name, (first, row), pitch, 1, place.batch, each)
-        made.append(MxScales(k, layout, region, buffer, pitch, left, size))
+        made.append(MxScales(k, layout, region, buffer, pitch, left, size, scales_ahead(plan.problem, plan.tiling)))
     k.s.free(first, blocks, each)
     return made[0], made[1]
 

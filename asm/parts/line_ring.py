@@ -6,8 +6,8 @@ parts is asked for twice. So lines are loaded, each once, and a row's part of LD
 * When. Line n, bytes 128·n to 128·n + 127 of a row, is first read for step f(n) = 128·n // 96. Its LDS writes go under the matrix
   instructions of step f(n) - 1, before that step's barrier and behind the one before: what they overwrite, 288 bytes back, was read
   for step f(n) - 2 the latest. So one barrier a step is enough, and of four steps three write a line (`asm.gemm.lines`).
-* Registers. A work-item holds a line and a half of its pieces (units). The load of a unit takes the registers of the one a line and
-  a half before it as soon as that is in LDS, so that loads go on in the step that writes no line.
+* Registers. A work-item holds a line and a half of its pieces (units), or three lines (`limits.half_lines`). The load of a unit
+  takes the registers of the one so much before it as soon as that is in LDS, so that loads go on in the step that writes no line.
 * Who. LDS writes the 16 bytes of eight lanes at once. Four of them have 64 bytes of a row, which the vector cache takes at once,
   the other four the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a time.
 * Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd one is half a turn ahead. Of the 64
@@ -53,11 +53,6 @@ class LineRing:
     def units(self) -> int:
         """Loads of a work-item that bring a line of each row, LINE_ROWS of them each; an even number."""
         return self.layout.rows // LINE_ROWS
-
-    @property
-    def held(self) -> int:
-        """Units that a work-item has registers for: of a line and a half."""
-        return self.units + self.units // 2
 
     @property
     def bytes(self) -> int:
@@ -110,16 +105,19 @@ class RingPointer:
 
 
 class LineStaging:
-    """Emits the staging of one operand by lines; arguments as `Staging`'s. Reads are at `address`, once it is set."""
+    """Emits the staging of one operand by lines; arguments as `Staging`'s, half_lines: of a row that registers hold. Reads are at
+    `address`, once it is set."""
 
     address: Reg
 
     def __init__(
-        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, stride: Reg, rows_left: Reg, bits: int
+        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, stride: Reg, rows_left: Reg, bits: int,
+        half_lines: int,
     ) -> None:
         self.k, self.layout, self.ring, self.region, self.bits = k, layout, LineRing(layout), region, bits
+        self.held = self.ring.units * half_lines // 2  # units that there are registers for
         self.resource, self.stride, self.rows_left, self.apart_along_k = resource, stride, rows_left, 1
-        self.staged = k.array(f"{layout.name} staging", self.ring.held * WIDEST // WORD)
+        self.staged = k.array(f"{layout.name} staging", self.held * WIDEST // WORD)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
         self.offsets: list[Reg] = []
 
@@ -152,7 +150,7 @@ class LineStaging:
 
     def registers(self, number: int) -> Reg:
         """Those of unit `number`, counted on from the row's first line."""
-        first = number % self.ring.held * WIDEST // WORD
+        first = number % self.held * WIDEST // WORD
         return self.staged[first : first + WIDEST // WORD]
 
     def load(self, number: int) -> None:

@@ -44,6 +44,7 @@ MX_PITCH = SCALE_ROWS + 64
 CACHE_LINE = 128  # bytes, of L2
 LINE_STEPS, LINES = 4, 3
 LINE_ROWS = 32
+FEW_ROWS = 128  # of A and B, of which a line and a half are 24 KB
 RING_BYTES = 3 * 96 + 2
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
@@ -133,11 +134,12 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         lds += (LdsArray("block scales", 2 * scale_ahead(descriptor) * block_scale_bytes(t)),)
     if mx:
         scales = mx_scale_bytes(t)
+        staged = _up(scales, 4) * scales_ahead(problem, t)
         registers += (
             RegisterRange("A scales", "arch", t.warp_m // atom.m),
             RegisterRange("B scales", "arch", t.warp_n // atom.n),
-            RegisterRange("A scales' staging", "arch", _up(scales, 4)),
-            RegisterRange("B scales' staging", "arch", _up(scales, 4)),
+            RegisterRange("A scales' staging", "arch", staged),
+            RegisterRange("B scales' staging", "arch", staged),
             RegisterRange("scales' addresses", "arch", MX_VGPRS),
         )
         lds += (LdsArray("MX scales", t.stages * 2 * MX_PITCH * scales),)
@@ -158,12 +160,29 @@ def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
 
 
 def by_lines(problem: GemmProblem, t: Tiling) -> bool:
-    """Whether A and B come by whole cache lines: both of 6 bits, in K steps of 128, more than one. Four are three lines of a row,
-    and would ask for one, two, two and one of them."""
+    """Whether A and B come by whole cache lines: both of 6 bits, in K steps of 128. Four are three lines of a row, and would ask
+    for one, two, two and one of them; fewer have little to gain."""
     bits, sides = (problem.element.bits, problem.element_b.bits), (t.tile_m, t.tile_n)
     lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed(t.tile_k) == LINES * CACHE_LINE
     whole = t.stages == 2 and t.waves_m * t.waves_n == 4 and all(side % (2 * LINE_ROWS) == 0 for side in sides)
-    return lines and whole and problem.k > t.tile_k
+    return lines and whole and problem.k >= LINE_STEPS * t.tile_k
+
+
+def scales_ahead(problem: GemmProblem, t: Tiling) -> int:
+    """K steps whose MX scales are on their way: by lines four, for which the largest tile alone has no registers."""
+    return LINE_STEPS if by_lines(problem, t) and t.tile_m + t.tile_n < 512 else 1
+
+
+def half_lines(t: Tiling) -> int:
+    """Half lines of a row that are on their way by lines, three or six: three lines of so few rows that half of them are less than
+    the 32 KB that a CU has in flight (`hardware.rates`)."""
+    return 6 if t.tile_m + t.tile_n <= FEW_ROWS else 3
+
+
+def steps_ahead(problem: GemmProblem, t: Tiling) -> int:
+    """K steps in which a tile waits for memory once: two by lines, of which a line and a half are on their way. (A tile of 64x64
+    with three waits as often in the model of time: 750 clocks a step.)"""
+    return LINE_STEPS // 2 if by_lines(problem, t) else 1
 
 
 def mx_scale_bytes(t: Tiling) -> int:
@@ -309,7 +328,7 @@ def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> Regist
     )
     row_bytes, file = element.packed(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
     if by_lines(problem, t):
-        row_bytes = CACHE_LINE + CACHE_LINE // 2
+        row_bytes = half_lines(t) * CACHE_LINE // 2
     if not turned or problem.dtype in _LINES:
         return RegisterRange(f"{name} staging", file, _up(rows * row_bytes, 4 * threads))
     padded = 1 << (rows - 1).bit_length()

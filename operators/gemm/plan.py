@@ -32,7 +32,7 @@ class GemmPlan(Derivation):
     and divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are multiples of 2*atom.m from 32 to
     256, powers of two or not (96, 160, ...); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for
     f32), tile_k is warp_k or 2*warp_k, or, where it divides k and loads decide, a larger power of two of these; each lane stages a
-    multiple of 8 bytes of A and of B a stage, at most 128, of what comes by cache lines (`limits.by_lines`) 192; two stages if LDS
+    multiple of 8 bytes of A and of B a stage, at most 128, 192 of what comes by cache lines (`limits.by_lines`); two stages if LDS
     holds them. `grid` is that of one product and all
     of K: the batch (problem.batch) and the split of K (split_k, each part k_steps_per_block stages) come on top. A plan that does
     not fit exists (feasible is False, binding says why); `check()` raises.

@@ -12,11 +12,11 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
-with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32 bytes
-less; where 6-bit elements come by cache lines (`limits.by_lines`) a row takes 290 bytes of LDS and a line and a half of staging;
-with block scales, of which w blocks are loaded at once (`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are
-ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is the staging of what has k contiguous (s = 0; else 1), instead of the
-three of registers (q = u^2*r/256)
+with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32
+bytes less; where 6-bit elements come by cache lines (`limits.by_lines`) a row takes 290 bytes of LDS and a line and a half of
+staging (of small tiles, which have room, more, and more scales); with block scales, of which w blocks are loaded at once
+(`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is
+the staging of what has k contiguous (s = 0; else 1), instead of the three of registers (q = u^2*r/256)
 
     (x + y)*(2 + s*h*u*kv*e/1024) + x*q + 32 + w + 6 + 4*q + x*y*q <= Varch, y a power of two, tK at most a block of k
 
@@ -61,6 +61,7 @@ from simgpu.operators.gemm.limits import (
     matrix_tflops,
     mx_scale_bytes,
     scale_ahead,
+    steps_ahead,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
@@ -165,9 +166,9 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
 
 
 def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Iterator[Tiling]:
-    """A tile of one span of K and of two where that fits; where the matrix units are idle, of twice as many besides while the
-    blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a step that K does not
-    fill are loaded one by one, so more than two spans divide K."""
+    """A tile of one span of K and of two where that fits, by cache lines of one alone; where the matrix units are idle, of twice as
+    many besides while the blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a
+    step that K does not fill are loaded one by one, so more than two spans divide K."""
     unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
     x, y = t.tile_m // unit, t.tile_n // unit
     first = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit))
@@ -178,6 +179,8 @@ def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> I
         most = min(most, SCALE_BLOCK)
     while True:
         yield t
+        if by_lines(problem, t):  # which has as many loads on their way as a longer step, and asks for fewer lines
+            return
         covered, spans = t.idle and gemm_reduction(problem, descriptor, t).covered(1), 2 * spans
         if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
             return
@@ -203,23 +206,24 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
     """What decides a tile's split of K, and its time."""
     p, rates = problem.even, sustained(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
-    clocks = step_clocks(problem, descriptor, t)
+    clocks, ahead = step_clocks(problem, descriptor, t), steps_ahead(problem, t)
     blocks = gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu
     work = Reduction(
         tiles=p.batch * gx * gy,
-        steps=-(-p.k // t.tile_k),
-        step=max(clocks.values()) / rates.clock,
+        steps=-(-p.k // (ahead * t.tile_k)),
+        step=ahead * max(clocks.values()) / rates.clock,
         drain=t.tile_m * t.tile_n * p.columns_c / p.n * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
         resident=max(1, blocks),
         asked_bytes=p.batch * (p.element.packed(p.k * p.m * gx) + p.element_b.packed(p.k * p.n * gy)) + p.epilogue_bytes,
         once_bytes=p.bytes_once,
         partial_bytes=p.batch * p.m * p.n * dtype(p.accumulator).bytes,
         rates=rates,
+        waits=ahead,
     )
     if not t.idle:
         return work
     flight = p.element.packed(min(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(min(t.tile_n, p.n) * t.tile_k)
-    return StagedReduction(**vars(work), flight=flight, burst=clocks["cache"] / rates.clock)
+    return StagedReduction(**vars(work), flight=ahead * flight, burst=ahead * clocks["cache"] / rates.clock)
 
 
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> dict[str, float]:

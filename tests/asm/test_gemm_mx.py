@@ -107,10 +107,10 @@ def test_every_side_of_a_tile_validates(kind, tile):
     assert_right(mx(rows + 37, columns + 77, 3 * k + 32, kind, "fp4", tiling=tiling))
 
 
-@pytest.mark.parametrize("k", [160, 352, 416, 480, 512, 544, 1120])
+@pytest.mark.parametrize("k", [512, 544, 608, 640, 864, 992, 1120])
 def test_lines_of_rows_that_end_anywhere_validate(k):
     """6-bit operands by cache lines: aligned, whose last line the end cuts in a piece's middle, too, and at any byte."""
-    tiling = Tiling(64, 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
+    tiling = Tiling(64, 64 if k in (544, 640, 992) else 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
     for around in (0, GUARD):
         result = mx(70, 131, k, "fp6", "bf6", (4, 8), tiling=tiling, check=True, around=around, dtype_c="bf16")
         assert_right(result)
@@ -121,7 +121,7 @@ def test_lines_of_groups_and_batches_validate():
     for around in (0, GUARD):
         tiling = Tiling(64, 64, 128, 128, 2, 2, stages=2, blocks=1)
         assert_right(mx(40, 70, 608, "bf6", "fp6", batch=3, tiling=tiling, around=around, bias=True))
-        assert_right(mx(90, 70, 288, "fp6", group_rows=(0, 41, 1, 48), tiling=tiling, around=around, activation="swiglu"))
+        assert_right(mx(90, 70, 672, "fp6", group_rows=(0, 41, 1, 48), tiling=tiling, around=around, activation="swiglu"))
 
 
 def test_checked_mode_finds_nothing():
@@ -198,7 +198,7 @@ def test_registers_and_lds_are_the_plans_and_no_bank_conflicts(kinds):
         assert_planned(tree)
         layouts = Operands.of(tree.plan)
         lines = by_lines(tree.problem, tree.plan.tiling)
-        assert lines == (kinds == ("fp6", "fp6") and sizes[0] == 4096)
+        assert lines == (kinds == ("fp6", "fp6"))
         for layout in (layouts.a, layouts.b):
             of_layout = ring_accesses(layout) if lines else accesses(layout)
             assert sum(lds_banks.conflicts("gfx950", *access) for access in of_layout) == 0, layout

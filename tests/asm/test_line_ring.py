@@ -68,11 +68,11 @@ def test_lines_overwrite_what_the_step_before_the_last_has_read():
         assert (CACHE_LINE * (line + 1) - 1 - 3 * STEP) // STEP <= step - 1
 
 
-@pytest.mark.parametrize("pace", [Pace(64, 20, 58, 63, 2, 16), Pace(4, 0, 0, 63, 2, 4), Pace(32, 9, 27, 63, 2, 12)])
+@pytest.mark.parametrize("pace", [Pace(64, 20, 58, 63, 2, 16, 24), Pace(4, 0, 0, 63, 2, 4, 12), Pace(32, 9, 27, 63, 2, 12, 18)])
 def test_loads_come_behind_the_write_that_frees_their_registers(pace):
     placed = [(unit, phase * pace.count + place) for phase, loads in enumerate(pace.loads) for unit, place in loads]
     units = [unit for unit, _ in placed]
-    assert units == list(range(units[0], units[0] + LINES * pace.units)) and units[0] <= pace.units * 3 // 2
+    assert units == list(range(units[0], units[0] + LINES * pace.units)) and units[0] <= pace.held
     for unit, place in placed:
-        line, number = divmod(unit - pace.units * 3 // 2, pace.units)
+        line, number = divmod(unit - pace.held, pace.units)
         assert place >= (line // LINES * LINE_STEPS + line % LINES) * pace.count + pace.write(pace.scales + number)

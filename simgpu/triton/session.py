@@ -177,7 +177,8 @@ class Session:
                     f"cannot reach it: launch inside of `with torch.cuda.device({there[5:]}):`"
                 )
         known = [*tensors, *self._registered]
-        held = [(name, tensor) for name, tensor in (*known, *pointees(known)) if not lies_elsewhere(tensor, self.current)]
+        behind = pointees(known, [value.value for value in values])
+        held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
         with Shared(self.gpu.memory, held, self.guard) as shared:
             args, milliseconds = [_plain(value) for value in values], None
             if self.before is not None:

@@ -93,6 +93,8 @@ def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
     """
     label, tensor = _label(name, tensor), unwrapped(tensor)
     found = _view(name, tensor, label)
+    if not found.pointer:
+        return found  # an empty view: PyTorch's data_ptr() is null, wherever its storage lies
     low, high = _storage(tensor) if guard == STORAGE else (found.start, found.stop)
     start, stop = (min(found.start, low), max(found.stop, high)) if high > low else (found.start, found.stop)
     label = found.label if (start, stop) == (found.start, found.stop) else f"{found.label[:-1]}, a view)"
@@ -158,14 +160,15 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return whole
 
 
-def pointees(tensors: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """PyTorch's tensors that the numbers in small 64-bit integer tensors point to, beside these tensors themselves.
+def pointees(tensors: Iterable[tuple[str, Any]], numbers: Iterable[object] = ()) -> list[tuple[str, Any]]:
+    """PyTorch's tensors that numbers and the elements of small 64-bit integer tensors point to, beside these tensors themselves.
 
     A table of pointers, as a grouped GEMM takes, holds what `data_ptr` gave; the tensors behind it live, but are no arguments.
+    numbers: the arguments that are no tensors, as kernels take what `data_ptr` gave itself, too.
     """
     torch = sys.modules.get("torch")
     known = list(tensors)
-    if torch is None or not (wanted := _pointers(known)):
+    if torch is None or not (wanted := _pointers(known, numbers)):
         return []
     found: dict[int, tuple[str, Any]] = {}
     for held in gc.get_objects():
@@ -178,10 +181,10 @@ def pointees(tensors: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return list(found.values())
 
 
-def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
-    """The numbers in small 64-bit integer tensors that may be addresses outside of all these tensors, in order."""
+def _pointers(tensors: Iterable[tuple[str, Any]], given_numbers: Iterable[object]) -> list[int]:
+    """Of the numbers and those in small 64-bit integer tensors what may be addresses outside of all these tensors, in order."""
     spans = [span_of(name, tensor) for name, tensor in tensors]
-    numbers: set[int] = set()
+    numbers = {int(number) for number in given_numbers if isinstance(number, (int, np.integer)) and number >= HEAP}
     for _, given in tensors:
         tensor = unwrapped(given)
         if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:

@@ -53,10 +53,20 @@ def test_empty_scalar_and_differentiable_tensors() -> None:
     out, parameter = torch.empty(100), torch.nn.Parameter(torch.arange(100.0))
     with simgpu.triton.device("mi300x", check=True):
         kernels.vector_add[(1,)](*(torch.empty(0) for _ in range(3)), 0, BLOCK=128)
+        kernels.vector_add[(1,)](*(torch.ones(4)[2:2] for _ in range(3)), 0, BLOCK=128)  # their data_ptr() is null
         kernels.add_atomically[(4,)](leaf, total, 100, BLOCK=32)
         kernels.vector_add[(1,)](leaf, parameter, out, 100, BLOCK=128)
     assert total.item() == 100
     assert torch.equal(out, torch.arange(1.0, 101.0))
+
+
+def test_addresses_in_place_of_tensors() -> None:
+    """As Triton's own tests for AMD launch what they compiled: with `data_ptr()` of tensors that live."""
+    x, y, out = torch.arange(100.0), torch.ones(100), torch.zeros(100)
+    with simgpu.triton.device("mi300x", check=True):
+        compiled = kernels.vector_add[(1,)](x, y, torch.empty(100), 100, BLOCK=128)
+        compiled[(1, 1, 1)](x.data_ptr(), y.data_ptr(), out.data_ptr(), 100)
+    assert torch.equal(out, x + 1)
 
 
 def test_a_tensor_elsewhere_is_refused() -> None:

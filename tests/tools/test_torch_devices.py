@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import threading
 from collections.abc import Iterator
@@ -172,3 +173,19 @@ def test_a_model_is_replicated_and_its_gradients_are_gathered() -> None:
     assert sorted(places) == [0, 1] and out.get_device() == 0 and torch.allclose(out, expected)
     for param, grad in zip(net.parameters(), grads, strict=True):
         assert param.grad.get_device() == 0 and torch.allclose(param.grad, grad, atol=1e-6)
+
+
+def test_rocm_s_package_amdsmi_knows_the_gpus() -> None:
+    """vLLM takes itself to be on ROCm where this package names a GPU."""
+    smi = importlib.import_module("amdsmi")
+    smi.amdsmi_init()
+    handles = smi.amdsmi_get_processor_handles()
+    told = [smi.amdsmi_get_gpu_asic_info(handle) for handle in handles]
+    assert [(info["target_graphics_version"], info["device_id"]) for info in told] == [("gfx942", "0x74a1")] * 2
+    assert len({smi.amdsmi_get_gpu_device_uuid(handle) for handle in handles}) == 2
+    held = smi.amdsmi_get_gpu_memory_total(handles[1], smi.AmdSmiMemoryType.VRAM)
+    assert held == torch.cuda.get_device_properties(1).total_memory
+    assert smi.amdsmi_topo_get_link_type(*handles) == {"hops": 1, "type": smi.AmdSmiLinkType.XGMI}
+    assert smi.amdsmi_topo_get_numa_node_number(handles[0]) == 0
+    assert smi.amdsmi_get_gpu_enumeration_info(handles[1])["hip_id"] == 1
+    smi.amdsmi_shut_down()

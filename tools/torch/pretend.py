@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import amd
 
+from simgpu.tools.torch.cuda import amdsmi
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
@@ -179,5 +180,6 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)))
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
+        stack.enter_context(amdsmi.importable())
         stack.enter_context(pretended())
         yield

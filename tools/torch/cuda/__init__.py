@@ -9,4 +9,5 @@
     generators.py  random numbers
     attention.py   operators of attention that only GPUs have
     blas.py        hipBLASLt, as Triton calls it
+    amdsmi.py      ROCm's package of that name
 """

@@ -28,6 +28,14 @@ def test_a_stream_is_current_for_its_block_and_its_thread() -> None:
     assert first.cuda_stream != second.cuda_stream and torch.cuda.current_stream().cuda_stream == 0
 
 
+def test_all_functions_of_torch_accelerator_answer() -> None:
+    of_a_device = {"device_index", "set_device_idx", "set_device_index", "set_stream"}
+    for name in sorted(set(torch.accelerator.__all__) - of_a_device - {"Graph"}):
+        getattr(torch.accelerator, name)()
+    capability = getattr(torch.accelerator, "get_device_capability", None)  # older PyTorch has none
+    assert capability is None or {torch.float8_e4m3fnuz, torch.int64} < capability()["supported_dtypes"]
+
+
 def test_the_functions_below_torch_cuda_that_kernels_are_launched_by() -> None:
     from torch._C import _cuda_getCurrentRawStream as raw_stream
 

@@ -41,6 +41,12 @@ def _capability(device: object = None) -> tuple[int, int]:
     return active_driver().get_device_capability()
 
 
+def _supported(device: object) -> set[torch.dtype]:
+    """The types that tensors of a GPU may have: those of PyTorch, whose quantized ones are the CPU's alone."""
+    devices.index_of(device)
+    return {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and not str(kind).startswith("torch.q")}
+
+
 def _always(value: Any) -> Callable[..., Any]:
     """One answer; a function of its own for each name, as `torch._dynamo` demands."""
     return lambda *_args, **_options: value
@@ -106,5 +112,6 @@ ANSWERS: dict[str, Any] = {
     "accelerator.is_available": _always(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _always(None),
+    "accelerator.get_device_capability": lambda device=None: {"supported_dtypes": _supported(device)},
     "version.cuda": None, "cuda._cudart": _CUDART, "cuda.cudart": lambda: _CUDART,
 }  # fmt: skip

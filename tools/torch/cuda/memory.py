@@ -115,10 +115,15 @@ _BY_NAME: dict[str, Any] = {
 # `torch.accelerator` says less.
 _OF_ACCELERATOR = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "reset_peak_memory_stats",
     "reset_accumulated_memory_stats", "empty_cache", "memory_stats")  # fmt: skip
+# Statistics of an allocator of pinned memory, which there is none of.
+_OF_PINNED = ("host_memory_stats", "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats",
+    "reset_peak_host_memory_stats")  # fmt: skip
 ANSWERS: dict[str, Any] = {
     **{f"{module}.{name}": answer for name, answer in _BY_NAME.items() for module in ("cuda", "cuda.memory")},
     **{f"accelerator.{name}": _BY_NAME[name] for name in _OF_ACCELERATOR},
     "accelerator.get_memory_info": lambda device=None: free_and_all(device),
+    "accelerator.empty_host_cache": lambda: None,  # of pinned memory
+    **{f"{module}.{name}": lambda: {} for name in _OF_PINNED for module in ("cuda", "cuda.memory")},
     "cuda.memory._snapshot": lambda *_args, **_options: {"segments": [], "device_traces": []},
     "cuda.memory._dump_snapshot": lambda *_args, **_options: None,
 }

@@ -30,6 +30,10 @@ VM = Queue("vm", ("vmcnt",), True)
 DS = Queue("ds", ("lgkmcnt",), True)
 SMEM = Queue("smem", ("lgkmcnt",), False)
 FLAT = Queue("flat", ("vmcnt", "lgkmcnt"), False)
+# Operations of an in-order queue that may be left when the next one is issued: the hardware holds back what its counter has no
+# room for. ROCm/rocm-systems issue 11202 and PR 10926, AMD's own checkers, say so for CDNA3 and CDNA4: after 63 (15) younger
+# operations of its kind, one is complete. Counters of gfx908 and gfx90a are as wide.
+ROOM = {queue.name: {queue.counters[0]: LIMITS[queue.counters[0]] - 1} for queue in (VM, DS)}
 MESSAGE = Queue("message", ("lgkmcnt",), False)
 
 QUEUE_OF_ENCODING: dict[Encoding, Queue] = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}

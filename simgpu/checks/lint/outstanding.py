@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from simgpu.checks.lint.flow import Flow, fewest
 from simgpu.checks.lint.steps import Step, lds_use
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
+from simgpu.hardware.timing_rules.waits import DS, FLAT, ROOM, SMEM, VM, Queue
 
 IN_ORDER = {VM.name: 0, DS.name: 1}  # the queues whose operations complete in the order of issue
 COUNTERS = ("vmcnt", "lgkmcnt")  # those of the in-order queues, and those of a flat operation, a bit each
@@ -122,6 +122,8 @@ class Waits(Flow[Outstanding, Unwaited]):
         if effect.waits is not None:
             state.wait(effect.waits)
             return state
+        if effect.queue is VM or effect.queue is DS:
+            self._make_room(state, effect.queue)
         if state.registers & (step.reads | step.writes):
             self._touch(state, step, tell)
         if effect.control is ControlKind.BARRIER and self.behind:
@@ -131,6 +133,13 @@ class Waits(Flow[Outstanding, Unwaited]):
         if effect.queue is not None:
             self._issue(state, step)
         return state
+
+    def _make_room(self, state: Outstanding, queue: Queue) -> None:
+        """A full counter holds the queue's next operation until the oldest is complete."""
+        (most,) = ROOM[queue.name].values()
+        held = (*state.queues[IN_ORDER[queue.name]].values(), *(state.lds.values() if queue is DS else ()))
+        if any(since >= most for since in held):
+            state.wait(ROOM[queue.name])
 
     def _touch(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> None:
         touched = step.reads | step.writes
@@ -192,10 +201,8 @@ class Waits(Flow[Outstanding, Unwaited]):
         assert queue is not None
         at = IN_ORDER.get(queue.name)
         if at is not None:
-            counter = COUNTERS[at]
-            most = LIMITS[counter] - 1  # the largest count that waits for anything
             kept = {
-                pc: min(since + 1, most)
+                pc: since + 1
                 for pc, since in state.queues[at].items()
                 if self.steps[pc].effect.dma or self.steps[pc].pending & ~step.pending
             }
@@ -203,7 +210,7 @@ class Waits(Flow[Outstanding, Unwaited]):
                 kept[step.pc] = 0
             state.queues = (kept, state.queues[1]) if at == 0 else (state.queues[0], kept)
             if queue is DS:
-                state.lds = {pc: min(since + 1, most) for pc, since in state.lds.items()}
+                state.lds = {pc: since + 1 for pc, since in state.lds.items()}
                 if effect.lds:
                     state.lds[step.pc] = 0
         elif queue is SMEM and step.pending:

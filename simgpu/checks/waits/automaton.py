@@ -18,7 +18,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
-from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
+from simgpu.hardware.timing_rules.waits import DS, FLAT, ROOM, SMEM, VM, Queue
 
 END = -1  # the record that a wave goes to when it ends
 # Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that
@@ -152,6 +152,8 @@ class Walk:
 
     def pass_by(self, record: int, effect: Effect) -> None:
         """Go over one instruction."""
+        if effect.queue is VM or effect.queue is DS:
+            self._make_room(effect.queue)
         if effect.waits is not None:
             self.wait(effect.waits)
         elif effect.control is ControlKind.ENDPGM:
@@ -180,6 +182,12 @@ class Walk:
             if counts.get(counter) == 0:
                 self.flat = {r: bits for r, held in self.flat.items() if (bits := held & ~(1 << bit))}
         self._collect()
+
+    def _make_room(self, queue: Queue) -> None:
+        """A full counter holds the queue's next operation until the oldest is complete."""
+        (most,) = ROOM[queue.name].values()
+        if any(age >= most for _, age in self.ages[queue.name]):
+            self.wait(ROOM[queue.name])
 
     def _unwaited(self, record: int, effect: Effect) -> None:
         """An instruction that touches registers of operations in flight."""
@@ -228,8 +236,7 @@ class Walk:
         if queue is None:
             return
         if queue is VM or queue is DS:
-            most = LIMITS[queue.counters[0]] - 1  # the last value that waits for anything
-            older = [(r, min(age + 1, most)) for r, age in self.ages[queue.name] if not self._covers(record, r)]
+            older = [(r, age + 1) for r, age in self.ages[queue.name] if not self._covers(record, r)]
             if effect.pending or effect.dma:
                 older.append((record, 0))
             self.ages[queue.name] = older

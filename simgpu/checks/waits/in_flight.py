@@ -16,10 +16,10 @@ from simgpu.engine.workers.fields import wave_fields
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.hardware.timing_rules.waits import DS, VM, waited
+from simgpu.hardware.timing_rules.waits import DS, ROOM, VM, waited
 from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import I64
+from simgpu.machine.values import I64, Value
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -63,12 +63,16 @@ class InFlight(Check):
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         build = frame.build
         for name, slot in planned.items():
-            _, issued, done = FIELDS[name]
-            certain = build.sub(frame.state(issued, I64), build.zext(frame.slot(slot), I64))
-            known = frame.state(done, I64)
-            more = build.icmp_signed(">", certain, known)
-            frame.set_state(done, build.select(more, certain, known))
+            self._left(frame, name, build.zext(frame.slot(slot), I64))
         queue = effect_of(inst).queue
         if queue is not None and queue.name in FIELDS:
-            _, issued, _ = FIELDS[queue.name]
+            counter, issued, _ = FIELDS[queue.name]
+            self._left(frame, queue.name, constant(ROOM[queue.name][counter]))
             frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))
+
+    def _left(self, frame: Frame, name: str, count: Value) -> None:
+        """At most `count` operations of a queue are left."""
+        _, issued, done = FIELDS[name]
+        certain, known = frame.build.sub(frame.state(issued, I64), count), frame.state(done, I64)
+        more = frame.build.icmp_signed(">", certain, known)
+        frame.set_state(done, frame.build.select(more, certain, known))

@@ -101,6 +101,12 @@ GOOD = {
     "LDS past scalar loads": [LDS, "ds_read_b32 v2, v60", SCALAR, "s_waitcnt lgkmcnt(1)", "v_mov_b32 v3, v1"],
     "an atomic without return": ["ds_add_u32 v60, v1", "v_mov_b32 v1, v60", "s_waitcnt lgkmcnt(0)"],
     "never used": [GLOBAL, SCALAR, "ds_read_b32 v2, v60"],
+    "no room for more loads and stores": [GLOBAL, *["global_store_dword v60, v60, s[6:7]"] * 63, "v_mov_b32 v2, v1"],
+    "read by what there was no room for": [
+        GLOBAL,
+        *["global_store_dword v60, v60, s[6:7]"] * 62,
+        "global_store_dword v60, v1, s[6:7]",
+    ],
 }
 
 
@@ -122,6 +128,11 @@ ACROSS = {
     "two dwords": ("ds_write2_b32 v62, v60, v60 offset1:128", "ds_read_b32 v2, v63 offset:512", "lgkmcnt(0)"),
     "a byte of it": ("ds_write_b32 v62, v60", "ds_read_u8 v2, v63 offset:3", "lgkmcnt(0)"),
     "the first of two": ("ds_write_b32 v62, v60\nds_read_b32 v1, v62 offset:2048", "ds_read_b32 v2, v63", "lgkmcnt(1)"),
+    "as many as there is room for": (
+        "\n".join(["ds_write_b32 v62, v60", *["ds_read_b32 v1, v62 offset:2048"] * 14]),
+        "ds_read_b32 v2, v63",
+        "lgkmcnt(14)",
+    ),
     "one among permutes": ("ds_write_b32 v62, v60\nds_bpermute_b32 v1, v60, v60", "ds_read_b32 v2, v63", "lgkmcnt(1)"),
 }
 
@@ -143,6 +154,9 @@ IN_FLIGHT = {
     "one wave": (["ds_write_b32 v62, v60", "s_barrier", "ds_read_b32 v2, v62", DONE], 64),
     "nobody touches it": (["ds_write_b32 v62, v60", "s_barrier", "ds_read_b32 v2, v62", DONE], 128),
     "both read": (["ds_read_b32 v1, v62", "s_barrier", "ds_read_b32 v2, v63", DONE], 128),
+    "no room for more": (
+        ["ds_write_b32 v62, v60", *["ds_read_b32 v1, v62 offset:2048"] * 15, "s_barrier", "ds_read_b32 v2, v63", DONE], 128,
+    ),
     "both add": (["ds_add_u32 v62, v60", "s_barrier", "ds_add_u32 v63, v60", DONE], 128),
     "waited for before the next": (
         ["ds_read_b32 v1, v62", "s_barrier", "ds_write_b32 v62, v60 offset:512", DONE, "s_barrier", "ds_write_b32 v63, v60", DONE],
@@ -267,11 +281,16 @@ def test_findings_of_both_entries_are_one_pair_each() -> None:
     assert finding.pc == other.pc
 
 
-def test_more_operations_than_a_counter_holds() -> None:
-    many = [GLOBAL, *["global_store_dword v60, v60, s[6:7]"] * 70]
-    (finding,) = findings("gfx90a", [*many, "v_mov_b32 v2, v1"])
-    assert "vmcnt(62)" in finding.message
-    assert findings("gfx90a", [*many, "s_waitcnt vmcnt(62)", "v_mov_b32 v2, v1"]) == []
+@pytest.mark.parametrize(
+    ("first", "younger", "room"),
+    [(GLOBAL, ["global_store_dword v60, v60, s[6:7]"] * 62, "vmcnt(62)"), (LDS, ["ds_write_b32 v61, v60"] * 14, "lgkmcnt(14)")],
+)
+def test_as_many_operations_as_a_counter_holds(first: str, younger: list[str], room: str) -> None:
+    """One more, and the first is complete: the hardware holds an operation back that its counter has no room for."""
+    (finding,) = findings("gfx90a", [first, *younger, "v_mov_b32 v2, v1"])
+    assert room in finding.message
+    assert findings("gfx90a", [first, *younger, f"s_waitcnt {room}", "v_mov_b32 v2, v1"]) == []
+    assert findings("gfx90a", [first, *younger, younger[0], "v_mov_b32 v2, v1"]) == []
 
 
 def test_all_workgroups_count() -> None:

@@ -116,7 +116,7 @@ def test_no_larger_tile_fits(atoms, target, values, dtype):
     assert plan.tile_Q == printed.tile_Q or not fits(plan.tile_Q + 16, 32)
 
 
-@pytest.mark.parametrize(("target", "dtype"), zip(TARGETS, ("f32", "bf16", "f16", "bf16")))
+@pytest.mark.parametrize(("target", "dtype"), list(zip(TARGETS, ("f32", "bf16", "f16", "bf16"))))
 def test_llvm_has_no_warning(tmp_path, target, dtype):
     (tool, *_) = toolchain.candidates()
     p = AttentionProblem(70, 90, 80, causal=True, window=9, dtype=dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import triton.runtime
 import triton.testing
 from triton.backends import backends
+from triton.backends.amd.compiler import HIPBackend
 from triton.runtime import jit
 from triton.runtime.autotuner import Autotuner
 
@@ -51,6 +53,7 @@ def device(
             for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to
                 stack.enter_context(_changed(held, name, chosen))
         stack.enter_context(_offered(chosen))
+        stack.enter_context(_changed(HIPBackend, "_torch_available", getattr(HIPBackend, "_torch_available", None)))
         stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
         stack.enter_context(_changed(jit.JITFunction, "device_caches", KERNELS))
         stack.enter_context(_changed(Autotuner, "run", tuned(Autotuner.run)))
@@ -108,6 +111,9 @@ def _with_arrays(specialize: Any) -> Any:
     """Triton's choice of a type and alignment for an argument, numpy's arrays and scalars included."""
 
     def wrapped(backend: Any, value: Any, *rest: Any) -> Any:
+        # Triton imports PyTorch, for 1.5 s, to ask whether an argument is its tensor: none is where nobody has imported it.
+        if not HIPBackend._torch_available:
+            HIPBackend._torch_available = None if "torch" in sys.modules else False
         return specialize(backend, _shown(value), *rest)
 
     return wrapped

@@ -105,6 +105,31 @@ def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
     assert done.stdout == "16.0\n", done.stderr
 
 
+def test_pytorch_is_imported_by_those_alone_who_use_it(tmp_path: Path) -> None:
+    """Triton would, for the first argument of a kernel; once somebody has, it asks again whether arguments are its tensors."""
+    (tmp_path / "torch.py").write_text("class Tensor: ...")
+    text = """if True:
+        import sys
+        import numpy as np, simgpu.triton
+        from triton.backends.amd.compiler import HIPBackend
+        from tests.support import triton_kernels as kernels
+        x, out, before = np.ones(8, np.float32), np.zeros(8, np.float32), HIPBackend._torch_available
+        with simgpu.triton.device("mi300x"):
+            kernels.vector_add[(1,)](x, x, out, 8, BLOCK=16)
+            assert "torch" not in sys.modules
+            import torch
+            kernels.vector_add[(1,)](out, x, out, 8, BLOCK=16)
+            assert HIPBackend._torch_available
+        assert HIPBackend._torch_available is before
+        print(out.sum())
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "24.0\n", done.stderr
+
+
 def test_a_caller_that_binds_arguments_may_leave_out_constants_at_the_end() -> None:
     x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
     with simgpu.triton.device("mi300x"):

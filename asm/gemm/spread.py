@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 Move = Callable[[], None]
 
@@ -19,15 +18,6 @@ class Unit:
     pace: float
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Loads of a unit, and the numbers of the matrix instructions between which they go."""
-
-    begin: float
-    end: float
-    loads: Sequence[Move]
-
-
 def add_writes_and_loads(
     add: Callable[[int, Move], None], units: Sequence[Unit], room: int, count: int, behind: int, waited: int
 ) -> int:
@@ -38,28 +28,19 @@ def add_writes_and_loads(
     fast as LDS takes them.
     """
     all_writes, before = sum(len(unit.writes) for unit in units), 0
-    spans = []
+    loads: list[tuple[float, float, Move]] = []
     for unit in units:
         first = last = before * room / all_writes
         for number, write in enumerate(unit.writes):
             last = first + number * min(unit.pace, room / all_writes)
             add(int(last), write)
-        spans.append(_Span(last, count + min(-behind, first - waited), unit.loads))
+        loads += [(last, count + min(-behind, first - waited), load) for load in unit.loads]
         before += len(unit.writes)
-    number_of_last, following = 0, 0.0
-    for number, span in enumerate(spans):
-        for done, load in enumerate(span.loads):
-            following = max(span.begin, following)
-            number_of_last = int(following)
-            add(number_of_last, load)
-            following += _step(following, spans[number:], done)
-    return number_of_last
-
-
-def _step(number: float, spans: Sequence[_Span], done: int) -> float:
-    """Matrix instructions from a load at `number` to the next, so that all come in time; done: of the first span's."""
-    left = accumulate(len(span.loads) for span in spans)
-    return max(0.0, min((span.end - number) / (count - done) for span, count in zip(spans, left, strict=True)))
+    begins, ends, moves = zip(*loads, strict=True)
+    numbers = load_numbers(begins, ends)
+    for number, load in zip(numbers, moves, strict=True):
+        add(number, load)
+    return numbers[-1]
 
 
 def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:

@@ -299,13 +299,19 @@ def gemm_constraints(
     )
 
 
+def cut_line_bytes(run: int) -> int:
+    """Bytes of cache lines beside a run of r bytes of a row: at multiples of r it lies in (r + line - gcd(r, line))/line of them on
+    average."""
+    return CACHE_LINE - gcd(run, CACHE_LINE)
+
+
 def _line_rows(problem: GemmProblem, t: Tiling) -> tuple[Constraint, ...]:
     """Of 6-bit elements, which come by cache lines or in pieces of warp_k: lines of a row that a K step asks for, against those
-    that it is. r bytes at multiples of r lie in (r + line - gcd(r, line))/line of them on average."""
+    that it is."""
     if (problem.element.bits, problem.element_b.bits) != (6, 6):
         return ()
     piece, once = problem.element.packed(t.warp_k), by_lines(problem, t)
-    asked = 1.0 if once else (piece + CACHE_LINE - gcd(piece, CACHE_LINE)) / piece
+    asked = 1.0 if once else (piece + cut_line_bytes(piece)) / piece
     lines = problem.element.packed(t.tile_k) / CACHE_LINE
     note = f"of a row in a K step, {'each asked for once' if once else f'asked for in pieces of {piece} bytes'}"
     return (Constraint("cache lines", Level.BLOCK, lines, lines * asked, "lines", note, hard=False),)

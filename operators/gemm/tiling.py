@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import gcd, isqrt, lcm
+from math import isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
@@ -44,7 +44,6 @@ from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
-    CACHE_LINE,
     MX_PITCH,
     MX_TEMPORARY_VGPRS,
     MX_VGPRS,
@@ -56,6 +55,7 @@ from simgpu.operators.gemm.limits import (
     Tiling,
     atom_of,
     by_lines,
+    cut_line_bytes,
     gemm_resources,
     matrix_flops_per_clock,
     matrix_tflops,
@@ -135,8 +135,7 @@ def _at_held_clock(problem: GemmProblem, work: Reduction, t: Tiling) -> float:
 
 def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
     """Bytes that L2 brings besides those asked for: cache lines at both ends of a tile's rows, of which other tiles, or another K
-    step, have the rest; none where each line is asked for once. r bytes of a row at multiples of r lie in
-    (r + line - gcd(r, line))/line lines on average."""
+    step, have the rest; none where each line is asked for once."""
     if by_lines(problem, t):
         return 0.0
     p = problem.even
@@ -146,7 +145,7 @@ def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
         (p.element_b, p.k * p.n * gy, min(t.tile_k, p.k) if p.trans_b else min(t.tile_n, p.n)),
     )
     runs = ((kind.packed(count), kind.packed(run)) for kind, count, run in asked)
-    return p.batch * sum(count * (CACHE_LINE - gcd(run, CACHE_LINE)) / run for count, run in runs)
+    return p.batch * sum(count * cut_line_bytes(run) / run for count, run in runs)
 
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool = False) -> Iterator[Tiling]:

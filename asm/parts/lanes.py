@@ -6,14 +6,15 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
-# Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP").
-_STEPS = (
-    {"quad_perm": "[1,0,3,2]"},
-    {"quad_perm": "[2,3,0,1]"},
-    {"row_half_mirror": True},
-    {"row_mirror": True},
-    {"row_bcast": 15, "row_mask": "0xa"},
-    {"row_bcast": 31, "row_mask": "0xc"},
+# Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP"). The first four leave a
+# row's in all of its lanes.
+_STEPS: tuple[dict[str, int | str], ...] = (
+    {"quad_perm": "[1,0,3,2]", "row_mask": "0xf", "bank_mask": "0xf"},
+    {"quad_perm": "[2,3,0,1]", "row_mask": "0xf", "bank_mask": "0xf"},
+    {"row_half_mirror": True, "row_mask": "0xf", "bank_mask": "0xf"},
+    {"row_mirror": True, "row_mask": "0xf", "bank_mask": "0xf"},
+    {"row_bcast": 15, "row_mask": "0xa", "bank_mask": "0xf"},
+    {"row_bcast": 31, "row_mask": "0xc", "bank_mask": "0xf"},
 )
 _TOTAL_LANE = 63
 BF16_ROUND = 0x7FFF  # with the kept bit's value added: half a unit, ties to even
@@ -37,8 +38,7 @@ def lane_in_atom(k: KernelBuilder, row: Reg, group: Reg, rows: int) -> None:
 def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note: str) -> None:
     """result (an SGPR) = all 64 lanes of `value` joined by `operation` (v_max_f32, v_add_f32 …); `value` is used up."""
     for step in _STEPS:
-        masks = {"row_mask": "0xf", "bank_mask": "0xf"}
-        k.emit(f"{operation}_dpp", value, value, value, **{**step, **{m: step.get(m, v) for m, v in masks.items()}}, note=note)
+        k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
     k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
 
 
@@ -46,7 +46,7 @@ def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: 
     """Each lane's `value` = those of its `lanes` lanes, 1 to 32, a power of two from a multiple of it on, joined by `operation`;
     moved: a VGPR."""
     for step in _STEPS[: min(4, lanes.bit_length() - 1)]:
-        k.emit(f"{operation}_dpp", value, value, value, **step, row_mask="0xf", bank_mask="0xf", note=note)
+        k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
     if lanes == 32:
         k.ds_swizzle_b32(moved, value, offset="swizzle(SWAP,16)")
         k.emit(operation, value, moved, value, note=note)
@@ -58,10 +58,8 @@ def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, r
     moved: a pair of VGPRs. Lanes that a step's mask leaves out get some value: no later step reads them for the last lane's.
     """
     for step in _STEPS:
-        masks = {"row_mask": "0xf", "bank_mask": "0xf"}
         for word in range(2):
-            mask = {m: step.get(m, v) for m, v in masks.items()}
-            k.emit("v_mov_b32_dpp", moved[word], value[word], **{**step, **mask}, note=note)
+            k.emit("v_mov_b32_dpp", moved[word], value[word], **step, note=note)
         k.emit(operation, value, moved, value)
     for word in range(2):
         k.v_readlane_b32(result[word], value[word], _TOTAL_LANE, note=f"{note} of all lanes")

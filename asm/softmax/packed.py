@@ -16,10 +16,10 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.lanes import Narrowing, unpack
 from simgpu.asm.softmax.merge import RowState
-from simgpu.asm.softmax.row import LOAD_BYTES, Group, RowPart, groups
+from simgpu.asm.softmax.row import Group, RowPart, groups
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax.plan import PACKING
+from simgpu.operators.softmax.plan import LOAD_BYTES, PACKING
 
 CHUNK = 4  # groups between two rescales, as many as a step of a row that streams has
 MINUS_INFINITY = {"f16": 0xFC00FC00, "bf16": 0xFF80FF80}

@@ -17,8 +17,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import Narrowing, unpack, widen
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-
-LOAD_BYTES = 16
+from simgpu.operators.softmax.plan import LOAD_BYTES
 
 
 @dataclass(frozen=True)

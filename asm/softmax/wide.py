@@ -9,9 +9,9 @@ from simgpu.asm.parts.activation_f64 import ActivationF64
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.lanes import wave_reduce_wide
 from simgpu.asm.softmax.merge import RowState
-from simgpu.asm.softmax.row import LOAD_BYTES, RowPart, groups
+from simgpu.asm.softmax.row import RowPart, groups
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax.plan import SoftmaxPlan
+from simgpu.operators.softmax.plan import LOAD_BYTES, SoftmaxPlan
 
 WORDS = 2
 LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.uint64))

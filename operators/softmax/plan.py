@@ -57,7 +57,7 @@ _WAVES = 4
 IN_FLIGHT = (1, 2, 4)  # rows, or loads of several short rows, that a wave may have in flight
 LOAD_BYTES = 16  # the widest load of a lane
 ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
-_LOADS = 4  # 128-bit loads of a lane in flight
+_LOADS = 4  # of LOAD_BYTES that a lane has in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
 _ADDRESS_VGPRS = 2
 _SHORT_VGPRS = 2  # of rows that lanes of a wave share: byte offset in Y, columns left of the row
@@ -192,7 +192,7 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     The row's end is then an infinity that the factor turns into -infinity: no such infinity if it is 0.
     """
     narrow = p.element.bytes == 2 and p.element_y == p.element
-    if not narrow or p.mask or p.band or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
+    if not narrow or _alone(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
         return False
     fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= d.vgpr_budget(2)[0] - _fixed_vgprs(p) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
@@ -271,7 +271,7 @@ def instructions(p: SoftmaxProblem, packing: int) -> int:
 
 def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     """Elements of a step of a row that streams."""
-    return d.wavefront_size * _LOADS * 16 // p.element.bytes
+    return d.wavefront_size * _LOADS * LOAD_BYTES // p.element.bytes
 
 
 def _fixed_vgprs(p: SoftmaxProblem) -> int:

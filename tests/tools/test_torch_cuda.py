@@ -180,43 +180,6 @@ def test_operators_that_consist_of_operators_run_on_the_gpu() -> None:
     assert torch.allclose(out.float(), expected, atol=2e-3)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_as_only_gpus_have_it(causal: bool, bias: bool) -> None:
-    """Memory-efficient attention, forward and backward, against its formula; three rows attend to five columns."""
-    made = [torch.randn(2, 4, rows, 8, device="cuda", requires_grad=True) for rows in (3, 5, 5)]
-    q, k, v = made
-    added = torch.randn(1, 4, 3, 5, device="cuda", requires_grad=True) if bias else None
-    found = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, added, True, 0.0, causal, scale=0.5)
-    scores = 0.5 * q @ k.mT + (0 if added is None else added)
-    if causal:
-        scores = scores.masked_fill(~torch.ones(3, 5, dtype=torch.bool, device="cuda").tril(), -torch.inf)
-    expected = scores.softmax(-1) @ v
-    assert found[0].is_cuda and found[1].shape == (2, 4, 3)
-    torch.testing.assert_close(found[0], expected)
-    torch.testing.assert_close(found[1], scores.logsumexp(-1))
-    inputs = made + ([added] if bias else [])
-    for ours, theirs in zip(*(torch.autograd.grad(out.square().sum(), inputs) for out in (found[0], expected))):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_flash_attention_s_own_operators_have_windows_and_groups_of_heads() -> None:
-    q, k, v = (torch.randn(1, 6, heads, 8, device="cuda") for heads in (4, 2, 2))
-    given = (None, None, 6, 6, 0.0, False)
-    window = {"window_size_left": 2, "window_size_right": 0}
-    out, lse, seed, offset, _ = torch.ops.aten._flash_attention_forward(q, k, v, *given, False, **window)
-    away = torch.arange(6, device="cuda") - torch.arange(6, device="cuda")[:, None]
-    theirs = [one.transpose(1, 2).detach().requires_grad_() for one in (q, k, v)]
-    expected = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=(away <= 0) & (away >= -2), enable_gqa=True)
-    torch.testing.assert_close(out, expected.transpose(1, 2))
-    grads = torch.ops.aten._flash_attention_backward(torch.ones_like(out), q, k, v, out, lse, *given, seed, offset, **window)
-    for ours, grad in zip(grads, torch.autograd.grad(expected.sum(), theirs)):
-        torch.testing.assert_close(ours, grad.transpose(1, 2))
-    host = [one.cpu() for one in (q, k, v)]
-    with pytest.raises(NotImplementedError, match="'CPU' backend"):
-        torch.ops.aten._flash_attention_forward(*host, *given, False)
-
-
 def test_attention_by_a_backend_that_is_chosen() -> None:
     q = torch.randn(1, 2, 4, 8, device="cuda")
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):

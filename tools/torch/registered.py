@@ -21,7 +21,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
-from simgpu.tools.torch.cuda.attention import ON_GPUS
+from simgpu.tools.torch.cuda.operators import NAMES, ON_GPUS
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
 from simgpu.triton.tensors import plain_torch
 
@@ -165,7 +165,7 @@ def kernels_of_the_gpu(
 
     autocast: whether operators may narrow their arguments themselves.
     """
-    here = REGISTERED or isinstance(func, _OPERATORS) or autocast or several() or sampled()
-    if here or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
+    if named or REGISTERED or autocast or several() or sampled() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

@@ -1,15 +1,15 @@
 """PyTorch's operators of attention that only GPUs have, on the host: softmax(scale QKᵀ + bias) V, and its gradients, in f32, where
 a GPU rounds operands of its matrix units to 16 bits they are rounded.
 
-Q is (batch, heads, rows, d), K and V (batch, heads, columns, d), in the operators of flash attention's own layout with heads and
-rows exchanged. log_sumexp is (batch, heads, rows), f32, as ROCm has it: not padded (PyTorch's aten/src/ATen/native/transformers/
-cuda/attention.cu, kAlignLSE). Dropout draws anew from the seed in the backward.
+Q is (batch, heads, rows, d), K and V (batch, heads, columns, d), in the operators of efficient and flash attention's own layout
+with heads and rows exchanged. log_sumexp is (batch, heads, rows), f32, as ROCm has it: not padded (PyTorch's
+aten/src/ATen/native/transformers/cuda/attention.cu, kAlignLSE). Dropout draws anew from the seed in the backward.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,31 @@ _CPU = torch.device("cpu")
 
 def _band(rows: int, columns: int, left: int, right: int, shift: int) -> Tensor:
     """Which columns a row attends to: from left before its diagonal to right behind it (negative: all); shift: the diagonal's."""
-    away = torch.arange(columns, device=_CPU) - torch.arange(rows, device=_CPU)[:, None] - shift
+    return _window(torch.arange(rows, device=_CPU) + shift, torch.arange(columns, device=_CPU), left, right)
+
+
+def _window(diagonals: Tensor, columns: Tensor, left: int, right: int) -> Tensor:
+    """The same, of rows whose diagonals are told and of columns at these positions."""
+    away = columns - diagonals[:, None]
     return ((away <= right) | (right < 0)) & ((away >= -left) | (left < 0))
+
+
+def _packed_band(starts_q: Tensor, starts_k: Tensor, left: int, right: int, from_last: bool) -> Tensor:
+    """The same of sequences that lie one behind another, from their starts and the last one's end: each attends to its own.
+
+    from_last: diagonals end at a sequence's last row and column, else they begin at its first.
+    """
+    sequence_q, at_q = _positions(starts_q)
+    sequence_k, at_k = _positions(starts_k)
+    shifts = (starts_k.diff() - starts_q.diff())[sequence_q] if from_last else 0
+    return (sequence_q[:, None] == sequence_k) & _window(at_q + shifts, at_k, left, right)
+
+
+def _positions(starts: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row the sequence that it is of, and its position there."""
+    lengths = starts.diff()
+    sequence = torch.arange(len(lengths), device=_CPU).repeat_interleave(lengths)
+    return sequence, torch.arange(len(sequence), device=_CPU) - starts[sequence]
 
 
 class _Attention:
@@ -104,6 +127,54 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
     return (*grads, of_scores.sum_to_size(bias.shape).to(bias.dtype) if biased and mask[3] else None)
 
 
+# Masks of efficient attention's own operators: causal from a sequence's first row and column on, and up to its last ones.
+_FIRST, _LAST = 1, 2
+
+
+def _efficient_in_own_layout(  # type: ignore[no-untyped-def]
+    q, k, v, bias, starts_q, starts_k, mask, dropout_p, seed, scale, options
+) -> _Attention:
+    """Efficient attention's (batch, rows, heads, d); with starts the batch is 1, and sequences lie one behind another."""
+    _refuse(options)
+    right, from_last = (0 if mask in (_FIRST, _LAST) else -1), mask == _LAST
+    if starts_q is not None:
+        band: Tensor | None = _packed_band(starts_q, starts_k, -1, right, from_last)
+    else:
+        band = _band(q.shape[1], k.shape[1], -1, right, k.shape[1] - q.shape[1] if from_last else 0) if mask else None
+    return _Attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), bias, band, scale, dropout_p, int(seed))
+
+
+def _efficient_own_forward(  # type: ignore[no-untyped-def]
+    q, k, v, bias, starts_q, starts_k, max_q, max_k, dropout_p, mask, compute_log_sumexp=False, *, scale=None, **options
+):
+    seed = _seed(dropout_p)
+    made = _efficient_in_own_layout(q, k, v, bias, starts_q, starts_k, mask, dropout_p, seed, scale, options)
+    kept = made.log_sumexp if compute_log_sumexp else made.log_sumexp[..., :0]
+    if starts_q is None:
+        max_q, max_k = q.shape[1], k.shape[1]
+    elif compute_log_sumexp:  # (sequences, heads, rows of the longest)
+        sequence, at = _positions(starts_q)
+        kept = kept.new_full((len(starts_q) - 1, q.shape[2], max_q), math.inf)
+        kept[sequence, :, at] = made.log_sumexp[0].T
+    return made.output().transpose(1, 2).contiguous(), kept, seed, torch.zeros_like(seed), max_q, max_k
+
+
+def _efficient_own_backward(  # type: ignore[no-untyped-def]
+    grad, q, k, v, bias, out, starts_q, starts_k, max_q, max_k, log_sumexp, dropout_p, seed, offset, mask, bias_requires_grad,
+    *, scale=None, num_splits_key=None, shared_storage_dqdkdv=False, **options
+):  # fmt: skip
+    made = _efficient_in_own_layout(q, k, v, bias, starts_q, starts_k, mask, dropout_p, seed, scale, options)
+    *grads, of_scores = made.gradients(grad.transpose(1, 2), out.transpose(1, 2))
+    of_bias = of_scores.sum_to_size(bias.shape).to(bias.dtype) if bias_requires_grad else None
+    return (*(one.transpose(1, 2).contiguous() for one in grads), of_bias)
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """NotImplementedError for an option that is given and not computed here."""
+    if told := sorted(name for name, value in options.items() if value is not None):
+        raise NotImplementedError(f"simgpu: attention's own operators on the pretended GPU take no {told[0]}")
+
+
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):  # type: ignore[no-untyped-def]
     seed = _seed(dropout_p)
     made = _Attention(q, k, v, None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
@@ -119,8 +190,7 @@ def _flash_backward(  # type: ignore[no-untyped-def]
 
 def _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options) -> _Attention:  # type: ignore[no-untyped-def]
     """Flash attention's (batch, rows, heads, d); the diagonal of causal masks and windows ends at the last row and column."""
-    if told := sorted(name for name, value in options.items() if value is not None and not name.startswith("window_size")):
-        raise NotImplementedError(f"simgpu: flash attention's own operators on the pretended GPU take no {told[0]}")
+    _refuse({name: value for name, value in options.items() if not name.startswith("window_size")})
     widths = (options.get(f"window_size_{side}") for side in ("left", "right"))
     left, right = (-1 if width is None else width for width in widths)
     band = _band(q.shape[1], k.shape[1], left, 0 if is_causal else right, k.shape[1] - q.shape[1])
@@ -150,6 +220,8 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_efficient_attention_backward": _efficient_backward,
     "aten::_scaled_dot_product_flash_attention": _flash,
     "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
+    "aten::_efficient_attention_forward": _efficient_own_forward,
+    "aten::_efficient_attention_backward": _efficient_own_backward,
     "aten::_flash_attention_forward": _own_forward,
     "aten::_flash_attention_backward": _own_backward,
 }

@@ -1,0 +1,187 @@
+"""PyTorch's operators that only GPUs have, or that the CPU refuses, computed on the host; 16-bit types in f32 and rounded once.
+
+Names, order of arguments and results are those of PyTorch's native_functions.yaml; what cuDNN alone has is not here, as on ROCm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+
+from simgpu.tools.torch.cuda import attention
+
+_Ints = Sequence[int]
+
+
+def _over_channels(values: Tensor) -> list[int]:
+    """The dimensions that batch norm sums over: all but that of the channels."""
+    return [dim for dim in range(values.dim()) if dim != 1]
+
+
+def _by_channel(values: Tensor, like: Tensor) -> Tensor:
+    """One value of each channel, to be used with a tensor of this many dimensions, in f32 where that is narrow."""
+    return values.to(_wide(like).dtype).view([-1 if dim == 1 else 1 for dim in range(like.dim())])
+
+
+def _wide(values: Tensor) -> Tensor:
+    """A tensor in the type that a GPU computes it in."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _stats(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / sqrt(variance + eps) of each channel."""
+    variance, mean = torch.var_mean(_wide(values), _over_channels(values), correction=0)
+    return mean, (variance + eps).rsqrt()
+
+
+def _elemt(values: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, _eps: float) -> Tensor:
+    found = (_wide(values) - _by_channel(mean, values)) * _by_channel(invstd, values)
+    found = found if weight is None else found * _by_channel(weight, values)
+    return (found if bias is None else found + _by_channel(bias, values)).to(values.dtype)
+
+
+def _elemt_out(*args: Any, out: Tensor) -> Tensor:
+    return out.copy_(_elemt(*args))
+
+
+def _gathered(  # type: ignore[no-untyped-def]
+    _values, mean, invstd, running_mean, running_var, momentum, eps, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / sqrt(variance + eps) over processes, from those of each; the running ones are moved on."""
+    each = counts.to(mean.dtype).reshape(-1, 1)
+    total = each.sum()
+    most = (mean * each).sum(0) / total
+    squares = ((invstd**-2 - eps + (mean - most) ** 2) * each).sum(0)
+    for running, found in ((running_mean, most), (running_var, squares / (total - 1))):
+        if running is not None:
+            running.lerp_(found.to(running.dtype), momentum)
+    return most, (squares / total + eps).rsqrt()
+
+
+def _gathered_alike(  # type: ignore[no-untyped-def]
+    values, mean, invstd, running_mean, running_var, momentum, eps, count: int
+) -> tuple[Tensor, Tensor]:
+    counts = torch.full((len(mean),), count, dtype=mean.dtype, device="cpu")
+    return _gathered(values, mean, invstd, running_mean, running_var, momentum, eps, counts)
+
+
+def _reduced(  # type: ignore[no-untyped-def]
+    grad: Tensor, values: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, of_input, of_weight, of_bias
+):
+    """Of each channel the sums of dy and of dy (x - mean), and the gradients of weight and bias."""
+    dims = _over_channels(values)
+    sums = _wide(grad).sum(dims)
+    moved = (_wide(grad) * (_wide(values) - _by_channel(mean, values))).sum(dims)
+    kind = None if weight is None else weight.dtype
+    grads = ((moved * invstd).to(kind) if of_weight else None, sums.to(kind) if of_bias else None)
+    return *((sums, moved) if of_input else (None, None)), *grads
+
+
+def _elemt_backward(  # type: ignore[no-untyped-def]
+    grad: Tensor, values: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, sum_dy, sum_dy_xmu, count: Tensor
+) -> Tensor:
+    total = count.sum()
+    slope = _by_channel(sum_dy_xmu / total * invstd**2, values)
+    found = _wide(grad) - _by_channel(sum_dy / total, values) - (_wide(values) - _by_channel(mean, values)) * slope
+    found = found * _by_channel(invstd, values)
+    return (found if weight is None else found * _by_channel(weight, values)).to(values.dtype)
+
+
+def _masked_scale(values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return (_wide(values) * mask * scale).to(values.dtype)
+
+
+def _depthwise(  # type: ignore[no-untyped-def]
+    values, weight, _kernel_size: _Ints, bias, stride: _Ints, padding: _Ints, dilation: _Ints
+) -> Tensor:
+    return _convolution(values, weight, bias, padding, stride, dilation, values.shape[1])
+
+
+def _convolution(  # type: ignore[no-untyped-def]
+    values, weight, bias, padding: _Ints, stride: _Ints, dilation: _Ints, groups: int, *_choices: bool
+) -> Tensor:
+    return torch.convolution(values, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+
+
+def _transposed(  # type: ignore[no-untyped-def]
+    values, weight, bias, padding: _Ints, output_padding: _Ints, stride: _Ints, dilation: _Ints, groups: int, *_choices: bool
+) -> Tensor:
+    return torch.convolution(values, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+def _lu_factor(values: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+    """LU, pivots and info of batches of (m, n); the CPU's refuses to go without pivots."""
+    if pivot:
+        options = {} if out is None else dict(zip(("LU", "pivots", "info"), out))
+        return torch.ops.aten.linalg_lu_factor_ex(values, pivot=True, check_errors=check_errors, **options)
+    factors = values.clone(memory_format=torch.contiguous_format)
+    order = min(values.shape[-2:])
+    info = torch.zeros(values.shape[:-2], dtype=torch.int32, device="cpu")
+    for step in range(order):
+        corner = factors[..., step, step]
+        info = torch.where((corner == 0) & (info == 0), step + 1, info)
+        factors[..., step + 1 :, step] /= corner[..., None]
+        factors[..., step + 1 :, step + 1 :] -= factors[..., step + 1 :, step, None] * factors[..., None, step, step + 1 :]
+    if check_errors and info.any():
+        raise torch.linalg.LinAlgError(f"torch.linalg.lu_factor: U[{info.max() - 1},{info.max() - 1}] is zero")
+    pivots = torch.arange(1, order + 1, dtype=torch.int32, device="cpu").expand(*values.shape[:-2], order).contiguous()
+    return _given((factors, pivots, info), out)
+
+
+def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
+    """P, L and U; without pivots P is empty."""
+    if pivot:
+        options = {} if out is None else dict(zip("PLU", out))
+        return torch.ops.aten.linalg_lu(values, pivot=True, **options)
+    factors, order = _lu_factor(values, pivot=False)[0], min(values.shape[-2:])
+    lower = factors[..., :, :order].tril(-1)
+    lower.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return _given((values.new_empty(0), lower, factors[..., :order, :].triu()), out)
+
+
+def _given(found: Sequence[Tensor], out: Any) -> Any:
+    """Results, in the tensors that were given for them, if any were."""
+    return tuple(found) if out is None else tuple(into.resize_(one.shape).copy_(one) for into, one in zip(out, found))
+
+
+def _named_out(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """An operator whose results' places are given by these names."""
+    return lambda *args, **options: function(*args, out=[options.pop(name) for name in names], **options)
+
+
+def _decomposed(name: str) -> Callable[..., Any]:
+    """An operator as PyTorch takes it apart for its compilers."""
+    return decomposition_table[getattr(torch.ops.aten, name).default]
+
+
+# By the operator's name in PyTorch's dispatcher.
+ON_GPUS: dict[str, Callable[..., Any]] = {
+    **attention.ON_GPUS,
+    "aten::batch_norm_stats": _stats,
+    "aten::batch_norm_elemt": _elemt,
+    "aten::batch_norm_elemt.out": _elemt_out,
+    "aten::batch_norm_gather_stats": _gathered_alike,
+    "aten::batch_norm_gather_stats_with_counts": _gathered,
+    "aten::batch_norm_backward_reduce": _reduced,
+    "aten::batch_norm_backward_elemt": _elemt_backward,
+    "aten::miopen_batch_norm": lambda *args: torch.native_batch_norm(*args),
+    "aten::miopen_batch_norm_backward": _decomposed("miopen_batch_norm_backward"),
+    "aten::_fused_rms_norm_backward": _decomposed("_fused_rms_norm_backward"),
+    "aten::_fused_dropout": _decomposed("_fused_dropout"),
+    "aten::_masked_scale": _masked_scale,
+    "aten::_conv_depthwise2d": _depthwise,
+    "aten::conv_depthwise3d": _depthwise,
+    "aten::miopen_convolution": _convolution,
+    "aten::miopen_depthwise_convolution": _convolution,
+    "aten::miopen_convolution_transpose": _transposed,
+    "aten::linalg_lu_factor_ex": _lu_factor,
+    "aten::linalg_lu_factor_ex.out": _named_out(_lu_factor, "LU", "pivots", "info"),
+    "aten::linalg_lu": _lu,
+    "aten::linalg_lu.out": _named_out(_lu, "P", "L", "U"),
+}
+# By the names of functions that call them, as `torch.batch_norm_stats.__name__` is one; `linalg_lu_factor` is made of another.
+NAMES = frozenset(name.removeprefix("aten::").partition(".")[0] for name in ON_GPUS) | {"linalg_lu_factor"}

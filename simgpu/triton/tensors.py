@@ -134,10 +134,12 @@ def _storage(tensor: Any) -> tuple[int, int]:
         return (low, high) if owner.size else (low, low)
     if not hasattr(tensor, "untyped_storage"):
         return 0, 0
-    storage = tensor.untyped_storage()
-    try:
+    try:  # tensors of PyTorch's tracers and of `vmap` have no memory of their own
+        storage = tensor.untyped_storage()
+        if str(getattr(storage, "device", "")) == "meta":
+            return 0, 0
         low = int(storage.data_ptr())
-    except RuntimeError:  # what PyTorch's tracers have in place of memory
+    except RuntimeError:
         return 0, 0
     return low, low + int(storage.nbytes())
 

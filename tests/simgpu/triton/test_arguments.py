@@ -174,8 +174,13 @@ def test_tensors_of_tracers_which_have_no_memory_are_passed_over() -> None:
     torch = pytest.importorskip("torch")
     traced = torch._to_functional_tensor(torch.ones(4))
     row, out = torch.arange(32, dtype=torch.float32), np.zeros((1, 32), np.float32)
-    with simgpu.triton.device("mi300x"):
+
+    def mapped(batched: Any) -> Any:  # a tensor of `vmap` is alive, too
         kernels.copy_by_table[(1,)](np.array([row.data_ptr()], np.int64), out, out, out, out, BLOCK=32)
+        return batched
+
+    with simgpu.triton.device("mi300x"):
+        torch.vmap(mapped)(torch.ones(2, 4))
     assert traced.device.type == "cpu" and np.array_equal(out[0], row.numpy())
 
 

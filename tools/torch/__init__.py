@@ -1,9 +1,7 @@
 """PyTorch's GPU, pretended on the host for programs and test suites.
 
     places.py        where a tensor lies: a mark on its storage
-    accumulation.py  operators on 16-bit types that a GPU computes in f32
-    products.py      products of 16-bit matrices, as the matrix units sum them
-    registered.py    kernels that operators have on a GPU alone, libraries' too
+    operators/       what PyTorch's operators do on a GPU and not on the CPU
     on_host.py       "cuda" and "hip" devices are the CPU
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig

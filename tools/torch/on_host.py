@@ -17,6 +17,7 @@ import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast
+from simgpu.tools.torch.operators.registered import KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
     GPU,
     HOST,
@@ -33,7 +34,6 @@ from simgpu.tools.torch.places import (
     storage_of,
     tensors_in,
 )  # fmt: skip
-from simgpu.tools.torch.registered import KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.triton.driver import active_driver
 
 _GPUS = ("cuda", "hip")

@@ -23,6 +23,7 @@ from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.on_host import gpu_named, pretended, within
+from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
     HOST,
     common,
@@ -35,7 +36,6 @@ from simgpu.tools.torch.places import (
     place_of,
     tensors_in,
 )  # fmt: skip
-from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 

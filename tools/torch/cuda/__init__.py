@@ -7,8 +7,6 @@
     memory.py      how much memory tensors take
     autocast.py    which type an operator computes in under `torch.autocast("cuda")`
     generators.py  random numbers
-    operators.py   operators that only GPUs have
-    attention.py   those of attention
     blas.py        hipBLASLt, as Triton calls it
     amdsmi.py      ROCm's package of that name
 """

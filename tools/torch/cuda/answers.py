@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from simgpu.tools.torch.cuda import attention, autocast, devices, generators, graphs, memory, streams
+from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
+from simgpu.tools.torch.operators import attention
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from simgpu.tools.torch.accumulation import NARROW
+from simgpu.tools.torch.operators.accumulation import NARROW
 
 _GPU = "cuda"
 F32 = frozenset((

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from simgpu.tools.torch.accumulation import sampled
+from simgpu.tools.torch.operators.accumulation import sampled
 
 
 class HipblasLt:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from simgpu.tools.torch import products
+from simgpu.tools.torch.operators import products
 from simgpu.triton.driver import active_driver
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")

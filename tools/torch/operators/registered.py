@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgpu.tools.torch.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
-from simgpu.tools.torch.cuda.operators import NAMES, ON_GPUS
+from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
+from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
 from simgpu.triton.tensors import plain_torch
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from simgpu.tools.torch.cuda import attention
+from simgpu.tools.torch.operators import attention
 
 _Ints = Sequence[int]
 

@@ -83,17 +83,27 @@ def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
             setattr(owner, name, before)
 
 
-class _Offer:
-    """What Triton asks of a backend's driver when it looks for one: whether there is a GPU, and the driver; None: there is none."""
+class _Offer(type):
+    """A backend's driver as Triton and Inductor ask for it: whether there is a GPU, the driver, and whether it is the one in use.
 
-    def __init__(self, driver: SimDriver | None) -> None:
-        self._driver = driver
+    A class, as they expect, of which the driver counts as the one instance; driver: None where there is no GPU.
+    """
 
-    def is_active(self) -> bool:
-        return self._driver is not None
+    def __new__(cls, driver: SimDriver | None) -> _Offer:
+        return super().__new__(cls, "Offer", (), {})
 
-    def __call__(self) -> SimDriver | None:
-        return self._driver
+    def __init__(cls, driver: SimDriver | None) -> None:
+        super().__init__("Offer", (), {})
+        cls._driver = driver
+
+    def is_active(cls) -> bool:
+        return cls._driver is not None
+
+    def __call__(cls) -> SimDriver | None:
+        return cls._driver
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return value is cls._driver
 
 
 @contextmanager

@@ -6,6 +6,7 @@
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig
     cuda/            what is asked of `torch.cuda`
+    inductor.py      `torch.compile`
     pretend.py       what is replaced in PyTorch for all of that
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`

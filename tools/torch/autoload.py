@@ -24,7 +24,7 @@ def begin() -> None:
     SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings that are not told.
 
     Findings that SIMGPU_CHECK=collect gathered are told on stderr at the end. SystemExit, with the reason, for an unknown target,
-    another word than those of CHECKS, and a file that cannot be read.
+    another word than those of CHECKS or of SIMGPU_COMPILE, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
@@ -39,9 +39,9 @@ def begin() -> None:
     try:
         known = os.environ.get(SUPPRESSIONS)
         session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check], suppressions=known))
+        stack.enter_context(pretended_gpu())
     except (SimError, OSError) as error:
         raise SystemExit(f"simgpu: {TARGET}={target!r}: {error}") from None
-    stack.enter_context(pretended_gpu())
     atexit.register(_end, stack, session)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -17,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import amd
 
+from simgpu.hardware.errors import LaunchError
 from simgpu.tools.torch.cuda import amdsmi
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
@@ -39,6 +42,7 @@ from simgpu.tools.torch.places import (
 from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 
+COMPILE, EAGER, INDUCTOR = "SIMGPU_COMPILE", "eager", "inductor"
 _CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
 _EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
@@ -152,9 +156,37 @@ def _fake_device(device: torch.device) -> torch.device:
     return _CPU if device.type == "cuda" else _normalized(device)
 
 
+def _each_its_own(answers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The answers by their names; a function that answers for two names is one of its own for each, as `torch._dynamo` demands."""
+    functions: set[Any] = set()
+    for name, answer in answers.items():
+        if isinstance(answer, FunctionType):
+            if answer in functions:
+                answer = _another(answer)
+            functions.add(answer)
+        yield name, answer
+
+
+def _another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does what another one does."""
+    return functools.wraps(function)(lambda *args, **options: function(*args, **options))
+
+
 def _eager(model: Any = None, **_options: Any) -> Any:
     """`torch.compile`: the function itself, or a decorator that returns it: nothing is compiled."""
     return (lambda function: function) if model is None else model
+
+
+def _compile() -> contextlib.AbstractContextManager[Any]:
+    """What `torch.compile` is, by SIMGPU_COMPILE; LaunchError where that is no word for it."""
+    how = os.environ.get(COMPILE, EAGER)
+    if how == INDUCTOR:
+        from simgpu.tools.torch.inductor import inductor  # two seconds of imports
+
+        return inductor()
+    if how != EAGER:
+        raise LaunchError(f"{COMPILE}={how!r}: give {EAGER} or {INDUCTOR}")
+    return mock.patch.object(torch, "compile", _eager)
 
 
 @contextlib.contextmanager
@@ -164,11 +196,11 @@ def pretended_gpu() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        for name, answer in (ANSWERS | {"version.hip": HIP_VERSION}).items():
+        for name, answer in _each_its_own(ANSWERS | {"version.hip": HIP_VERSION}):
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
-            (torch, "range", _range), (torch, "compile", _eager),
+            (torch, "range", _range),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
@@ -178,6 +210,7 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, answer))
         if _normalized is not None:
             stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)))
+        stack.enter_context(_compile())
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())

@@ -1,0 +1,113 @@
+"""`torch.compile` with Inductor for the pretended GPU; skipped where Triton or PyTorch is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+triton = pytest.importorskip("triton", reason="Triton is an optional extra")
+
+import simgpu.triton  # noqa: E402
+from simgpu.hardware.errors import LaunchError  # noqa: E402
+from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
+from tests.support import triton_kernels as kernels  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and that times are a model's
+
+
+@pytest.fixture(autouse=True)
+def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    monkeypatch.setenv("SIMGPU_COMPILE", "inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    with simgpu.triton.device("mi300x") as session, pretended_gpu():
+        yield session
+
+
+def launched(session: Any) -> list[str]:
+    """The kernels of Inductor's that ran."""
+    return [name for name in session.used if name.startswith("triton_")]
+
+
+def test_forward_and_backward_are_fused_kernels(session: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 33), torch.nn.GELU(), torch.nn.LayerNorm(33)).cuda()
+    x = torch.randn(5, 16, device="cuda", requires_grad=True)
+    out = torch.compile(model)(x)
+    assert len(launched(session)) == 1 and out.is_cuda
+    grads = torch.autograd.grad(out.sin().sum(), (x, *model.parameters()))
+    assert len(launched(session)) > 1 and all(grad.is_cuda for grad in grads)
+    expected = model.double()(x.double())
+    wanted = torch.autograd.grad(expected.sin().sum(), (x, *model.parameters()))
+    for ours, theirs in zip((out, *grads), (expected, *wanted)):
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_triton_kernel_in_a_compiled_function_of_any_number_of_rows(session: Any) -> None:
+    @torch.compile(fullgraph=True)
+    def summed(x: Any, y: Any) -> Any:
+        out = torch.empty_like(x)
+        kernels.vector_add[(triton.cdiv(x.numel(), 64),)](x, y, out, x.numel(), BLOCK=64)
+        return (2 * out).relu().sum(-1)
+
+    for rows in (3, 5, 8):
+        x, y = (torch.randn(rows, 20, device="cuda") for _ in range(2))
+        torch.testing.assert_close(summed(x, y), (2 * (x + y)).relu().sum(-1))
+    assert "vector_add" in " ".join(session.used) and launched(session)
+
+
+def test_what_a_compiled_function_sees_of_devices(session: Any) -> None:
+    told = []
+
+    @torch.compile
+    def device_of(x: Any) -> Any:
+        told.append((x.device, x.is_cuda, x.get_device(), (x * 2).device))
+        return x + torch.ones(3, device=x.device)
+
+    assert device_of(torch.ones(3, device="cuda")).is_cuda and launched(session)
+    session.used.clear()
+    assert not device_of(torch.ones(3)).is_cuda and not session.used
+    gpu, host = torch.device("cuda", 0), torch.device("cpu")
+    assert told == [(gpu, True, 0, gpu), (host, False, -1, host)]
+
+
+def test_between_and_after_graphs() -> None:
+    """Python between two graphs, where it makes a tensor on the GPU, and a graph that ends on the host."""
+    @torch._dynamo.disable
+    def apart(x: Any) -> Any:
+        return x + torch.ones(3, device="cuda")
+
+    @torch.compile
+    def broken(x: Any) -> Any:
+        return apart(x * 2) * 3
+
+    assert broken(torch.ones(3, device="cuda")).tolist() == [9, 9, 9]
+    moved = torch.compile(lambda x: (2 * x).cpu())(torch.ones(3, device="cuda"))
+    assert not moved.is_cuda and moved.tolist() == [2, 2, 2]
+
+
+def test_templates_and_candidates_by_the_model() -> None:
+    """Flex attention's template, and a product whose candidates are timed."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.randn(1, 2, 128, 16, device="cuda", dtype=torch.float16)
+    causal = torch.compile(flex_attention)(q, q, q, score_mod=lambda score, _b, _h, i, j: torch.where(i >= j, score, -torch.inf))
+    expected = torch.nn.functional.scaled_dot_product_attention(*(q.float(),) * 3, is_causal=True)
+    torch.testing.assert_close(causal.float(), expected, rtol=0.0, atol=4e-3)
+    a = torch.randn(32, 32, device="cuda", dtype=torch.float16)
+    options = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"}
+    product = torch.compile(lambda a: (a @ a).relu(), options=options)(a)
+    torch.testing.assert_close(product, (a @ a).relu(), rtol=1e-3, atol=1e-2)
+
+
+def test_other_words() -> None:
+    before = torch.compile
+    with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match="SIMGPU_COMPILE='aot': give eager or inductor"):
+        changed.setenv("SIMGPU_COMPILE", "aot")
+        changed.setattr(torch, "Generator", torch._C.Generator)  # so that it begins anew
+        with pretended_gpu():
+            pass
+    assert torch.compile is before

@@ -1,0 +1,195 @@
+"""`torch.compile` with Inductor for the pretended GPU: its Triton kernels run on the simulated one.
+
+Dynamo and autograd see the tensors as they are, the CPU's, in a graph of operators. What Inductor is given of that graph lies on
+the GPU, and what it made runs where PyTorch's functions see the GPU. A graph that has to do with the host alone, or that moves
+tensors to the host, runs operator by operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._dynamo import device_interface
+from torch._dynamo.device_interface import CudaInterface
+from torch._dynamo.utils import get_torch_function_mode_stack, set_torch_function_mode_stack
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
+from torch._guards import detect_fake_mode
+from torch._inductor import compile_fx, utils
+from torch._inductor.codegen.triton import TritonScheduling
+from torch._inductor.runtime.benchmarking import benchmarker
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._inductor.select_algorithm import AlgorithmSelectorCache
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree
+
+from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, within
+from simgpu.tools.torch.places import device_at, here, on_gpu, place_of
+from simgpu.triton.driver import active_driver
+
+_CPU = torch.device("cpu")
+# One process and one thread, as the simulated device is this process's; no launcher of PyTorch's own, which calls HIP; and no
+# graphs of launches, which save a GPU's host the time of launching.
+_CONFIG = {"compile_threads": 1, "use_static_cuda_launcher": False, "triton.cudagraphs": False}
+# What times Inductor's candidates, on tensors that it makes: those for an operator, and kernels with what may be fused into them.
+_TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
+_CUDA, _META = 1, 14
+_begin = SymbolicTorchFunctionState.__init__
+
+
+def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_patches: Any = None) -> Callable[..., Any]:
+    """What `torch.compile` calls Inductor by: a graph of Dynamo's as a function."""
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
+    moved = any(map(_to_host, _nodes(model)))
+    if moved or not (named or any(on_gpu(place_of(value)) for value in given)):
+        return within(model.forward)
+    _changed(model, lambda value: _CPU if is_gpu(value) else value)
+    patches = {**choice.config, **(config_patches or {}), **_CONFIG}
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
+
+
+def _numbered(device: torch.device) -> torch.device:
+    """A device, a GPU with its number."""
+    return device_at(here()) if device.type == "cuda" and device.index is None else device
+
+
+@contextlib.contextmanager
+def _unpretended() -> Iterator[None]:
+    """For a block: PyTorch's functions do not see the pretended GPU, as where a backward pass is compiled once it runs."""
+    before = get_torch_function_mode_stack()
+    set_torch_function_mode_stack([mode for mode in before if not isinstance(mode, CudaOnHost)])
+    try:
+        yield
+    finally:
+        set_torch_function_mode_stack(before)
+
+
+def _to_host(node: Node) -> bool:
+    """Whether an operator of a graph puts a tensor on the host."""
+    named = any(value == _CPU or value == "cpu" for value in (*node.args, *node.kwargs.values()) if not isinstance(value, Node))
+    return named or (node.op == "call_method" and node.target == "cpu")
+
+
+def _graphs(model: GraphModule) -> Iterator[GraphModule]:
+    """A graph, and those that its operators call, as flex attention's."""
+    return (part for part in model.modules() if isinstance(part, GraphModule))
+
+
+def _nodes(model: GraphModule) -> Iterator[Node]:
+    return (node for part in _graphs(model) for node in part.graph.nodes)
+
+
+def _changed(model: GraphModule, change: Callable[[Any], Any]) -> None:
+    """Changes the arguments of a graph's operators."""
+    for node in _nodes(model):
+        node.args, node.kwargs = _pytree.tree_map(change, node.args), _pytree.tree_map(change, node.kwargs)
+    for part in _graphs(model):
+        part.recompile()
+
+
+def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+    """`compile_fx_inner` of a graph that is one of the GPU's."""
+    fake_mode, gpu = detect_fake_mode(inputs), device_at(here())
+
+    def there(value: Any) -> Any:
+        if not isinstance(value, FakeTensor):
+            return value
+        with fake_mode:
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=gpu)
+
+    with _unpretended(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_numbered)):
+        _changed(graph, lambda value: gpu if value == _CPU else value)
+        for node in _nodes(graph):
+            if "val" in node.meta:
+                node.meta["val"] = _pytree.tree_map(there, node.meta["val"])
+        made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
+    made.current_callable = within(made.current_callable)
+    return made
+
+
+def _without_ours(state: SymbolicTorchFunctionState, py_stack: Sequence[Any], *args: Any, **options: Any) -> None:
+    """How Dynamo begins: it does not trace into the mode that the pretended GPU consists of."""
+    _begin(state, [mode for mode in py_stack if not isinstance(mode, CudaOnHost)], *args, **options)
+
+
+def _told(variable: TensorVariable) -> torch.device:
+    """What a traced tensor tells the program of its device: a GPU, unless it, or all that its graph was given, lies on the host."""
+    device: torch.device = vars(variable)["device"]
+    node = variable.proxy.node
+    inputs = [node] if node.op == "placeholder" else [one for one in node.graph.nodes if one.op == "placeholder"]
+    given = [tensor for tensor in map(_example, inputs) if isinstance(tensor, torch.Tensor)]
+    hosts = bool(given) and not any(on_gpu(place_of(tensor)) for tensor in given)
+    return device if device != _CPU or hosts else device_at(here())
+
+
+def _example(placeholder: Node) -> Any:
+    """The tensor that a graph's argument stands for, or another value, or none."""
+    return getattr(placeholder.meta.get("grapharg"), "example", None)
+
+
+def _keep(variable: TensorVariable, device: torch.device) -> None:
+    vars(variable)["device"] = device  # where Dynamo looks for it to make a copy
+
+
+def _modelled(function: Callable[[], Any], *_args: Any, **_options: Any) -> float:
+    """What Inductor times its candidates by: milliseconds of the model."""
+    return active_driver().session.clock.do_bench(function)
+
+
+def _guard_gpus() -> None:
+    """Has PyTorch's C++ do nothing where it would make a GPU current; a CPU build gives up there, even for tracers' tensors.
+
+    `torch._C._ensureCUDADeviceGuardSet` is meant for that, and does it for builds with CUDA alone. The guard for meta tensors does
+    nothing; places in the registry are numbers of `c10::DeviceType`.
+    """
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    if guards[_CUDA] is None:
+        guards[_CUDA] = guards[_META]
+
+
+def _forget() -> None:
+    """Has PyTorch forget what it was told of devices, and what it compiled for them: another GPU may be in use now."""
+    torch._dynamo.reset()
+    device_interface.caching_worker_device_properties.clear()
+    for cached in (DeviceProperties.create, *vars(utils).values()):
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+
+
+def _of_cuda() -> Iterator[tuple[type, str, Any]]:
+    """What Dynamo's and Inductor's table of `torch.cuda` is to hold: what is there now, not when they were imported."""
+    for name in vars(CudaInterface):
+        held = getattr(torch.cuda, name, getattr(torch.cuda, f"_{name}", None))
+        if held is not None and not name.startswith("__"):
+            yield CudaInterface, name, held if isinstance(held, type) else staticmethod(held)
+    yield CudaInterface, "get_raw_stream", staticmethod(torch._C._cuda_getCurrentRawStream)
+
+
+@contextlib.contextmanager
+def inductor() -> Iterator[None]:
+    """For a block: `torch.compile` compiles for the pretended GPU."""
+    _guard_gpus()
+    _forget()
+    with contextlib.ExitStack() as stack:
+        for owner, name, answer in (
+            *_of_cuda(),
+            (torch._TorchCompileInductorWrapper, "__call__", _compiled),
+            (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
+            (type(benchmarker), "benchmark_gpu", staticmethod(_modelled)),
+            (AlgorithmSelectorCache, _TIMED, staticmethod(within(getattr(AlgorithmSelectorCache, _TIMED)))),
+            *((TritonScheduling, name, within(getattr(TritonScheduling, name))) for name in _FUSED),
+        ):  # fmt: skip
+            stack.enter_context(mock.patch.object(owner, name, answer))
+        stack.enter_context(mock.patch.object(TensorVariable, "device", property(_told, _keep), create=True))
+        yield

@@ -75,7 +75,7 @@ def test_what_a_compiled_function_sees_of_devices(session: Any) -> None:
 
 
 def test_between_and_after_graphs() -> None:
-    """Python between two graphs, where it makes a tensor on the GPU, and a graph that ends on the host."""
+    """Python between two graphs, where it makes a tensor on the GPU, a graph that ends on the host, and `torch.autocast`."""
     @torch._dynamo.disable
     def apart(x: Any) -> Any:
         return x + torch.ones(3, device="cuda")
@@ -87,6 +87,16 @@ def test_between_and_after_graphs() -> None:
     assert broken(torch.ones(3, device="cuda")).tolist() == [9, 9, 9]
     moved = torch.compile(lambda x: (2 * x).cpu())(torch.ones(3, device="cuda"))
     assert not moved.is_cuda and moved.tolist() == [2, 2, 2]
+
+    @torch.compile
+    def narrowed(x: Any) -> Any:
+        with torch.autocast("cuda", torch.bfloat16):
+            return x @ x
+
+    x = torch.ones(3, 3, device="cuda")
+    assert narrowed(x).dtype is torch.bfloat16
+    with torch.autocast("cuda"):
+        assert torch.compile(lambda x: x @ x)(x).dtype is torch.float16
 
 
 def test_templates_and_candidates_by_the_model() -> None:

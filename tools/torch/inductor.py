@@ -2,7 +2,7 @@
 
 Dynamo and autograd see the tensors as they are, the CPU's, in a graph of operators. What Inductor is given of that graph lies on
 the GPU, and what it made runs where PyTorch's functions see the GPU. A graph that has to do with the host alone, or that moves
-tensors to the host, runs operator by operator.
+tensors to the host, and one under `torch.autocast`, which knows the tensors as the CPU's, runs operator by operator.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree
 
+from simgpu.tools.torch.cuda import autocast
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, within
 from simgpu.tools.torch.places import device_at, here, on_gpu, place_of
 from simgpu.triton.driver import active_driver
@@ -49,8 +51,8 @@ def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_
     """What `torch.compile` calls Inductor by: a graph of Dynamo's as a function."""
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
-    moved = any(map(_to_host, _nodes(model)))
-    if moved or not (named or any(on_gpu(place_of(value)) for value in given)):
+    apart = autocast.enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
+    if apart or not (named or any(on_gpu(place_of(value)) for value in given)):
         return within(model.forward)
     _changed(model, lambda value: _CPU if is_gpu(value) else value)
     patches = {**choice.config, **(config_patches or {}), **_CONFIG}

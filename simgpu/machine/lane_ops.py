@@ -278,6 +278,8 @@ class LLVMOps:
     def scatter(self, type_: Type, row: Any, lanes: Any, active: Any) -> Any:
         build, scalar = self.builder, element(type_)
         row, lanes, active = self._vector(row), self._vector(lanes), self._vector(active)
+        # A lane that is not active leaves its own: what its register points to need not be defined.
+        lanes = build.select(active, lanes, ir.Constant(lanes.type, list(range(LANES))))
         spill = self._spill(self.constant(scalar, 0))
         for i in range(LANES):
             at = self._lane_index(lanes, i)

@@ -121,6 +121,9 @@ CASES = [
     Case("scc stored", "+s_cmp_eq_u32 s4, s4\ns_cselect_b32 s20, 1, 2\nv_mov_b32 v3, s20" + STORE, "global_store_dword", "v3", ALL,
          "0x00000003"),
     Case("m0 stored", "+s_mov_b32 m0, 0\nv_mov_b32 v3, m0" + STORE, "global_store_dword", "v3", ALL),
+    # Lanes that are not active have an address that nothing defined, and send nothing: lane 0 keeps what it was sent.
+    Case("sent by some lanes", "s_mov_b64 exec, 0xff\nv_mov_b32 v2, v60\n+v_mov_b32 v4, 1\nds_permute_b32 v3, v2, v4\n"
+         "s_waitcnt lgkmcnt(0)" + STORE, "global_store_dword", "v3", tuple(range(8)), "device memory"),
     Case("accumulator from a scalar", "+s_mov_b32 s20, 1\nv_accvgpr_write_b32 a7, s20\nv_accvgpr_read_b32 v3, a7" + STORE,
          "global_store_dword", "v3", ALL),
     Case("accumulator stored", "+v_accvgpr_write_b32 a7, v60\nv_accvgpr_read_b32 v3, a7" + STORE, "global_store_dword", "v3", ALL),

@@ -33,6 +33,7 @@ from simgpu.tools.torch.places import (
     place_of,
     storage_of,
     tensors_in,
+    wraps,
 )  # fmt: skip
 from simgpu.triton.driver import active_driver
 
@@ -217,6 +218,10 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
 
 def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
     """A tensor at a place: a copy, unless it lies there already."""
+    if isinstance(args[0], torch.Tensor) and wraps(args[0]) and place != place_of(args[0]):
+        options = {name: value for name, value in given.items() if name in ("dtype", "non_blocking", "memory_format")}
+        types = {"dtype": value for value in args[1:] if isinstance(value, torch.dtype)}
+        return args[0].to(_CPU, copy=True, **options, **types)
     if func in _DESTINATION or func is torch.Tensor.cuda:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
         return args[0] if marked(args[0]) == place else _copied(args[0].clone(**layout), args[0], place)

@@ -109,6 +109,12 @@ def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
     return tensor
 
 
+def wraps(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of a class that computes its operators itself, on other tensors that it holds."""
+    kind = type(tensor)
+    return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     """The tensors among values, and in tuples, lists and dictionaries among them."""
     for value in values:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import threading
+import unittest
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
@@ -25,7 +26,7 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
-from simgpu.tools.torch.on_host import gpu_named, pretended, within
+from simgpu.tools.torch.on_host import gpu_named, is_gpu, on_host, pretended, within
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
     HOST,
@@ -62,6 +63,8 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
 
 
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_make_wrapper, _run = torch.Tensor._make_wrapper_subclass, unittest.TestCase.run
+_MODES = "_prev_torch_function_mode_stack_len"
 _normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)  # older ones than PyTorch 2.13 have none
 _Backward = torch.autograd.function.BackwardCFunction
 _backward = _Backward.apply
@@ -156,6 +159,19 @@ def _fake_device(device: torch.device) -> torch.device:
     return _CPU if device.type == "cuda" else _normalized(device)
 
 
+def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
+    """`Tensor._make_wrapper_subclass`: to PyTorch's C++ on the CPU, for the reason above; its mark has the device asked for."""
+    place = next((gpu_named(value) for value in (*args, *options.values()) if is_gpu(value)), None) or HOST
+    return mark(_make_wrapper(cls, *map(on_host, args), **{name: on_host(value) for name, value in options.items()}), place)
+
+
+def _run_case(case: unittest.TestCase, result: Any = None) -> Any:
+    """`unittest.TestCase.run`: PyTorch's own class counts torch function modes, from 0 where a `setUp` does not call its."""
+    if hasattr(case, _MODES):
+        setattr(case, _MODES, torch._C._len_torch_function_stack())
+    return _run(case, result)
+
+
 def _each_its_own(answers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The answers by their names; a function that answers for two names is one of its own for each, as `torch._dynamo` demands."""
     functions: set[Any] = set()
@@ -200,7 +216,8 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
-            (torch, "range", _range),
+            (torch, "range", _range), (torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper)),
+            (unittest.TestCase, "run", _run_case),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
-from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in
+from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in, wraps
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
@@ -91,10 +91,10 @@ class KernelsOfTheGpu(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return func(*args, **given)
         if not several():
-            return self._called(func, args, given)
+            return self._called(func, types, args, given)
         with plain_torch():
             place = _place_of_all(func.name(), (*args, *given.values()))
-        result = self._called(func, args, given)
+        result = self._called(func, types, args, given)
         with plain_torch():
             self._mark(func.name(), args, result, place)
         return result
@@ -108,10 +108,12 @@ class KernelsOfTheGpu(TorchDispatchMode):
             if marked(tensor) is None and at not in (None, GPU):
                 mark(tensor, at)
 
-    def _called(self, func: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
+    def _called(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """An operator's result."""
         name = func.name()
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
+        if any(wraps(tensor) and not _is_traced(tensor) for tensor in tensors_in((*args, *given.values()))):
+            return self._wrapped(func, types, args, given)
         if kernel is None and name not in IN_F32:
             # PyTorch's own, which the engine calls too: what it makes there is nobody's yet, not the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
@@ -128,6 +130,18 @@ class KernelsOfTheGpu(TorchDispatchMode):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
+
+
+    def _wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
+        """The result of an operator that a class of tensors computes: it sees the GPU, and is told which one a move asks for."""
+        if given.get("device") == _CPU and self._place is not None and on_gpu(self._place):
+            given["device"] = device_at(self._place)
+        for kind in dict.fromkeys(type(tensor) for tensor in tensors_in((*args, *given.values())) if wraps(tensor)):
+            with self._pretended():
+                result = kind.__torch_dispatch__(func, types, args, given)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **given)  # PyTorch's own error
 
 
 def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
@@ -166,6 +180,7 @@ def kernels_of_the_gpu(
     autocast: whether operators may narrow their arguments themselves.
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
-    if named or REGISTERED or autocast or several() or sampled() or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    here = named or REGISTERED or autocast or several() or sampled()
+    if here or any(tensor.dtype in NARROW or wraps(tensor) for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

@@ -218,3 +218,18 @@ def test_a_module_on_the_gpu_is_exported() -> None:
     assert torch.cuda.memory_allocated() == before
     exported = program.module()(x)
     assert exported.is_cuda and torch.equal(exported, module(x))
+
+
+def test_a_program_times_launches_by_a_loop_of_its_own() -> None:
+    """As copies of Triton's `do_bench` do."""
+    from triton.runtime import driver
+
+    gpu, x = driver.active.get_device_interface(), torch.ones(64, device="cuda")
+    cache = driver.active.get_empty_cache_for_benchmark()
+    begin, end = (gpu.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    driver.active.clear_cache(cache)
+    double(x)
+    end.record()
+    gpu.synchronize()
+    assert cache.is_cuda and begin.elapsed_time(end) > 0

@@ -77,7 +77,7 @@ class Launcher:
 
 
 class DeviceInterface:
-    """`torch.cuda`, whose events tell modelled times; LaunchError where Triton's own `do_bench` asks, which is replaced by a model."""
+    """`torch.cuda`, whose events tell modelled times; LaunchError where Triton's own `do_bench` asks, that a model replaces."""
 
     def current_device(self) -> int:
         """This thread's."""

@@ -219,9 +219,8 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
 def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
     """A tensor at a place: a copy, unless it lies there already."""
     if isinstance(args[0], torch.Tensor) and wraps(args[0]) and place != place_of(args[0]):
-        options = {name: value for name, value in given.items() if name in ("dtype", "non_blocking", "memory_format")}
-        types = {"dtype": value for value in args[1:] if isinstance(value, torch.dtype)}
-        return args[0].to(_CPU, copy=True, **options, **types)
+        dtypes = [value for value in (*args[1:], given.get("dtype")) if isinstance(value, torch.dtype)]
+        return args[0].to(_CPU, *dtypes, copy=True)
     if func in _DESTINATION or func is torch.Tensor.cuda:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
         return args[0] if marked(args[0]) == place else _copied(args[0].clone(**layout), args[0], place)

@@ -233,3 +233,13 @@ def test_a_program_times_launches_by_a_loop_of_its_own() -> None:
     end.record()
     gpu.synchronize()
     assert cache.is_cuda and begin.elapsed_time(end) > 0
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int32"])
+def test_of_equal_elements_the_first_are_the_largest(kind: str) -> None:
+    values = (torch.arange(4000, device="cuda") % 10).view(4, 1000).to(getattr(torch, kind))
+    found, at = torch.topk(values, 30)
+    assert at.is_cuda and (found == 9).all() and at.tolist() == 4 * [list(range(9, 300, 10))]
+    assert values.topk(2, dim=0, largest=False).indices.tolist() == [[0] * 1000, [1] * 1000]
+    with pytest.raises(RuntimeError, match="out of range"):
+        values.topk(1001)

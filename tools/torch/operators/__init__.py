@@ -5,4 +5,5 @@
     products.py      products of 16-bit matrices, as the matrix units sum them
     on_gpus.py       operators that only GPUs have
     attention.py     those of attention
+    choices.py       which of equal elements GPUs choose
 """

@@ -1,0 +1,24 @@
+"""Which of equal elements PyTorch's kernels for GPUs choose, where the CPU's choose otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def _topk(values: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """`aten::topk`: of the elements that equal the k-th, those of the lowest index (gatherTopK in PyTorch's TensorTopK.cu)."""
+    if values.dim() == 0 or k > values.shape[dim]:
+        found = torch.ops.aten.topk.default(values, k, dim, largest, sorted)  # its own answer, or error
+        return found[0], found[1]
+    ordered, indices = torch.sort(values, dim=dim, descending=largest, stable=True)
+    return ordered.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
+
+
+# By the operator's name in PyTorch's dispatcher, and the functions that call them.
+CHOICES: dict[str, Callable[..., Any]] = {"aten::topk": _topk}
+CHOOSE = (torch.topk, torch.Tensor.topk)

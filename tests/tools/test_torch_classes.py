@@ -1,4 +1,4 @@
-"""On the pretended GPU: classes of tensors that compute their operators themselves, and PyTorch's own class of tests."""
+"""On the pretended GPU: classes of tensors that compute their operators themselves, tracers, PyTorch's own class of tests."""
 
 from __future__ import annotations
 
@@ -69,5 +69,20 @@ def test_operators_on_the_gpu_s_tensors_are_traced_backward() -> None:
         return graph
 
     x = torch.ones(3, device="cuda", requires_grad=True)
-    aot_function(lambda x: x.sin() * x, fw_compiler=keep, bw_compiler=keep)(x).sum().backward()
+    aot_function(lambda x: x.sin() * x + torch.zeros(3, device=x.device), fw_compiler=keep, bw_compiler=keep)(x).sum().backward()
     assert len(traced) == 2 and x.grad.is_cuda
+    assert "device(type='cuda', index=0)" in traced[0].code
+
+
+def test_a_tracer_s_tensors_lie_where_the_program_s_would() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    mode, host = FakeTensorMode(), torch.ones(3)
+    there = mode.from_tensor(host.cuda())
+    with mode:
+        made = [there, there + 1, there.cpu().cuda(), torch.zeros(3).cuda(), torch.ones(3, device="cuda")]
+        weight = torch.empty(3, device="cuda", requires_grad=True)
+        (2 * weight).sum().backward()
+        assert [tensor.device for tensor in (*made, weight.grad)] == 6 * [torch.device("cuda:0")]
+        assert torch.zeros(3).device == mode.from_tensor(host).device == torch.device("cpu")
+        assert there.is_cuda and not torch.zeros(3).is_cuda

@@ -16,7 +16,7 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from simgpu.tools.torch.cuda import autocast
+from simgpu.tools.torch.cuda import autocast, traced
 from simgpu.tools.torch.operators.registered import KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
     GPU,
@@ -172,6 +172,8 @@ class CudaOnHost(TorchFunctionMode):
             return _ANSWERS[func](*args, **given)
         if func in _DEVICES:
             return func(*_named(args), **given)
+        if traced.tracing():
+            return _traced(func, args, given)
         place = _asked(func, args, given)
         sent = {name: on_host(value) for name, value in given.items() if name != "pin_memory"}
         positions = [on_host(arg) for arg in args]
@@ -193,6 +195,18 @@ class CudaOnHost(TorchFunctionMode):
                 place = common((*args, *given.values())) if place is None else place
                 mark(tensor, place)
         return result
+
+
+def _traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """A function under a tracer, which makes tensors on the GPU itself; it has its number, which PyTorch's C++ would ask for."""
+    if func is torch.Tensor.cuda:
+        return args[0].to(device_at(_asked(func, args, given) or GPU))
+    return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
+
+
+def _by_number(value: Any) -> Any:
+    """A GPU's device, or its name, as the device with its number; anything else as it is."""
+    return device_at(gpu_named(value) or GPU) if is_gpu(value) else value
 
 
 def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from simgpu.tools.torch.cuda.memory import Block
 from simgpu.triton.driver import active_driver
@@ -70,7 +71,9 @@ def marked_storage(storage: Any) -> Place | None:
 
 
 def marked(tensor: torch.Tensor) -> Place | None:
-    """The place that a tensor's storage is marked with."""
+    """The place that a tensor's storage is marked with; where a tracer's tensor lies."""
+    if isinstance(tensor, FakeTensor):
+        return HOST if tensor.fake_device.type == "cpu" else str(tensor.fake_device)
     return marked_storage(storage_of(tensor))
 
 
@@ -102,8 +105,8 @@ def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedSt
 
 
 def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
-    """The tensor, its storage marked."""
-    storage = storage_of(tensor)
+    """The tensor, its storage marked; a tracer's says itself where it lies."""
+    storage = None if isinstance(tensor, FakeTensor) else storage_of(tensor)
     if storage is not None and marked_storage(storage) != place:
         mark_storage(storage, place)
     return tensor

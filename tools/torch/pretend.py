@@ -17,11 +17,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import amd
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.torch.cuda import amdsmi
+from simgpu.tools.torch.cuda import amdsmi, traced
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
@@ -65,7 +64,6 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
 _make_wrapper, _run = torch.Tensor._make_wrapper_subclass, unittest.TestCase.run
 _MODES = "_prev_torch_function_mode_stack_len"
-_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)  # older ones than PyTorch 2.13 have none
 _Backward = torch.autograd.function.BackwardCFunction
 _backward = _Backward.apply
 
@@ -154,13 +152,8 @@ def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
     return made if device is None else made.to(device)
 
 
-def _fake_device(device: torch.device) -> torch.device:
-    """Where a tracer's tensor lies to PyTorch's C++: never on a GPU, which would end the process where a gradient is asked for."""
-    return _CPU if device.type == "cuda" else _normalized(device)
-
-
 def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
-    """`Tensor._make_wrapper_subclass`: to PyTorch's C++ on the CPU, for the reason above; its mark has the device asked for."""
+    """`Tensor._make_wrapper_subclass`: to PyTorch's C++ on the CPU, as in `traced`; its mark has the device asked for."""
     place = next((gpu_named(value) for value in (*args, *options.values()) if is_gpu(value)), None) or HOST
     return mark(_make_wrapper(cls, *map(on_host, args), **{name: on_host(value) for name, value in options.items()}), place)
 
@@ -225,8 +218,7 @@ def pretended_gpu() -> Iterator[None]:
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
-        if _normalized is not None:
-            stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_fake_device)))
+        stack.enter_context(traced.lying_where_they_would(pretended))
         stack.enter_context(_compile())
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))

@@ -8,5 +8,6 @@
     autocast.py    which type an operator computes in under `torch.autocast("cuda")`
     generators.py  random numbers
     blas.py        hipBLASLt, as Triton calls it
+    traced.py      where the tensors of PyTorch's tracers lie
     amdsmi.py      ROCm's package of that name
 """

@@ -1,0 +1,88 @@
+"""The tensors that PyTorch's tracers go through a program with, and where they lie: where the program's tensors would.
+
+PyTorch's C++ is told the CPU: it would end the process where a tensor on a device that it was not built for needs a gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter
+
+from simgpu.triton.driver import active_driver
+
+# Older ones than PyTorch 2.13 do not have it: their tracers' tensors lie where PyTorch's own tensors do.
+_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
+_GPU = "cuda"
+_CPU = torch.device("cpu")
+_MODE = torch._C._TorchDispatchModeKey.FAKE
+_ASKED = torch.ops.prim.device.default  # what PyTorch's C++ calls for the device of a tensor
+_dispatch: Any = FakeTensor.__torch_dispatch__
+_handle = fake_tensor._DISPATCH_META_HANDLERS[_ASKED]
+_common: Any = FakeTensor._find_common_device
+_converted = FakeTensorConverter.from_real_tensor
+
+
+def tracing() -> bool:
+    """Whether a tracer is at work that makes such tensors of all that is made."""
+    return _normalized is not None and torch._C._get_dispatch_mode(_MODE) is not None
+
+
+def _placed(device: torch.device) -> torch.device:
+    """A device by its number."""
+    if device.type != _GPU:
+        return _normalized(device)
+    return torch.device(_GPU, active_driver().session.current if device.index is None else device.index)
+
+
+def _told(device: torch.device) -> torch.device:
+    return _CPU if device.type == _GPU else device
+
+
+def _device(args: Sequence[Any]) -> torch.device:
+    return _told(_handle(args))
+
+
+def _dispatched(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    result = _dispatch(func, types, args, kwargs or {})
+    return _told(result) if func is _ASKED else result
+
+
+def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
+    """Where an operator's result lies: on the GPU of one of its arguments, also beside those that C++ made on the CPU."""
+    try:
+        return _common(func, flat_args)
+    except RuntimeError:
+        found = {value.fake_device for value in flat_args if isinstance(value, FakeTensor)} - {_CPU}
+        if len(found) != 1:
+            raise
+        return found.pop(), False
+
+
+@contextlib.contextmanager
+def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """For a block: tracers' tensors lie on the pretended GPUs, which `pretended` shows where the real ones are looked at."""
+    if _normalized is None:
+        yield
+        return
+
+    def converted(*args: Any, **options: Any) -> FakeTensor:
+        with pretended():
+            return _converted(*args, **options)
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in (
+            (FakeTensor, "_normalize_fake_device", staticmethod(_placed)),
+            (FakeTensor, "_find_common_device", staticmethod(_of_all)),
+            (FakeTensor, "__torch_dispatch__", classmethod(_dispatched)),
+            (FakeTensorConverter, "from_real_tensor", converted),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, function))
+        stack.enter_context(mock.patch.dict(fake_tensor._DISPATCH_META_HANDLERS, {_ASKED: _device}))
+        yield

@@ -43,6 +43,12 @@ def test_what_a_class_holds_moves_with_it(move: Any) -> None:
     assert (moved * torch.ones(4, device="cuda")).tolist() == [0, 2, 4, 6]
 
 
+def test_nested_tensors_lie_where_their_values_do() -> None:
+    there = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)], layout=torch.jagged, device="cuda")
+    for nested, place in ((there, "cuda"), (2 * there, "cuda"), (there.cpu(), "cpu"), (there.cpu().cuda(), "cuda")):
+        assert nested.device.type == nested.values().device.type == place
+
+
 def test_pytorch_s_class_of_tests_counts_no_mode_of_ours() -> None:
     from torch.testing._internal.common_utils import TestCase
 

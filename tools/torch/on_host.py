@@ -284,6 +284,12 @@ def _default_is_gpu() -> bool:
     return chosen is not None and chosen.type in _GPUS
 
 
+def is_pretended() -> bool:
+    """Whether PyTorch's functions see the pretended GPU here, as they do not in PyTorch's own operators."""
+    shown = any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack())
+    return shown and not torch._C._is_torch_function_all_disabled()
+
+
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
     """For the length of a block, in this thread: PyTorch's functions see the pretended GPU.

@@ -25,7 +25,7 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
-from simgpu.tools.torch.on_host import gpu_named, is_gpu, on_host, pretended, within
+from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretended, within
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
     HOST,
@@ -154,8 +154,9 @@ def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
 
 def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
     """`Tensor._make_wrapper_subclass`: to PyTorch's C++ on the CPU, as in `traced`; its mark has the device asked for."""
-    place = next((gpu_named(value) for value in (*args, *options.values()) if is_gpu(value)), None) or HOST
-    return mark(_make_wrapper(cls, *map(on_host, args), **{name: on_host(value) for name, value in options.items()}), place)
+    made = _make_wrapper(cls, *map(on_host, args), **{name: on_host(value) for name, value in options.items()})
+    place = next((gpu_named(value) for value in (*args, *options.values()) if is_gpu(value)), None)
+    return mark(made, place or HOST) if place or is_pretended() else made
 
 
 def _run_case(case: unittest.TestCase, result: Any = None) -> Any:

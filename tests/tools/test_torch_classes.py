@@ -75,9 +75,13 @@ def test_operators_on_the_gpu_s_tensors_are_traced_backward() -> None:
         return graph
 
     x = torch.ones(3, device="cuda", requires_grad=True)
-    aot_function(lambda x: x.sin() * x + torch.zeros(3, device=x.device), fw_compiler=keep, bw_compiler=keep)(x).sum().backward()
+
+    def function(x: Any) -> Any:
+        return torch.where(x > 0, x.sin() * x, 0) + torch.zeros(3, device=x.device)
+
+    aot_function(function, fw_compiler=keep, bw_compiler=keep)(x).sum().backward()
     assert len(traced) == 2 and x.grad.is_cuda
-    assert "device(type='cuda', index=0)" in traced[0].code
+    assert "device(type='cuda', index=0)" in traced[0].code and "cpu" not in traced[0].code
 
 
 def test_a_tracer_s_tensors_lie_where_the_program_s_would() -> None:
@@ -86,9 +90,11 @@ def test_a_tracer_s_tensors_lie_where_the_program_s_would() -> None:
     mode, host = FakeTensorMode(), torch.ones(3)
     there = mode.from_tensor(host.cuda())
     with mode:
-        made = [there, there + 1, there.cpu().cuda(), torch.zeros(3).cuda(), torch.ones(3, device="cuda")]
+        chosen = [torch.where(there > 0, there, 0), there.half().where(there > 0, 1.5), torch.where(there > 0, 2, there)]
+        assert [tensor.dtype for tensor in chosen] == [torch.float32, torch.float16, torch.float32]
+        made = [*chosen, there, there + 1, there.cpu().cuda(), torch.zeros(3).cuda(), torch.ones(3, device="cuda")]
         weight = torch.empty(3, device="cuda", requires_grad=True)
         (2 * weight).sum().backward()
-        assert [tensor.device for tensor in (*made, weight.grad)] == 6 * [torch.device("cuda:0")]
+        assert [tensor.device for tensor in (*made, weight.grad)] == 9 * [torch.device("cuda:0")]
         assert torch.zeros(3).device == mode.from_tensor(host).device == torch.device("cpu")
         assert there.is_cuda and not torch.zeros(3).is_cuda

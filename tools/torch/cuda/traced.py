@@ -21,6 +21,7 @@ from simgpu.triton.driver import active_driver
 _normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
 _GPU = "cuda"
 _CPU = torch.device("cpu")
+_NUMBERS = (bool, int, float, complex)
 _MODE = torch._C._TorchDispatchModeKey.FAKE
 _ASKED = torch.ops.prim.device.default  # what PyTorch's C++ calls for the device of a tensor
 _dispatch: Any = FakeTensor.__torch_dispatch__
@@ -63,6 +64,19 @@ def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
         if len(found) != 1:
             raise
         return found.pop(), False
+
+
+def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Callable[[Any], torch.device]) -> Sequence[Any]:
+    """The arguments of `where` with its number as a tensor on the condition's device, which PyTorch's C++ makes on the CPU here."""
+    if func not in (torch.where, torch.Tensor.where) or sum(type(arg) in _NUMBERS for arg in args) != 1:
+        return args
+    at = 0 if func is torch.where else 1
+    dtype = torch.result_type(*(arg for place, arg in enumerate(args) if place != at))
+    return [
+        arg if place == at
+        else torch.scalar_tensor(arg, dtype=dtype, device=device_of(args[at])) if type(arg) in _NUMBERS
+        else arg.to(dtype) for place, arg in enumerate(args)
+    ]  # fmt: skip
 
 
 @contextlib.contextmanager

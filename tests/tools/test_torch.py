@@ -34,6 +34,13 @@ class Double(torch.autograd.Function):
         return 2 * out
 
 
+def _seeds(device: Any) -> Any:
+    """As code that Inductor and Helion wrote makes them: the device is no keyword."""
+    from torch._inductor import inductor_prims
+
+    return inductor_prims.seeds(3, device)
+
+
 @pytest.mark.parametrize(
     ("make", "place"),
     [
@@ -51,6 +58,7 @@ class Double(torch.autograd.Function):
         (lambda x, h: torch.nn.Linear(3, 1).to(device="cuda", dtype=x.dtype).weight, "cuda"),
         (lambda x, h: torch.nn.Linear(3, 1).to(x).weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).cuda().to(h).weight, "cpu"),
         (lambda x, h: torch.nn.Linear(3, 1).cuda().half().bias, "cuda"), (lambda x, h: h.to(torch.device(0)), "cuda"),
+        (lambda x, h: torch.ops.aten.zeros_like.default(h, device=x.device), "cuda"), (lambda x, h: _seeds(x.device), "cuda"),
         (lambda x, h: h.pin_memory(), "cpu"), (lambda x, h: x.detach().requires_grad_(), "cuda"),
     ],
 )  # fmt: skip

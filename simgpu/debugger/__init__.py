@@ -12,5 +12,6 @@
     focus.py        device memory as a workgroup finds it, and which workgroup writes a byte
     findings.py     what checked mode finds in the workgroup, each with its place
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
+    variables.py    variables of the source, of kernels compiled with marks for them
     flow/           where a value came from: backward through the run
 """

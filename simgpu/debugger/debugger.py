@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from simgpu.debugger.named import Named, named_buffers
 from simgpu.debugger.native import points
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Halt, Replay, debugging
+from simgpu.debugger.variables import settled
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine.layout import Status
@@ -332,7 +334,10 @@ class Debugger(Moment):
 
     def _records(self, where: str) -> list[int]:
         """What an address, a label, a line or "barrier" names."""
-        return self.code.barriers() if where == "barrier" else [self.code.find(where)]
+        if where == "barrier":
+            return self.code.barriers()
+        first, line = self.code.find(where), re.fullmatch(r"(?:.*:)?(\d+)", where)
+        return (settled(self, int(line[1])) if line else []) or [first]
 
     def _at_place(self, number: int, place: Place) -> Breakpoint:
         here = self.stop
@@ -372,6 +377,19 @@ class Debugger(Moment):
                 for record, point in each.points:
                     self.replay.add(record, point)
             self.stop, self.wave = here, wave
+
+    def again(self, armed: Sequence[tuple[int, Point]], until: Place | None) -> None:
+        """Runs the workgroup from its beginning with points at records, up to a place, or to where one of them stops a wave, or its
+        end; and comes back to this moment."""
+        with self.elsewhere():
+            for record, point in armed:
+                self.replay.add(record, point)
+            try:
+                self._restart()
+                self._run(until, 0)
+            finally:
+                for record, point in armed:
+                    self.replay.remove(record, point)
 
     def log(self, where: str, values: Sequence[str], show: Callable[[Place, list[Any]], None], condition: str = "") -> int:
         """Calls `show` with the values of expressions at each visit of a place from the beginning to this moment; how many."""

@@ -11,6 +11,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     session.py       the device that launches run on, and what they left
     usage.py         what a session's launches came to, by kernel
     frames.py        instructions as lines of Triton source
+    variables.py     kernels compiled with marks that the debugger finds variables by
     instructions.py  what a launch executed, decoded again
     report.py        a compiled kernel and its last launch, by source line
     model.py         time by a model, for do_bench and autotuning

@@ -56,7 +56,7 @@ class Looking(Commands):
         self.output(f"exec {snapshot.exec:#018x}  vcc {snapshot.vcc:#018x}  scc {snapshot.scc}")
 
     def do_info(self, text: str) -> None:
-        """info breakpoints | waves | lanes | registers [NAMES] | line | wave."""
+        """info breakpoints | waves | lanes | locals | registers [NAMES] | line | wave."""
         what, _, rest = text.partition(" ")
         actions: dict[str, Callable[[], None]] = {
             "breakpoints": lambda: self._lines(views.listed(self.debugger)),
@@ -64,6 +64,7 @@ class Looking(Commands):
             "waves": lambda: self.do_waves(""),
             "threads": lambda: self.do_waves(""),
             "lanes": lambda: self.do_lanes(""),
+            "locals": self._locals,
             "line": lambda: self.do_where(""),
             "wave": lambda: self.do_where(""),
             "registers": lambda: self._registers(rest),
@@ -82,12 +83,20 @@ class Looking(Commands):
         for name in wanted:
             self._lines(views.registers(self.debugger, name, ""))
 
+    def _locals(self) -> None:
+        from simgpu.debugger.variables import assigned
+
+        for found in assigned(self.debugger):
+            self._lines(views.variable(found))
+
     def do_print(self, text: str) -> None:
-        """print[/x|/d|/u|/f|/h] WHAT: registers (v17, v[4:7], s[8:9]), as hexadecimal, i32, u32, f32 or f16 halves; an element
-        (C[3,5]); or an expression (f32(v17[3]) * 2)."""
+        """print[/x|/d|/u|/f|/h] WHAT: a Triton variable (acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9]), as hexadecimal, i32,
+        u32, f32 or f16 halves; an element (C[3,5]); or an expression (f32(v17[3]) * 2)."""
         form, rest = _form(text)
         if not rest:
             raise LaunchError("print WHAT: a register, an element or an expression")
+        if self._print_variable(rest):
+            return
         if rest.split("[")[0].strip() in self.debugger.names:
             address, found = self.debugger.element(rest)
             self.output(f"{rest} = {views.number(found[()], form)} at {address:#x}")
@@ -96,6 +105,18 @@ class Looking(Commands):
             self._lines(views.registers(self.debugger, rest, form))
             return
         self._lines(views.value(self.debugger, rest, form))
+
+    def _print_variable(self, text: str) -> bool:
+        """Whether it is a variable of the source; an element of a tensor that the kernel was given goes before."""
+        from simgpu.debugger.variables import marks, variables
+
+        name, _, part = text.partition("[")
+        name = name.strip()
+        if (part and name in self.debugger.names) or all(mark.name != name for mark in marks(self.debugger.kernel.module.code)):
+            return False
+        (found,) = variables(self.debugger, [name])
+        self._lines(views.variable(found, part.rstrip().removesuffix("]")))
+        return True
 
     def do_lane(self, text: str) -> None:
         """lane apply L[-L] print[/F] REGISTER: the register in some lanes (rocgdb)."""

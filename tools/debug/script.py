@@ -39,8 +39,11 @@ def is_script(what: str) -> bool:
     return what.endswith(".py")
 
 
-def at_launch(script: str, words: Sequence[str], wanted: str, board: str, act: Callable[[Subject], int]) -> int:
-    """What `act` returns for a launch of a script. wanted: KERNEL, KERNEL:N or N, the N-th launch of the kernel, or of all.
+def at_launch(
+    script: str, words: Sequence[str], wanted: str, board: str, act: Callable[[Subject], int], variables: bool = False
+) -> int:
+    """What `act` returns for a launch of a script. wanted: KERNEL, KERNEL:N or N, the N-th launch of the kernel, or of all;
+    variables: its kernels are compiled so that the debugger knows them.
 
     Raises UsageError for a script that is not there, and where it has no such launch.
     """
@@ -65,6 +68,10 @@ def at_launch(script: str, words: Sequence[str], wanted: str, board: str, act: C
             from simgpu.tools.torch.pretend import pretended_gpu
 
             stack.enter_context(pretended_gpu())
+        if variables:
+            from simgpu.triton.variables import marked
+
+            stack.enter_context(marked())
         stack.enter_context(mock.patch.object(Session, "before", staticmethod(before)))  # a script may have a device of its own
         try:
             status_of([script, *words])

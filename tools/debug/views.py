@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from simgpu.tools.shared.arrays import array_type
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.debugger.variables import Variable
     from simgpu.hardware.isa.instruction import Reg
 
 FORMATS = {"x": np.uint32, "u": np.uint32, "d": np.int32, "f": np.float32, "h": np.float16}
@@ -146,6 +147,48 @@ def array(values: np.ndarray, first: int) -> Iterator[str]:
         held = flat[at : at + COLUMNS]
         cells = [f"{float(one):.6g}" if flat.dtype.kind not in "iu" else f"{int(one):#x}" for one in held]
         yield f"{first + at * flat.itemsize:#x}: {' '.join(cells)}"
+
+
+def variable(found: Variable, part: str = "") -> Iterator[str]:
+    """A variable of the source as numpy prints it; part: of its elements, as `3,0:4`. Raises LaunchError for what it has not."""
+    values = found.values
+    shape = "x".join(map(str, values.shape))
+    times = f", assigned {found.times} times" if found.times > 1 else ""
+    if part:
+        values = values[_part(found, part)]
+    elif shape:
+        yield f"{found.name}: {found.kind} {shape}, line {found.line}{times}"
+    lines = _elements(values, hex if found.kind.startswith("pointer") else None).splitlines()
+    yield from lines if shape and not part else [f"{found.name}{f'[{part}]' if part else ''} = {lines[0]}", *lines[1:]]
+
+
+def _elements(values: Any, form: Callable[[Any], str] | None) -> str:
+    """An array, or one element, as numpy prints it; -- for an element that is masked."""
+    values = np.ma.asarray(values)
+    if values.dtype.kind not in "iufb":  # bfloat16 and 8-bit floats are not numpy's own
+        values = values.astype(np.float32)
+    whole = not np.ma.getmaskarray(values).any()
+
+    def shown(one: Any) -> str:
+        return "--" if one is np.ma.masked else form(one) if form else number(one, "")
+
+    with np.printoptions(linewidth=128, formatter={} if whole and not form else {"all": shown}):
+        return str(values.data if whole else values) if values.ndim else shown(values[()])
+
+
+def _part(found: Variable, part: str) -> tuple[int | slice, ...]:
+    """`3,0:4` as numpy takes it."""
+    wrong = f"{found.name}[{part}]: {found.name} has the shape {'x'.join(map(str, found.values.shape)) or 'of a number'}"
+    axes: list[int | slice] = []
+    for word in part.split(","):
+        match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", word)
+        if not match or len(axes) == found.values.ndim:
+            raise LaunchError(wrong)
+        at = None if match[1] is None else int(match[1])
+        if at is not None and at >= found.values.shape[len(axes)]:
+            raise LaunchError(wrong)
+        axes.append(at if at is not None else slice(*(int(end) if end else None for end in (match[2], match[3]))))
+    return tuple(axes)
 
 
 def code(debugger: Debugger, before: int = 4, after: int = 8) -> Iterator[str]:

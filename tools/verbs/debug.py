@@ -17,6 +17,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu debug k.s --grid 4 --arg x.npy -ex "break loop" -ex continue --batch
   simgpu debug captured/                      a dispatch that kerncap recorded
   simgpu debug --launch add:2 script.py 1000  a Triton script, at the second launch of add
+  simgpu debug --variables script.py          the same, compiled so that its variables can be printed
 The prompt's commands: help. A tutorial: docs/debug.md
 """
 
@@ -36,6 +37,8 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; as often as wanted")
     parser.add_argument("--batch", action="store_true", help="end after these commands; status 1 if the last one was an error")
     add_launch_options(parser)
+    text = "compile a Triton script's kernels so that `print` knows their variables; registers and schedule are others then"
+    parser.add_argument("--variables", action="store_true", help=text)
     add_json_option(parser)
 
 
@@ -49,7 +52,11 @@ def run(options: Namespace) -> int:
     except ValueError:
         raise UsageError(f"--group {wanted.group}: give the workgroup's numbers, as 1,0,0") from None
     if is_script(options.what):
-        return at_launch(options.what, rest, wanted.launch, wanted.board, lambda debugged: _session(debugged, wanted, group))
+        return at_launch(
+            options.what, rest, wanted.launch, wanted.board, lambda debugged: _session(debugged, wanted, group), wanted.variables
+        )
+    if wanted.variables:
+        raise UsageError("--variables: it is for Triton scripts, which are compiled when they run")
     return _session(subject("debug", options.what, rest, wanted.step), wanted, group)
 
 

@@ -7,5 +7,6 @@
     emitted.py     expressions as machine code
     conditions.py  expressions on registers, parsed, and compiled into points' tests
     noting.py      what waves execute and access, noted in one run
+    capturing.py   what waves hold at a variable's marks
     touching.py    which bytes of device memory each instruction touches
 """

@@ -1,0 +1,42 @@
+"""What a wave holds at a mark of a variable, kept at each visit until as many as are wanted have come by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.debugger.native.clock import BASE, ORDINALS
+from simgpu.debugger.native.points import STOPS, test_of, word
+from simgpu.machine import layout
+from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.jit import Compiler
+from simgpu.machine.layout import ROW
+from simgpu.machine.values import I32, I64
+
+# Own words: address of the waves' blocks, bytes from one to the next; visits to keep; where it counts the waves that are still to
+# make them; the record and the entry's; where the wave's state has the value's first row, and the index's.
+BLOCKS, STRIDE, WANTED, LEFT, RECORD, ENTRY, VALUE, INDEX = range(8)
+# A block: visits so far; instructions that the wave had retired; EXEC; then rows: the index, and the value's one or two.
+VISITS, RETIRED, LANES_ON, ROWS = 0, 8, 16, 64
+
+
+def captured(compiler: Compiler, rows: int, indexed: bool) -> int:
+    """The test that keeps a visit; it stops the wave that makes the last one wanted. rows: of the value, 1 or 2."""
+
+    def emit(frame: Frame) -> Any:
+        build = frame.build
+        block = (word(frame, BLOCKS) + frame.state(layout.WAVE_ID).zext(I64) * word(frame, STRIDE)).pointer()
+        visits, left = block.load(I64, 8), word(frame, LEFT).pointer()
+        with build.if_then(visits.signed < word(frame, WANTED)):
+            ordinals = frame.context(ORDINALS).pointer()
+            here, entry = (ordinals.at(word(frame, number) * 8).load(I32).zext(I64) for number in (RECORD, ENTRY))
+            block.store(visits + 1, 8)
+            block.at(RETIRED).store(frame.state(BASE, I64) + here - entry, 8)
+            block.at(LANES_ON).store(frame.exec_bits(), 8)
+            sources = [word(frame, INDEX)] * indexed + [word(frame, VALUE) + ROW * row for row in range(rows)]
+            for number, offset in enumerate(sources):
+                block.at(ROWS + ROW * number).store(frame.at(frame.wave, offset).load(ROW32, align=64), 4)
+            with build.if_then(visits + 1 == word(frame, WANTED)):
+                left.store(left.load(I64, 8) - 1, 8)
+        return (left.load(I64, 8) == 0).zext(I64) * STOPS
+
+    return compiler.address(f"debugger captured|{rows}|{indexed}", test_of(emit))

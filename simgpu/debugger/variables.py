@@ -1,0 +1,260 @@
+"""Variables of a kernel's source as blocks of elements, where the code object says which registers hold them.
+
+`simgpu.triton.variables` has kernels compiled with marks: instructions before which a wave's registers hold elements of a variable
+and their numbers in its block. A variable at a moment is what the wave in focus assigned last, and what the other waves assign as
+they come by as often: they are let run so far, before or behind the moment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+
+from simgpu.debugger.armed import Point
+from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.native.capturing import LANES_ON, RETIRED, ROWS, VISITS, captured
+from simgpu.debugger.native.clock import ENDINGS
+from simgpu.hardware.code_object.elf import ElfFile
+from simgpu.hardware.errors import LaunchError
+from simgpu.machine.layout import LANES, ROW
+
+if TYPE_CHECKING:
+    from simgpu.debugger.debugger import Debugger
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+SECTION = ".simgpu.variables"  # for each mark its address (64 bits), and words that end with a zero: see `Mark`
+ALWAYS = 1 << 62  # visits
+TYPES = {
+    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": ml_dtypes.bfloat16, "int1": np.bool_,
+    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "fp8e4b8": ml_dtypes.float8_e4m3fnuz,
+    "fp8e5b16": ml_dtypes.float8_e5m2fnuz,
+}  # fmt: skip  # by Triton's names; integers are numpy's
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place where registers hold elements of a variable. site: the assignment; kind: Triton's type; index: the register of the
+    elements' numbers, None of a scalar."""
+
+    address: int
+    site: int
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    line: int
+    value: Registers
+    index: Registers | None
+
+    @classmethod
+    def parse(cls, address: int, text: str) -> Mark:
+        """Of the words that the section has: `3 acc fp32 64x64 37 v12 v80`."""
+        site, name, kind, shape, line, *registers = text.split()
+        extents = () if shape == "-" else tuple(map(int, shape.split("x")))
+        value, *index = map(Registers.parse, registers)
+        return cls(address, int(site), name, kind, extents, int(line), value, index[0] if index else None)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """numpy's type of an element; addresses are uint64."""
+        return np.dtype(np.uint64 if self.kind.startswith("pointer") else TYPES.get(self.kind, self.kind))
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable at a moment. values: its elements, masked where no wave has them; line: of the assignment; times: how often."""
+
+    name: str
+    kind: str
+    line: int
+    times: int
+    values: np.ma.MaskedArray
+
+
+def marks(code: CodeObject) -> list[Mark]:
+    """The marks of a code object; none where it was compiled without."""
+    file = ElfFile(code.data)
+    section = file.named((SECTION.encode(),)).get(SECTION)
+    found, at = [], 0
+    held = file.content(SECTION, section) if section else b""
+    while at < len(held):
+        (address,) = struct.unpack_from("<Q", held, at)
+        end = held.index(b"\0", at + 8)
+        found.append(Mark.parse(address, held[at + 8 : end].decode("ascii")))
+        at = end + 1
+    return found
+
+
+@dataclass
+class _Kept:
+    """What waves had at marks that hold the same elements of a variable: one, or copies of one in unrolled code."""
+
+    marks: list[Mark]
+    waves: int
+    wanted: int = ALWAYS
+    blocks: np.ndarray = field(init=False, repr=False)  # bytes, a row a wave: see `capturing`
+
+    def __post_init__(self) -> None:
+        self.blocks = np.zeros((self.waves, ROWS + ROW * (self.rows + self.indexed)), np.uint8)
+
+    @property
+    def rows(self) -> int:
+        return self.marks[0].value.reg.count
+
+    @property
+    def indexed(self) -> bool:
+        return self.marks[0].index is not None
+
+    def word(self, wave: int, at: int) -> int:
+        """VISITS, RETIRED or LANES_ON of a wave."""
+        return int(self.blocks[wave, at : at + 8].view(np.uint64)[0])
+
+    def index(self, wave: int) -> np.ndarray:
+        """The elements' numbers by lane; () of a scalar."""
+        return self.blocks[wave, ROWS : ROWS + ROW * self.indexed].view(np.uint32)
+
+    def values(self, wave: int, dtype: np.dtype) -> np.ndarray:
+        """The elements by lane."""
+        rows = self.blocks[wave, ROWS + ROW * self.indexed :].view(np.uint32).reshape(self.rows, LANES)
+        raw = rows.T.copy().view(np.uint64 if self.rows == 2 else np.uint32).reshape(LANES)
+        return raw.astype(bool) if dtype == np.bool_ else raw.astype(f"u{dtype.itemsize}").view(dtype)
+
+    def lanes(self, wave: int) -> np.ndarray:
+        """The lanes that were active."""
+        on = self.word(wave, LANES_ON)
+        return np.array([bool(on >> lane & 1) for lane in range(LANES)])
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """A variable's assignment as the wave in focus has made it so far: what it kept, by elements."""
+
+    kept: tuple[_Kept, ...]
+    wave: int
+    times: int
+
+    @cached_property
+    def retired(self) -> int:
+        """When it was made last."""
+        complete = [each for each in self.kept if each.word(self.wave, VISITS) == self.times]
+        return max(each.word(self.wave, RETIRED) for each in complete)
+
+
+def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
+    """Variables as of this moment of the wave in focus. Raises LaunchError for one that the code object does not know, or that this
+    wave has not assigned yet."""
+    known, wanted = _known(debugger), list(names)
+    for name in wanted:
+        if name not in known:
+            raise LaunchError(f"no variable {name}: there are {', '.join(known)}")
+    made = _last_assignments(debugger, [mark for name in wanted for mark in known[name]])
+    for name in wanted:
+        if name not in made:
+            lines = ", ".join(map(str, sorted({mark.line for mark in known[name]})))
+            raise LaunchError(f"{name} has no value yet in wave {debugger.wave}: it is assigned at line {lines}")
+    return _values(debugger, made)
+
+
+def assigned(debugger: Debugger) -> list[Variable]:
+    """All that the wave in focus has assigned. Raises LaunchError where the code object knows none."""
+    every = [mark for held in _known(debugger).values() for mark in held]
+    return _values(debugger, _last_assignments(debugger, every))
+
+
+def settled(debugger: Debugger, line: int) -> list[int]:
+    """Records of a line's first instruction behind the assignment that stands before it, as the compiler moves instructions up; one
+    for each copy that it made of the code. None where no assignment is known, or nothing of the line lies behind it."""
+    site_at = {debugger.code.record(mark.address): (mark.line, mark.site) for mark in marks(debugger.kernel.module.code)}
+    before = max((site for site in site_at.values() if site[0] < line), default=None)
+    found: list[int] = []
+    behind, first = False, -1  # such a mark; where the line goes on behind the last one: marks of others and jumps part the copies
+    for at, inst in debugger.code:
+        site, control = site_at.get(at), inst.spec.control
+        if site is not None and site == before:
+            behind, first = True, -1
+        elif first >= 0 and (site is not None or control in ENDINGS or control.startswith("cbranch")):
+            found.append(first)
+            behind, first = False, -1
+        elif behind and first < 0 and debugger.code.line(at).endswith(f":{line}"):
+            first = at
+    return found + [first] * (first >= 0)
+
+
+def _known(debugger: Debugger) -> dict[str, list[Mark]]:
+    """The marks by variable."""
+    known = defaultdict(list)
+    for mark in marks(debugger.kernel.module.code):
+        known[mark.name].append(mark)
+    if not known:
+        raise LaunchError("the code object knows no variables: `simgpu debug --variables` has a Triton script's compiled with them")
+    return known
+
+
+def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _Assignment]:
+    """By variable what the wave in focus has assigned last before this moment."""
+    wave = debugger.wave
+    kept = [_Kept([mark], len(debugger.replay)) for mark in wanted]
+    _run(debugger, kept, wave)
+    sites: dict[tuple[str, int], dict[bytes, list[_Kept]]] = defaultdict(lambda: defaultdict(list))
+    for each in kept:
+        if each.word(wave, VISITS):
+            mark = each.marks[0]
+            sites[mark.name, mark.site][each.index(wave).tobytes()].append(each)
+    found: dict[str, _Assignment] = {}
+    for (name, _), copies in sites.items():
+        times = min(sum(each.word(wave, VISITS) for each in group) for group in copies.values())
+        merged = tuple(_merged(group, wave) for group in copies.values())
+        made = _Assignment(merged, wave, times)
+        if name not in found or made.retired > found[name].retired:
+            found[name] = made
+    return found
+
+
+def _merged(group: list[_Kept], wave: int) -> _Kept:
+    """The same element's copies as one: their visits together, and the last one's time."""
+    last = max(group, key=lambda each: each.word(wave, RETIRED))
+    total = sum(each.word(wave, VISITS) for each in group)
+    merged = _Kept([mark for each in group for mark in each.marks], last.waves)
+    merged.blocks[:] = last.blocks
+    merged.blocks[wave, VISITS : VISITS + 8].view(np.int64)[0] = total
+    return merged
+
+
+def _values(debugger: Debugger, assignments: dict[str, _Assignment]) -> list[Variable]:
+    """Runs until all waves have made the assignments as often as the one in focus, and puts their elements together."""
+    kept = {name: [_Kept(each.marks, each.waves, made.times) for each in made.kept] for name, made in assignments.items()}
+    _run(debugger, [each for held in kept.values() for each in held])
+    found = []
+    for name, held in kept.items():
+        mark, times = held[0].marks[0], assignments[name].times
+        flat = np.ma.masked_all(int(np.prod(mark.shape, dtype=np.int64)), mark.dtype)
+        for each in held:
+            for wave in range(each.waves):
+                if each.word(wave, VISITS) == times:
+                    lanes = each.lanes(wave)
+                    where = each.index(wave)[lanes] if each.indexed else np.zeros(lanes.sum(), np.int64)
+                    flat[where] = each.values(wave, mark.dtype)[lanes]
+        found.append(Variable(name, mark.kind, mark.line, times, flat.reshape(mark.shape)))
+    return found
+
+
+def _run(debugger: Debugger, kept: Sequence[_Kept], wave: int | None = None) -> None:
+    """Runs the workgroup from its beginning: up to this moment for a wave, else until all waves have made the visits wanted."""
+    replay, compiler = debugger.replay, debugger.replay.device.compiler
+    left = np.array([sum(each.waves for each in kept) if wave is None else ALWAYS], np.int64)
+    armed = []
+    for each in kept:
+        test = captured(compiler, each.rows, each.indexed)
+        for mark in each.marks:
+            record = debugger.code.record(mark.address)
+            index = mark.index.span[0] if mark.index is not None else 0
+            own = (each.blocks.ctypes.data, each.blocks.shape[1], each.wanted, left.ctypes.data, record, replay.entry,
+                   mark.value.span[0], index)  # fmt: skip
+            armed.append((record, Point(test, -1 if wave is None else wave, own)))
+    debugger.again(armed, None if wave is None else debugger.stop.place)

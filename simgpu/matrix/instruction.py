@@ -105,10 +105,11 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
     b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
     groups = Groups(frame, walk, _index_row(frame, places))
-    c = _accumulator(frame, groups, places)
+    exact = row.cd_type != "i32" and row.target not in BEFORE_GFX942
+    c = _accumulator(frame, groups, places, aside=exact and places.aliased)
     if row.cd_type == "i32":
         integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
-    elif row.target in BEFORE_GFX942:
+    elif not exact:
         size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
         PairwiseSum(groups, c, a, b, size, flush=row.target == "gfx90a").emit()
     else:
@@ -119,11 +120,12 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         def general_path(first: Any = None) -> None:
             GeneralSum(groups, c, a, b, size, narrow, scales).emit(first)
 
-        # Where D lies on an operand, the fast path may have overwritten it when it finds that it does not serve.
-        if not places.aliased and FastSum.serves(groups, size):
+        if FastSum.serves(groups, size):
             FastSum(groups, c, a, b, size, narrow, scales).emit(otherwise=general_path)
         else:
             general_path()
+        if places.aliased:
+            _copy(c.d, frame.operand(places.d.slot), places.d.bits // 32)
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
@@ -148,17 +150,22 @@ def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
 
 def _copied(frame: Frame, pointer: Any, registers: int) -> Any:
     copy = stack(frame, registers * ROW)
-    for at in range(0, registers * ROW, 64):
-        copy.at(at).store(pointer.at(at).load(VI, 64), 64)
+    _copy(pointer, copy, registers)
     return copy
 
 
-def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces) -> Accumulator:
-    d = frame.operand(places.d.slot)
+def _copy(source: Any, target: Any, registers: int) -> None:
+    for at in range(0, registers * ROW, 64):
+        target.at(at).store(source.at(at).load(VI, 64), 64)
+
+
+def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool) -> Accumulator:
+    """aside: D is made elsewhere, as it lies on an operand that is read again after parts of D are written."""
+    d = stack(frame, places.d.bits // 32 * ROW) if aside else frame.operand(places.d.slot)
     if places.c.kind == "imm":
         return Accumulator(groups, None, load_scalar(frame, places.c), d)
     c = frame.operand(places.c.slot)
-    if places.aliased:
+    if places.aliased and not aside:
         c = _copied(frame, c, places.c.bits // 32)
     return Accumulator(groups, c, None, d)
 

@@ -51,6 +51,15 @@ def instructions(most: int, *choices: Sequence[object]) -> st.SearchStrategy:
     return st.lists(st.tuples(*chosen, st.integers(0, 2**32 - 1)), min_size=2, max_size=most)
 
 
+@pytest.mark.parametrize("place", [0, 128])
+def test_d_on_an_operand_is_summed_as_elsewhere(place):
+    """By the fast path, which alone keeps what it makes of operands."""
+    row = find("v_mfma_f32_16x16x16_f16", "gfx942")
+    wave = Wave()
+    run(wave, row, operands(row, rng_of("fast"), moderate), 0, 0, d=place)
+    assert wave.context[layout.CTX_OPERAND_CACHE : layout.CTX_AHEAD].any()
+
+
 @given(instructions(12, PLACES, PLACES, [None, "A", "B", "bit of A", "bit of B"]))
 @settings(max_examples=60, deadline=None)
 def test_operands_that_change_between_instructions(steps):

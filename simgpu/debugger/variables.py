@@ -22,7 +22,7 @@ from simgpu.debugger.breakpoints import Registers
 from simgpu.debugger.native.capturing import LANES_ON, RETIRED, ROWS, VISITS, captured
 from simgpu.debugger.native.clock import ENDINGS
 from simgpu.hardware.code_object.elf import ElfFile
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import DecodeError, LaunchError
 from simgpu.machine.layout import LANES, ROW
 
 if TYPE_CHECKING:
@@ -78,16 +78,19 @@ class Variable:
 
 
 def marks(code: CodeObject) -> list[Mark]:
-    """The marks of a code object; none where it was compiled without."""
+    """The marks of a code object; none where it was compiled without. Raises DecodeError for a damaged section."""
     file = ElfFile(code.data)
     section = file.named((SECTION.encode(),)).get(SECTION)
     found, at = [], 0
     held = file.content(SECTION, section) if section else b""
-    while at < len(held):
-        (address,) = struct.unpack_from("<Q", held, at)
-        end = held.index(b"\0", at + 8)
-        found.append(Mark.parse(address, held[at + 8 : end].decode("ascii")))
-        at = end + 1
+    try:
+        while at < len(held):
+            (address,) = struct.unpack_from("<Q", held, at)
+            end = held.index(b"\0", at + 8)
+            found.append(Mark.parse(address, held[at + 8 : end].decode("ascii")))
+            at = end + 1
+    except (ValueError, struct.error) as error:
+        raise DecodeError(f"{SECTION} is damaged at byte {at} of {len(held)}: {error}") from None
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,8 +15,9 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an optional extra")
 
 from simgpu.debugger.debugger import Debugger
-from simgpu.debugger.variables import assigned, variables
-from simgpu.hardware.errors import LaunchError
+from simgpu.debugger.variables import SECTION, assigned, marks, variables
+from simgpu.hardware.code_object.elf import SECTION_HEADER
+from simgpu.hardware.errors import DecodeError, LaunchError
 from simgpu.tools.cli import main
 from simgpu.tools.debug.script import at_launch
 
@@ -133,6 +136,22 @@ def test_code_without_marks_says_how_to_have_them(script: str) -> None:
             variables(debugger, ["acc"])
 
     debugged(script, "gfx942", look, marked=False)
+
+
+def test_a_damaged_section_is_told() -> None:
+    def held(rows: bytes) -> Any:
+        names = b"\0" + SECTION.encode() + b"\0.names\0"
+        behind, at = 64 + len(rows), 64 + len(rows) + len(names)
+        sections = (1, 1, 0, 0, 64, len(rows), 0, 0, 1, 0), (2 + len(SECTION), 3, 0, 0, behind, len(names), 0, 0, 1, 0)
+        head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 0, at, 0, 64, 56, 0, 64, 3, 2)
+        return SimpleNamespace(data=head + rows + names + b"".join(SECTION_HEADER.pack(*row) for row in ((0,) * 10, *sections)))
+
+    row = bytes(8) + b"3 acc fp32 64x64 37 v12 v80\0"
+    (mark,) = marks(held(row))
+    assert (mark.name, mark.shape, mark.line, mark.dtype) == ("acc", (64, 64), 37, np.float32)
+    for rows in (row[:-1], row[:5], bytes(8) + b"3 acc\0", row + b"\1"):
+        with pytest.raises(DecodeError, match="damaged"):
+            marks(held(rows))
 
 
 def test_the_prompt_prints_them(script: str, capsys: pytest.CaptureFixture[str]) -> None:

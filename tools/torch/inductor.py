@@ -60,6 +60,11 @@ def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_
         return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 
 
+def _on_cpu(device: torch.device) -> torch.device:
+    """Where Dynamo's tensors lie: a GPU's on the CPU, where PyTorch's C++ has gradients and types converted for them."""
+    return _CPU if device.type == "cuda" else device
+
+
 def _numbered(device: torch.device) -> torch.device:
     """A device, a GPU with its number."""
     return device_at(here()) if device.type == "cuda" and device.index is None else device
@@ -186,6 +191,7 @@ def inductor() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name, answer in (
             *_of_cuda(),
+            (FakeTensor, "_normalize_fake_device", staticmethod(_on_cpu)),
             (torch._TorchCompileInductorWrapper, "__call__", _compiled),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled)),

@@ -196,7 +196,14 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
         return inductor()
     if how != EAGER:
         raise LaunchError(f"{COMPILE}={how!r}: give {EAGER} or {INDUCTOR}")
-    return mock.patch.object(torch, "compile", _eager)
+    return _not_compiled()
+
+
+@contextlib.contextmanager
+def _not_compiled() -> Iterator[None]:
+    """For a block: `torch.compile` compiles nothing, and what tracers make lies on the GPU."""
+    with mock.patch.object(torch, "compile", _eager), traced.lying_where_they_would(pretended):
+        yield
 
 
 @contextlib.contextmanager
@@ -219,7 +226,6 @@ def pretended_gpu() -> Iterator[None]:
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
-        stack.enter_context(traced.lying_where_they_would(pretended))
         stack.enter_context(_compile())
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))

@@ -31,8 +31,8 @@ _converted = FakeTensorConverter.from_real_tensor
 
 
 def tracing() -> bool:
-    """Whether a tracer is at work that makes such tensors of all that is made."""
-    return _normalized is not None and torch._C._get_dispatch_mode(_MODE) is not None
+    """Whether a tracer makes such tensors of all that is made; False for Dynamo's, whose lie on the CPU (`inductor`)."""
+    return getattr(FakeTensor, "_normalize_fake_device", None) is _placed and torch._C._get_dispatch_mode(_MODE) is not None
 
 
 def _placed(device: torch.device) -> torch.device:

@@ -18,6 +18,5 @@ def _topk(values: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: b
     return ordered.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
 
 
-# By the operator's name in PyTorch's dispatcher, and the functions that call them.
+# By the operator's name in PyTorch's dispatcher.
 CHOICES: dict[str, Callable[..., Any]] = {"aten::topk": _topk}
-CHOOSE = (torch.topk, torch.Tensor.topk)

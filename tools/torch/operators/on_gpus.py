@@ -1,4 +1,4 @@
-"""PyTorch's operators that only GPUs have, or that the CPU refuses, computed on the host; 16-bit types in f32 and rounded once.
+"""PyTorch's operators that only GPUs have, or that the CPU refuses or answers otherwise; 16-bit types in f32, rounded once.
 
 Names, order of arguments and results are those of PyTorch's native_functions.yaml; what cuDNN alone has is not here, as on ROCm.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from simgpu.tools.torch.operators import attention
+from simgpu.tools.torch.operators.choices import CHOICES
 
 _Ints = Sequence[int]
 
@@ -160,7 +161,7 @@ def _decomposed(name: str) -> Callable[..., Any]:
 
 # By the operator's name in PyTorch's dispatcher.
 ON_GPUS: dict[str, Callable[..., Any]] = {
-    **attention.ON_GPUS,
+    **attention.ON_GPUS, **CHOICES,
     "aten::batch_norm_stats": _stats,
     "aten::batch_norm_elemt": _elemt,
     "aten::batch_norm_elemt.out": _elemt_out,

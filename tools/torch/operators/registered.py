@@ -21,12 +21,10 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
-from simgpu.tools.torch.operators.choices import CHOICES, CHOOSE
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in, wraps
 from simgpu.triton.tensors import plain_torch
 
-_OWN = ON_GPUS | CHOICES  # PyTorch's own kernels for GPUs
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
 _OPERATORS = (OpOverload, OpOverloadPacket)  # of `torch.ops`, which may be among those that only GPUs have
 # Operators whose tensors may lie on different GPUs: copies from one to another, and those that go through lists of tensors.
@@ -113,7 +111,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
     def _called(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """An operator's result."""
         name = func.name()
-        kernel = REGISTERED.get(name) or _OWN.get(name)
+        kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in tensors_in((*args, *given.values()))):
             return self._wrapped(func, types, args, given)
         if kernel is None and name not in IN_F32:
@@ -130,7 +128,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 return (not_computed if name in PRODUCTS and sampled() else in_f32)(func, args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
-        with plain_torch() if name in _OWN and name not in REGISTERED else self._pretended():
+        with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
 
 
@@ -181,7 +179,7 @@ def kernels_of_the_gpu(
 
     autocast: whether operators may narrow their arguments themselves.
     """
-    named = isinstance(func, _OPERATORS) or func in CHOOSE or getattr(func, "__name__", None) in NAMES
+    named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
     here = named or REGISTERED or autocast or several() or sampled()
     if here or any(tensor.dtype in NARROW or wraps(tensor) for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)

@@ -243,3 +243,10 @@ def test_of_equal_elements_the_first_are_the_largest(kind: str) -> None:
     assert values.topk(2, dim=0, largest=False).indices.tolist() == [[0] * 1000, [1] * 1000]
     with pytest.raises(RuntimeError, match="out of range"):
         values.topk(1001)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_a_checkpoint_computes_again_lies_where_it_lay(device: str) -> None:
+    x = torch.ones(4, 4, device=device, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(lambda x: (x @ x).sin().softmax(0), x, use_reentrant=False).sum().backward()
+    assert x.grad.device.type == device

@@ -220,6 +220,14 @@ def test_a_module_on_the_gpu_is_exported() -> None:
     assert exported.is_cuda and torch.equal(exported, module(x))
 
 
+def _nothing(gpu: Any) -> float:
+    begin, end = (gpu.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    end.record()
+    elapsed: float = begin.elapsed_time(end)
+    return elapsed
+
+
 def test_a_program_times_launches_by_a_loop_of_its_own() -> None:
     """As copies of Triton's `do_bench` do."""
     from triton.runtime import driver
@@ -232,6 +240,8 @@ def test_a_program_times_launches_by_a_loop_of_its_own() -> None:
     double(x)
     end.record()
     gpu.synchronize()
+    assert begin.elapsed_time(begin) == 0
+    assert 0 < _nothing(gpu) < begin.elapsed_time(end), "by which such loops divide"
     assert cache.is_cuda and begin.elapsed_time(end) > 0
 
 

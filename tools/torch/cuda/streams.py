@@ -23,6 +23,9 @@ from simgpu.triton.driver import active_driver
 _NUMBERS = itertools.count(1)
 
 
+_RESOLUTION = 0.001  # ms: "approximately 1us", hipEventElapsedTime in HIP's hip_runtime_api.h
+
+
 class AnyEvent:
     """`torch.Event`: notes the modelled time of the launches so far."""
 
@@ -39,7 +42,7 @@ class AnyEvent:
         self._at = active_driver().session.clock.now()
 
     def elapsed_time(self, end: AnyEvent) -> float:
-        """Modelled ms of the launches between two events."""
+        """Modelled ms of the launches between two events; where nothing was launched the least that a GPU tells."""
         if self._at is None or end._at is None:
             raise RuntimeError("both events must be recorded before their elapsed time is asked")
         if self.device != end.device:
@@ -47,7 +50,7 @@ class AnyEvent:
         warnings.warn(
             "simgpu: events give modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=2
         )
-        return end._at - self._at
+        return end._at - self._at or (0.0 if end is self else _RESOLUTION)
 
     def query(self) -> bool:
         """True: all work is done."""

@@ -93,6 +93,7 @@ def test_a_tracer_s_tensors_lie_where_the_program_s_would() -> None:
         chosen = [torch.where(there > 0, there, 0), there.half().where(there > 0, 1.5), torch.where(there > 0, 2, there)]
         assert [tensor.dtype for tensor in chosen] == [torch.float32, torch.float16, torch.float32]
         made = [*chosen, there, there + 1, there.cpu().cuda(), torch.zeros(3).cuda(), torch.ones(3, device="cuda")]
+        assert torch.tensor([2.5], device="cuda").is_cuda
         weight = torch.empty(3, device="cuda", requires_grad=True)
         (2 * weight).sum().backward()
         assert [tensor.device for tensor in (*made, weight.grad)] == 9 * [torch.device("cuda:0")]

@@ -202,6 +202,12 @@ def _traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, A
     """A function under a tracer, which makes tensors on the GPU itself; it has its number, which PyTorch's C++ would ask for."""
     if func is torch.Tensor.cuda:
         return args[0].to(device_at(_asked(func, args, given) or GPU))
+    if func is torch.tensor and is_gpu(given.get("device")):  # C++ would make its elements there before the tracer sees it
+        made = func(*args, **{**given, "device": _CPU})
+        made.constant, elements = None, made.constant  # which the tracer would move, too
+        moved = made.to(_by_number(given["device"]))
+        moved.constant = elements
+        return moved
     args = traced.with_tensors(func, args, _device)
     return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
 

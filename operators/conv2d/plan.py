@@ -181,14 +181,21 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
     channels = max(channel, int(min(best, t.tile_n)) // channel * channel)
     left, limits_rows = min((int((v - b * channels) / a), name) for v, a, b, name in borders)
     rows = t.tile_m // wide
-    limited_by = limits_rows if left < rows else limits_channels
-    # Some rows fewer where what is taken in whole registers or LDS lines passes the border.
-    for high in range(min(rows, left) // row * row, 0, -row):
+    # Some rows more or fewer than on the border, where what is taken in whole registers or LDS lines leaves room or passes it.
+    for high in range(min(rows, left + row) // row * row, 0, -row):
         plan = with_tile(fitted, high, channels)
         if plan is not None and plan.resources.blocks_per_cu >= blocks:
             plan = replace(plan, blocks_wanted=blocks, split_ic=conv2d_reduction(plan).split())
+            limited_by = (_passed(plan, high + row, gemm) or limits_rows) if high + row <= rows else limits_channels
             return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
     return None
+
+
+def _passed(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
+    """The hard limit that the plan would pass with so many rows, the first of several."""
+    other = replace(plan, tile_oh=rows)
+    limits = conv2d_constraints(replace(other, resources=conv2d_resources(other)), gemm)
+    return next((limit.name for limit in limits if limit.hard and limit.use > limit.limit), None)
 
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:

@@ -107,6 +107,9 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
     st.sampled_from([1, 3, 16, 64, 200]), st.integers(7, 60), st.sampled_from([8, 64, 100, 256, 512]), st.integers(1, 7),
     st.integers(1, 7), st.integers(1, 3), st.integers(1, 3),
 )  # fmt: skip
+@example(("mi100", "i8"), 1.0, 32, 16, 7, 512, 5, 2, 1, 1)  # LDS stops the channels, ArchVGPRs the rows
+@example(("mi350x", "bf8"), 0.75, 4, 1, 28, 256, 1, 4, 1, 1)  # the shared file the rows
+@example(("mi300x", "xf32"), 0.5, 4, 16, 42, 64, 2, 6, 1, 1)  # a row more than on the border
 @settings(max_examples=150, deadline=None)
 def test_conv2d(
     where: tuple[str, str], scale: float, n: int, ic: int, size: int, oc: int, kh: int, kw: int, stride: int, dilation: int

@@ -50,6 +50,7 @@ def test_nested_tensors_lie_where_their_values_do() -> None:
 
 
 def test_pytorch_s_class_of_tests_counts_no_mode_of_ours() -> None:
+    pytest.importorskip("expecttest", reason="PyTorch's own tests need it")
     from torch.testing._internal.common_utils import TestCase
 
     class Case(TestCase):

@@ -195,7 +195,7 @@ def _passed(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
     """The hard limit that the plan would pass with so many rows, the first of several."""
     other = replace(plan, tile_oh=rows)
     limits = conv2d_constraints(replace(other, resources=conv2d_resources(other)), gemm)
-    return next((limit.name for limit in limits if limit.hard and limit.use > limit.limit), None)
+    return next((limit.name for limit in limits if limit.hard and not limit.satisfied), None)
 
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
-triton = pytest.importorskip("triton", reason="Triton is an optional extra")
-
-import simgpu.triton  # noqa: E402
-from simgpu.hardware.errors import LaunchError  # noqa: E402
-from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
-from tests.support import triton_kernels as kernels  # noqa: E402
+from simgpu.hardware.errors import LaunchError
+from tests.support.pretended_gpu import kernels, pretended_gpu, simgpu, torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and that times are a model's
 
@@ -50,7 +45,7 @@ def test_a_triton_kernel_in_a_compiled_function_of_any_number_of_rows(session: A
     @torch.compile(fullgraph=True)
     def summed(x: Any, y: Any) -> Any:
         out = torch.empty_like(x)
-        kernels.vector_add[(triton.cdiv(x.numel(), 64),)](x, y, out, x.numel(), BLOCK=64)
+        kernels.vector_add[(-(-x.numel() // 64),)](x, y, out, x.numel(), BLOCK=64)
         return (2 * out).relu().sum(-1)
 
     for rows in (3, 5, 8):

@@ -33,7 +33,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree
 
 from simgpu.tools.torch.cuda import autocast
-from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, within
+from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, within
 from simgpu.tools.torch.places import device_at, here, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
@@ -54,15 +54,10 @@ def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_
     apart = autocast.enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
     if apart or not (named or any(on_gpu(place_of(value)) for value in given)):
         return within(model.forward)
-    _changed(model, lambda value: _CPU if is_gpu(value) else value)
+    _changed(model, on_host)
     patches = {**choice.config, **(config_patches or {}), **_CONFIG}
     with torch._functorch.config.patch(enable_autograd_cache=False):
         return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
-
-
-def _on_cpu(device: torch.device) -> torch.device:
-    """Where Dynamo's tensors lie: a GPU's on the CPU, where PyTorch's C++ has gradients and types converted for them."""
-    return _CPU if device.type == "cuda" else device
 
 
 def _numbered(device: torch.device) -> torch.device:
@@ -191,7 +186,8 @@ def inductor() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name, answer in (
             *_of_cuda(),
-            (FakeTensor, "_normalize_fake_device", staticmethod(_on_cpu)),
+            # Dynamo's tensors of a GPU lie on the CPU, where PyTorch's C++ has gradients and types converted for them.
+            (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
             (torch._TorchCompileInductorWrapper, "__call__", _compiled),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled)),

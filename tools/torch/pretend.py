@@ -45,7 +45,6 @@ from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.tensors import plain_torch
 
 COMPILE, EAGER, INDUCTOR = "SIMGPU_COMPILE", "eager", "inductor"
-_CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
 _EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
 

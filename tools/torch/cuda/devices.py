@@ -98,13 +98,12 @@ def _all_broadcast(tensors: Sequence[torch.Tensor], devices: Sequence[int], _buf
 
 
 # The functions of `torch._C` are those that `torch.cuda.comm` and `torch.nn.DataParallel` copy by, and those that programs
-# call themselves; a function of its own for each name, as `torch._dynamo` demands.
+# call themselves.
 ANSWERS: dict[str, Any] = {
     "cuda.device_count": count, "cuda.current_device": current, "cuda.set_device": choose,
     "cuda.device": Guard, "cuda.device_of": GuardOf, "cuda._exchange_device": exchange, "cuda._maybe_exchange_device": exchange,
     "cuda.can_device_access_peer": peers,
-    "_C._cuda_getDeviceCount": lambda: count(), "_C._cuda_getDevice": lambda: current(),
-    "_C._cuda_setDevice": lambda index: choose(index),
+    "_C._cuda_getDeviceCount": count, "_C._cuda_getDevice": current, "_C._cuda_setDevice": choose,
     "_C._scatter": _scatter, "_C._gather": _gather, "_C._broadcast": _broadcast, "_C._broadcast_coalesced": _all_broadcast,
     "accelerator.device_count": count, "accelerator.current_device_index": current, "accelerator.current_device_idx": current,
     "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": Guard,

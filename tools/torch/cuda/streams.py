@@ -21,8 +21,6 @@ from simgpu.triton import ModelledTime
 from simgpu.triton.driver import active_driver
 
 _NUMBERS = itertools.count(1)
-
-
 _RESOLUTION = 0.001  # ms: "approximately 1us", hipEventElapsedTime in HIP's hip_runtime_api.h
 
 

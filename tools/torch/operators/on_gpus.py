@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from simgpu.tools.torch.operators import attention
+from simgpu.tools.torch.operators.accumulation import NARROW
 from simgpu.tools.torch.operators.choices import CHOICES
 
 _Ints = Sequence[int]
@@ -25,12 +26,13 @@ def _over_channels(values: Tensor) -> list[int]:
 
 def _by_channel(values: Tensor, like: Tensor) -> Tensor:
     """One value of each channel, to be used with a tensor of this many dimensions, in f32 where that is narrow."""
-    return values.to(_wide(like).dtype).view([-1 if dim == 1 else 1 for dim in range(like.dim())])
+    shaped = values.view([-1 if dim == 1 else 1 for dim in range(like.dim())])
+    return shaped.to(torch.float32 if like.dtype in NARROW else like.dtype)
 
 
 def _wide(values: Tensor) -> Tensor:
     """A tensor in the type that a GPU computes it in."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    return values.float() if values.dtype in NARROW else values
 
 
 def _stats(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -112,13 +112,13 @@ class KernelsOfTheGpu(TorchDispatchMode):
         """An operator's result."""
         name = func.name()
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
-        if any(wraps(tensor) and not _is_traced(tensor) for tensor in tensors_in((*args, *given.values()))):
+        given_tensors = list(tensors_in((*args, *given.values())))
+        if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._wrapped(func, types, args, given)
         if kernel is None and name not in IN_F32:
             # PyTorch's own, which the engine calls too: what it makes there is nobody's yet, not the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
                 return func(*args, **given)
-        given_tensors = list(tensors_in((*args, *given.values())))
         if any(map(_is_traced, given_tensors)):
             return func(*args, **given)
         if not (any(on_gpu(place_of(tensor)) for tensor in given_tensors) if given_tensors else on_gpu(self._place)):
@@ -130,7 +130,6 @@ class KernelsOfTheGpu(TorchDispatchMode):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
-
 
     def _wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """The result of an operator that a class of tensors computes: it sees the GPU, and is told which one a move asks for."""

@@ -92,6 +92,7 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
         for folder in (package.replace(".", "/") for package in PROJECT["tool"]["setuptools"]["packages"])
         for path in (ROOT / folder).glob("*.py")
     }
+    assert not [name for name in made if re.match("simgpu/tools/(benchmarks|robustness)/", name)]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(installed: Path, tmp_path: Path) -> None:
     check_command(installed, tmp_path)
+
+
+def test_the_wheel_times_kernels_and_leaves_the_goals_to_a_checkout(installed: Path, tmp_path: Path) -> None:
+    command = [installed, "-m", "simgpu", "bench"]
+    table = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert table.returncode == 2 and "from a checkout" in table.stderr
+    assert "--corpus" not in python(*command[1:], "--help", at=installed, cwd=tmp_path)
+    assert "median" in python(*command[1:], "gemm", "-m", "16", "-n", "16", "-k", "16", at=installed, cwd=tmp_path)
 
 
 def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@
     museum/           public bugs as small kernels, before and after
     validation/       what others publish beside ours: measurements, the paper's numbers
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
-    robustness/       fuzzing, and how much checked mode finds
-    benchmarks/       how fast the simulator is, a file a benchmark
+    bench/            host times of a user's kernel
+    robustness/       fuzzing, and how much checked mode finds (not in the wheel)
+    benchmarks/       how fast simgpu is, a file a benchmark (not in the wheel)
     torch/            PyTorch's GPU, pretended on the host; `pytest --simgpu TARGET`
     debug/            the debugger's prompt and its adapter for editors
 
-Imports point one way: shared <- matrix, tables, cost, museum, torch <- page <- cases <- validation, debug <- robustness
-<- benchmarks <- verbs <- cli.
+Imports point one way: shared <- matrix, tables, cost, museum, torch <- page <- cases <- validation, debug, bench
+<- robustness <- benchmarks <- verbs <- cli.
 """

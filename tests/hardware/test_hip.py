@@ -23,7 +23,7 @@ from simgpu.hardware import hip
 from simgpu.hardware.code_object.arguments import pack
 from simgpu.hardware.errors import HipError, LaunchError
 from simgpu.hardware.hip import library as hip_library
-from simgpu.tools.benchmarks.clock import clock_mhz
+from simgpu.tools.bench.clock import clock_mhz
 from simgpu.tools.cli import main
 from simgpu.tools.shared.launching import together
 from tests.hardware.code_object.test_arguments import CASES, arguments, corpus, geometry, load

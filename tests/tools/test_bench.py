@@ -17,18 +17,18 @@ from simgpu import Device
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.isa.spec import REGISTRY
 from simgpu.profile import Opcode, Profile
-from simgpu.tools.benchmarks import attention, blas, corpus, engine, exec, first_launch, host, operator, profile, rates, start
+from simgpu.tools.bench import exec, operator, profile
+from simgpu.tools.benchmarks import attention, blas, corpus, engine, first_launch, host, rates, start, table
 from simgpu.tools.benchmarks import gemm as bench_gemm
 from simgpu.tools.benchmarks.blas import PIN_VARIABLES
 from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
+from simgpu.tools.benchmarks.table import Row
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, kernel
 from simgpu.tools.page.page import read_document
 from simgpu.tools.shared.errors import KernelFailed
 from simgpu.tools.shared.processes import environment, output_of
-from simgpu.tools.verbs import bench
-from simgpu.tools.verbs.bench import Row
 from tests.simgpu.test_profile import pytestmark as LINUX
 from tests.support.places import SHARED
 
@@ -244,7 +244,7 @@ def test_rows_that_are_one_kernel_have_profiles(capsys: Capture, monkeypatch: py
     assert goal.subject is not None
     document = profile.profile_document(profile.profiled(*goal.subject(Setting(1)), enough=0.1))
     assert {row["mnemonic"] for row in document["opcodes"][:2]} == {"ds_read_b128", "ds_write_b128"}
-    monkeypatch.setattr(bench, "_child", lambda goal, options, threads, *more: document)
+    monkeypatch.setattr(table, "_child", lambda goal, options, threads, *more: document)
     assert list(json.loads(printed(capsys, "--profile", "--json"))["profiles"]) == [goal.name for goal in GOALS if goal.subject]
     assert "ds_read_b128" in printed(capsys, "--profile", "--only", "lds", "--only", "corpus")
     short = profile.profile_document(replace(SHORT, launches=1000))

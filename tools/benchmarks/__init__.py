@@ -1,6 +1,8 @@
-"""How fast it is, a file a benchmark; `simgpu bench` runs them.
+"""How fast simgpu is, a file a benchmark; `simgpu bench` runs them from a checkout. The wheel leaves them out.
 
+    table.py            the table that `simgpu bench` prints
     goals.py            the goals of speed, a row each
+    clock_fit.py        the clock of MI355X, from published runs
     gemm.py             a GEMM against numpy's
     aiter_gemm.py       AITER's bf16 GEMM of gfx950 against numpy's
     llm_gemm.py         60 products of language models, modelled
@@ -13,14 +15,9 @@
     start.py            from import to the first result
     first_launch.py     new handlers, by number
     memory.py           peak memory beyond the buffers
-    operator.py         `simgpu bench OP`
-    attention_table.py  `simgpu bench attention --table`
-    exec.py             `simgpu bench exec FILE`
-    profile.py          `--profile`: the time by opcode
-    timing.py       the model of a compute unit: wave-instructions a second
+    timing.py           the model of a compute unit: wave-instructions a second
     rates.py            nanoseconds an instruction, by class
     turn_about.py       best times of things that are compared
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions
-    clock.py            a real GPU's clock
 """

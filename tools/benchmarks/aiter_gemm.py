@@ -49,7 +49,7 @@ def main() -> int:
 
     try:
         if options.profile:
-            from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+            from simgpu.tools.bench.profile import profile_document, profiled, show_profile
 
             device, launch, _, _ = prepare(options.checkout, options.size, options.threads)
             show_profile(profile_document(profiled(device, launch)), f"AITER's bf16 GEMM {options.size}³")

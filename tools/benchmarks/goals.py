@@ -259,7 +259,7 @@ def main() -> int:
 
 
 def _profile(goal: Goal, setting: Setting) -> dict[str, Any]:
-    from simgpu.tools.benchmarks.profile import profile_document, profiled
+    from simgpu.tools.bench.profile import profile_document, profiled
 
     assert goal.subject is not None
     return profile_document(profiled(*goal.subject(setting)))

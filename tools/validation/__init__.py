@@ -9,6 +9,5 @@
     kernels.cl  these
     judge.py    rows held against the model, the table of errors
     paper/      the paper's numbers, figures and tests beside ours
-    clock_fit.py  the clock of MI355X, from published runs
     aiter.py    AITER's shipped code objects: their arguments and grids
 """

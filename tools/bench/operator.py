@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.benchmarks import attention_table
-from simgpu.tools.benchmarks.clock import clock_mhz
-from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+from simgpu.tools.bench import attention_table
+from simgpu.tools.bench.clock import clock_mhz
+from simgpu.tools.bench.profile import profile_document, profiled, show_profile
 from simgpu.tools.cases.execute import against_sim
 from simgpu.tools.cases.operator_options import headline, operator_document, operator_tree
 from simgpu.tools.cases.operators import workload

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.tools.benchmarks.operator import FEWEST
-from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+from simgpu.tools.bench.operator import FEWEST
+from simgpu.tools.bench.profile import profile_document, profiled, show_profile
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.page import Page, add_html_option

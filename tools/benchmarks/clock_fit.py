@@ -5,7 +5,7 @@ clocks in which matrix instructions ran. All multiply 4096 x 4096 x K in one wor
 clocks; prologue and epilogue of the traced one take 2,708 and 18,552 clocks (docs/mfma_efficiency.md). Clocks over seconds are the
 clock.
 
-  python -m simgpu.tools.validation.clock_fit
+  python -m simgpu.tools.benchmarks.clock_fit
 """
 
 from __future__ import annotations

@@ -1,0 +1,8 @@
+"""Host times of a user's kernel: what `simgpu bench OP` and `simgpu bench exec` measure.
+
+    operator.py         `simgpu bench OP`
+    attention_table.py  `simgpu bench attention --table`
+    exec.py             `simgpu bench exec FILE`
+    profile.py          `--profile`: the time by opcode
+    clock.py            a real GPU's clock
+"""

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.cli import main
-from simgpu.tools.museum import EXHIBITS
+from simgpu.tools.museum.exhibit import exhibits
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
+@pytest.mark.parametrize("name", exhibits())
 def test_the_bug_shows_and_its_repair_is_silent(name: str) -> None:
-    exhibit = EXHIBITS[name]
+    exhibit = exhibits()[name]
     before, after = exhibit.run(False), exhibit.run(True)
     assert exhibit.shows in before.kinds and not after.kinds and not after.fault
     assert all(re.fullmatch(r"https://github\.com/[\w./-]+(/(issues|pull)/\d+)?", link) for link in exhibit.links)
@@ -22,7 +22,7 @@ def test_the_bug_shows_and_its_repair_is_silent(name: str) -> None:
 
 def test_what_is_found_names_a_marked_place() -> None:
     """A finding of a missing wait or a hazard stands within a few lines of the repair."""
-    for exhibit in EXHIBITS.values():
+    for exhibit in exhibits().values():
         lines = exhibit.text(False).splitlines()
         removed = [number for number, line in enumerate(lines, 1) if f"-{line}" in exhibit.body.splitlines()]
         for finding in exhibit.run(False).findings:
@@ -33,7 +33,7 @@ def test_what_is_found_names_a_marked_place() -> None:
 def test_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["museum"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in EXHIBITS) and len(EXHIBITS) >= 10
+    assert all(name in listed for name in exhibits()) and len(exhibits()) >= 10
     assert main(["museum", "signed-maximum", "--save", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "-  v_max_u32" in out and "1 of 1 elements of y are wrong" in out and "every number is right" in out

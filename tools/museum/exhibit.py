@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
@@ -14,34 +19,50 @@ if TYPE_CHECKING:
 # Registers that a kernel of the museum may use; its text says which it does.
 VGPRS, AGPRS, SGPRS = 32, 16, 32
 WRONG = "wrong numbers"  # what an exhibit shows where nothing is found but by the results
-Arrays = dict[str, np.ndarray]
+FOLDER = Path(__file__).parent / "exhibits"
+
+
+@cache
+def exhibits() -> dict[str, Exhibit]:
+    """Reads all exhibits, by name."""
+    return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def _read(path: Path) -> Exhibit:
+    before, after = (path.with_suffix(f".{when}.s").read_text() for when in ("before", "after"))
+    return Exhibit(before=before, after=after, **tomllib.loads(path.read_text()))
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One bug. The body is a unified diff: lines with - are the bug's, lines with + the repair's."""
+    """One bug."""
 
     title: str
-    links: tuple[str, ...]
+    links: list[str]
     story: str  # what happened, and why
     target: str
-    body: str
-    arrays: Callable[[], Arrays]  # the arguments, by name, in order
+    before: str  # the kernel's instructions with the bug
+    after: str  # and repaired
+    arrays: Mapping[str, str]  # the arguments in order: expressions of numpy
     shows: str  # the kind of finding, the first words of a note, or WRONG
-    expected: Mapping[str, Callable[[Arrays], np.ndarray]] = field(default_factory=dict)  # from the arrays before
+    expected: Mapping[str, str] = field(default_factory=dict)  # results: expressions of numpy and of the arrays before the launch
     block: int = 64
     grid: int = 1
     lds: int = 0  # bytes
+
+    @property
+    def body(self) -> str:
+        """The kernel as a diff: lines with - are the bug's, lines with + the repair's."""
+        lines = difflib.ndiff(self.before.splitlines(), self.after.splitlines())
+        return "\n".join(line[0].strip() + line[2:] for line in lines if line[0] != "?")
 
     def text(self, repaired: bool) -> str:
         """The kernel's assembly."""
         from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
 
-        names = list(self.arrays())
-        arguments = tuple(KernelArgument(name, 8 * at, 8, "global_buffer") for at, name in enumerate(names))
+        arguments = tuple(KernelArgument(name, 8 * at, 8, "global_buffer") for at, name in enumerate(self.arrays))
         header = Header("kernel", self.target, self.block, arguments, user_sgprs=2, workgroup_ids=(True, False, False))
-        dropped, kept = ("-", "+") if repaired else ("+", "-")
-        lines = [line.removeprefix(kept) for line in self.body.strip("\n").splitlines() if not line.startswith(dropped)]
+        lines = (self.after if repaired else self.before).splitlines()
         return "\n".join((*prologue(header), *lines, *epilogue(header, Resources(VGPRS, AGPRS, SGPRS, self.lds, 0)))) + "\n"
 
     def run(self, repaired: bool) -> Outcome:
@@ -50,7 +71,7 @@ class Exhibit:
         from simgpu.hardware.errors import MemoryFault
 
         gpu = Device(self.target, check="performance", threads=1)
-        arrays = self.arrays()
+        arrays = {name: _evaluate(expression) for name, expression in self.arrays.items()}
         buffers = {name: gpu.upload(array) for name, array in arrays.items()}
         kernel = gpu.load(asm.assemble(self.text(repaired), self.target))["kernel"]
         fault, findings = "", []
@@ -60,7 +81,7 @@ class Exhibit:
             fault, findings = str(error), list(error.findings)
         wrong = {}
         for name, expect in self.expected.items():
-            want = expect(arrays)
+            want = _evaluate(expect, **arrays)
             wrong[name] = int(np.count_nonzero(buffers[name].download() != want)), want.size
         shown = [finding for finding in findings if finding.severity == "error" or finding.message.startswith(self.shows)]
         kinds = {finding.kind if finding.severity == "error" else self.shows for finding in shown}
@@ -75,3 +96,8 @@ class Outcome:
     fault: str
     wrong: Mapping[str, tuple[int, int]]  # elements that differ, and of how many, by argument
     kinds: set[str]  # all that can stand in an exhibit's `shows`
+
+
+def _evaluate(expression: str, **arrays: np.ndarray) -> np.ndarray:
+    """An array of the files in `exhibits/`; nothing that a user gives comes here."""
+    return eval(expression, {"np": np, "ml_dtypes": ml_dtypes, **arrays})

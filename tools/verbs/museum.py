@@ -7,8 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from simgpu.tools.museum import EXHIBITS
-from simgpu.tools.museum.exhibit import Exhibit, Outcome
+from simgpu.tools.museum.exhibit import Exhibit, Outcome, exhibits
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -29,9 +28,9 @@ def run(options: Namespace) -> int:
     if options.name is None:
         _list(options.json)
         return 0
-    if options.name not in EXHIBITS:
-        raise UsageError(f"no exhibit {options.name!r}{did_you_mean(options.name, EXHIBITS)}; there are {', '.join(EXHIBITS)}")
-    exhibit = EXHIBITS[options.name]
+    if options.name not in exhibits():
+        raise UsageError(f"no exhibit {options.name!r}{did_you_mean(options.name, exhibits())}; there are {', '.join(exhibits())}")
+    exhibit = exhibits()[options.name]
     if options.save:
         files = {str(Path(options.save, f"{options.name}-{when}.s")): when == "after" for when in ("before", "after")}
         claim(files, options.force)
@@ -48,9 +47,9 @@ def run(options: Namespace) -> int:
 
 def _list(as_json: bool) -> None:
     if as_json:
-        print_json([{"name": name, **_document(exhibit)} for name, exhibit in EXHIBITS.items()])
+        print_json([{"name": name, **_document(exhibit)} for name, exhibit in exhibits().items()])
         return
-    rows = [(name, exhibit.target, exhibit.shows) for name, exhibit in EXHIBITS.items()]
+    rows = [(name, exhibit.target, exhibit.shows) for name, exhibit in exhibits().items()]
     show(table("Exhibits", ("name", "target", "what it shows"), rows, left=3))
 
 

@@ -1,0 +1,16 @@
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  v_lshlrev_b32 v1, 2, v0
+  v_xor_b32 v2, 0x100, v1           ; the other wave's element
+  s_waitcnt lgkmcnt(0)
+  global_load_dword v3, v1, s[4:5]
+  s_waitcnt vmcnt(0)
+  ds_write_b32 v1, v3
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v4, v2                ; this step's tile
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  v_add_f32 v3, 1.0, v3
+  ds_write_b32 v1, v3               ; the next step's
+  global_store_dword v1, v4, s[6:7]
+  s_endpgm

@@ -1,6 +1,7 @@
 """simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU.
 
-`simgpu.Device` runs code objects, `simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code, `simgpu.page` shows runs,
+`simgpu.Device` runs code objects, `simgpu.load` takes any file that holds kernels, `simgpu.compile` returns its code object,
+`simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code, `simgpu.page` shows runs,
 layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm`
 (kernels) and `simgpu.tools` (the command), folders of their own in the repository. All of it is loaded when it is first used.
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     )
     from simgpu.hardware.isa import disassemble
     from simgpu.matrix.one_mfma import mfma
+    from simgpu.tools.cases.sources import compile, load
     from simgpu.tools.page.subjects import page
     from simgpu.version import VERSION as __version__
 
@@ -65,6 +67,8 @@ _HOME = {
     "debug": "simgpu.debugger.debugger",
     "disassemble": "simgpu.hardware.isa",
     "mfma": "simgpu.matrix.one_mfma",
+    "compile": "simgpu.tools.cases.sources",
+    "load": "simgpu.tools.cases.sources",
     "page": "simgpu.tools.page.subjects",
 }  # fmt: skip
 _FOLDERS = ("asm", "hardware", "operators", "triton")
@@ -90,9 +94,11 @@ __all__ = [
     "UnsupportedInstruction",
     "__version__",
     "asm",
+    "compile",
     "debug",
     "disassemble",
     "hardware",
+    "load",
     "mfma",
     "operators",
     "page",

@@ -12,7 +12,8 @@ import numpy as np
 
 from simgpu.tools.bench.operator import FEWEST
 from simgpu.tools.bench.profile import profile_document, profiled, show_profile
-from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
+from simgpu.tools.cases.file_kernel import add_launch_options
+from simgpu.tools.cases.subject import file_launch
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.page import Page, add_html_option
 from simgpu.tools.page.watching import Watching
@@ -36,7 +37,7 @@ def run(options: Namespace) -> int:
     if options.device != "sim":
         raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
     claim([options.html], options.force)
-    asked = file_kernel(options)
+    asked = file_launch(options)
     device: Any = asked.device
     kernel, arguments, _ = asked.bind(device)
 

@@ -10,6 +10,8 @@
     opencl.h             what they find without including anything
     sources.py           the code object that a file names, assembled if need be
     file_kernel.py       a kernel of a code object, its arguments and extents
+    subject.py           launches that FILE or OP names, ready on a simulated GPU
+    script.py            one launch of a Triton script, likewise
     results.py           buffers after a launch, beside what they should hold
     capture.py           a dispatch that was recorded on a GPU
     sweep.py             many of them as the rows of a table, which goes on where it was stopped

@@ -87,11 +87,6 @@ class Capture(FileKernel):
         return kernel, [entry.value for entry in self.inputs], memory
 
 
-def is_capture(path: str) -> bool:
-    """Whether the path is a folder that kerncap wrote."""
-    return Path(path, "dispatch.json").is_file()
-
-
 def capture(options: Namespace, watch: Watch | None = None) -> Capture:
     """What the folder `options.file` holds; UsageError says what is missing or damaged."""
     folder = Path(options.file)
@@ -100,7 +95,7 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
     dispatch = _json(folder / "dispatch.json")
     ran_on = str(dispatch.get("isa_name") or dispatch.get("agent_name") or "")  # amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-
     target = options.target or ran_on.rpartition("--")[2].partition(":")[0]
-    code = read_code_object(str(folder / "kernel.hsaco"), target or None)
+    code = read_code_object(str(folder), target or None)
     name = options.kernel or str(dispatch.get("mangled_name", "")).removesuffix(".kd")
     info = code.kernels[kernel_named(code.kernels, name if name in code.kernels or options.kernel else None)]
     segment = _read(folder / "kernarg.bin")

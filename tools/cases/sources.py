@@ -1,16 +1,17 @@
-"""The code object that a file names: one itself, or a source that is compiled first."""
+"""The code object that a file names: one itself, that of a capture, or a source that is compiled first."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simgpu import hardware
 from simgpu.hardware.errors import DecodeError
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
+    from simgpu import Module
     from simgpu.hardware.code_object.code_object import CodeObject
 
 FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl), or a folder of kerncap's"
@@ -24,29 +25,68 @@ def is_assembly(path: str) -> bool:
     return Path(path).suffix in ASSEMBLY
 
 
+def is_capture(path: str) -> bool:
+    """Whether the path is a folder that kerncap wrote."""
+    return Path(path, "dispatch.json").is_file()
+
+
+def is_script(path: str) -> bool:
+    """Whether the file's name says that it is a Python program, which launches kernels itself."""
+    return path.endswith(".py")
+
+
+def load(path: str, target: str | None = None, **device: Any) -> Module:
+    """Loads a file's kernels on a new simulated GPU, `Module.device`.
+
+    path: a code object, an offload bundle, assembly, HIP or OpenCL kernels, or a folder that kerncap captured. target: board or
+    architecture (default: what the file says; HIP and OpenCL say none). device: as `Device` takes them, such as check=True.
+    Raises OSError, DecodeError, TargetError, ToolchainError, and UsageError for a source that does not compile.
+
+    >>> kernels = simgpu.load("twice.s", check=True)                                      # doctest: +SKIP
+    >>> x, y = kernels.device.upload(np.ones(64, "f4")), kernels.device.empty(64, "f4")   # doctest: +SKIP
+    >>> kernels["twice"].launch(grid=1, block=64, args=[x, y, 2.0, 64]).findings          # doctest: +SKIP
+    []
+    """
+    from simgpu import Device
+
+    code = read_code_object(path, target)
+    return Device(target or code.target, **device).load(code.data)
+
+
 def read_code_object(path: str, target: str | None = None) -> CodeObject:
-    """The code object in a file, or that of an assembly file; OSError, DecodeError, TargetError, ToolchainError, UsageError.
+    """Reads the code object of a file, or makes it of a source; OSError, DecodeError, TargetError, ToolchainError, UsageError.
 
     target: which entry of a bundle, what to assemble for (default: what `.amdgcn_target` says).
     """
     from simgpu.hardware.code_object.code_object import CodeObject
 
     arch = hardware.target(target).arch if target else ""
+    if is_script(path):
+        raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`, or `simgpu debug {path}`")
     if is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
-        return CodeObject.parse(built(path, arch), arch)
+        return CodeObject.parse(compile(path, target), arch)
+    file = Path(path, "kernel.hsaco") if is_capture(path) else Path(path)
     try:
-        return CodeObject.parse(Path(path).read_bytes(), arch)
+        return CodeObject.parse(file.read_bytes(), arch)
     except DecodeError as error:
-        raise DecodeError(f"{path}: {error}") from None
+        raise DecodeError(f"{file}: {error}") from None
 
 
-def built(path: str, arch: str) -> bytes:
-    """The code object of kernels (.hip, .cl), compiled, or of assembly, which a file of any other name holds."""
-    return compiled(path, arch) if Path(path).suffix in (HIP, OPENCL) else assembled(path, arch)
+def compile(path: str, target: str | None = None) -> bytes:
+    """Compiles kernels (.hip, .cl), or assembles a file of any other name, and returns the code object; no ROCm is needed.
+
+    target: board or architecture (default: what `.amdgcn_target` of assembly says). Raises OSError, TargetError, ToolchainError,
+    and UsageError with the compiler's words.
+
+    >>> simgpu.compile("twice.hip", target="mi300x")[:4]   # doctest: +SKIP
+    b'\\x7fELF'
+    """
+    arch = hardware.target(target).arch if target else ""
+    return _compile(path, arch) if Path(path).suffix in (HIP, OPENCL) else _assemble(path, arch)
 
 
-def assembled(path: str, arch: str) -> bytes:
-    """The code object of an assembly file, for an architecture or, without one, for that which the file names."""
+def _assemble(path: str, arch: str) -> bytes:
+    """Assembles a file for an architecture or, without one, for that which the file names."""
     from simgpu.asm.builder.toolchain import assemble
 
     text = _text(path)
@@ -56,8 +96,8 @@ def assembled(path: str, arch: str) -> bytes:
     return assemble(text, arch or str(named and named[1]), Path(path).name)
 
 
-def compiled(path: str, arch: str) -> bytes:
-    """The code object of a file of HIP or OpenCL C kernels, which needs no ROCm; UsageError with the compiler's words."""
+def _compile(path: str, arch: str) -> bytes:
+    """Compiles a file of HIP or OpenCL C kernels."""
     from simgpu.hip.options import Source
     from simgpu.tools.cases.opencl import compile_opencl
     from simgpu.tools.shared.hiprtc import compile_source

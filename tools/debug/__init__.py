@@ -1,7 +1,5 @@
 """The debugger for people: a prompt in the terminal, answers as trees, and an adapter for editors.
 
-    subject.py    what is debugged: the kernel of a file or of an operator, with its arguments
-    script.py     one launch of a Triton script, likewise
     views.py      what the prompt prints: stops, registers, tiles, LDS, memory
     tree.py       where a value came from, as a tree of lines
     commands.py   what every command has, and how they are read

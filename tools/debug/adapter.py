@@ -18,9 +18,9 @@ import numpy as np
 from simgpu.debugger.findings import KINDS
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.cases.subject import Subject, subject
 from simgpu.tools.debug import views
 from simgpu.tools.debug.messages import Channel
-from simgpu.tools.debug.subject import Subject, subject
 
 if TYPE_CHECKING:
     from simgpu.debugger.breakpoints import Breakpoint

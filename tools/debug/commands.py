@@ -12,7 +12,7 @@ from simgpu.tools.shared.errors import did_you_mean
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
-    from simgpu.tools.debug.subject import Subject
+    from simgpu.tools.cases.subject import Subject
 
 SHORT = {
     "s": "step", "si": "step", "stepi": "step", "n": "next", "c": "continue", "b": "break", "d": "delete", "p": "print",

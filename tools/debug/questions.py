@@ -12,7 +12,7 @@ from simgpu.tools.shared.console import progress
 
 if TYPE_CHECKING:
     from simgpu.debugger.named import Named
-    from simgpu.tools.debug.subject import Subject
+    from simgpu.tools.cases.subject import Subject
 
 
 def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarray]:

@@ -24,7 +24,7 @@ from simgpu.debugger.flow.why import Why
 from simgpu.debugger.focus import writer_of
 from simgpu.debugger.place import Place
 from simgpu.machine import layout
-from simgpu.tools.debug.subject import Subject, subject
+from simgpu.tools.cases.subject import Subject, subject
 from simgpu.tools.robustness.corpus import cases
 from simgpu.tools.shared.console import show
 

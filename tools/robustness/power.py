@@ -59,7 +59,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Subject:
+class PowerCase:
     """A computation's operands and what its kernel made of them."""
 
     tree: Any
@@ -88,13 +88,13 @@ class Subject:
 # -- faults --------------------------------------------------------------------------------------
 
 
-def _factor(sign: int, subject: Subject) -> np.ndarray:
+def _factor(sign: int, subject: PowerCase) -> np.ndarray:
     """Off by a common factor before it is rounded to the result's type."""
     exact = subject.wide() if subject.result.dtype.itemsize > 2 else subject.work.want()
     return exact * (1 + sign * FACTORS.get(subject.tree.problem.dtype, 2.0**-9))
 
 
-def _tile_swapped(subject: Subject) -> np.ndarray:
+def _tile_swapped(subject: PowerCase) -> np.ndarray:
     """16 rows by 16 columns change places with the next 16 rows; of few rows, with the next columns."""
     x = subject.wide()
     rows = x.reshape(-1, x.shape[-1])
@@ -103,13 +103,13 @@ def _tile_swapped(subject: Subject) -> np.ndarray:
     return x
 
 
-def _neighbours_row(subject: Subject) -> np.ndarray:
+def _neighbours_row(subject: PowerCase) -> np.ndarray:
     x = subject.wide()
     x[..., 1, :] = x[..., 0, :]
     return x
 
 
-def _toward_zero(subject: Subject) -> np.ndarray | None:
+def _toward_zero(subject: PowerCase) -> np.ndarray | None:
     """Rounded toward zero instead of to nearest, where the result is narrower than its accumulator."""
     kind = subject.result.dtype
     if kind.itemsize > 2:
@@ -120,7 +120,7 @@ def _toward_zero(subject: Subject) -> np.ndarray | None:
     return np.where(past, (nearest.view(np.uint16) - 1).view(kind), nearest).astype(np.float64)
 
 
-def _weights(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
+def _weights(subject: PowerCase) -> tuple[np.ndarray, np.ndarray] | None:
     """P of the first query, and V."""
     tree = subject.tree
     if isinstance(tree, Softmax):
@@ -133,7 +133,7 @@ def _weights(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
     return weights / weights.sum(), v
 
 
-def _without(subject: Subject, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+def _without(subject: PowerCase, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """The first row as it were without some keys; dropped: their indices, of P."""
     found = _weights(subject)
     if found is None:
@@ -148,11 +148,11 @@ def _without(subject: Subject, dropped: Callable[[np.ndarray], np.ndarray]) -> n
     return x
 
 
-def _largest_dropped(subject: Subject) -> np.ndarray | None:
+def _largest_dropped(subject: PowerCase) -> np.ndarray | None:
     return _without(subject, lambda weights: np.array([int(weights.argmax())]))
 
 
-def _step_dropped(subject: Subject) -> np.ndarray | None:
+def _step_dropped(subject: PowerCase) -> np.ndarray | None:
     """Without 16 terms of the sum in the first row."""
     tree = subject.tree
     if not isinstance(tree, TiledComputation):
@@ -163,7 +163,7 @@ def _step_dropped(subject: Subject) -> np.ndarray | None:
     return x
 
 
-FAULTS: dict[str, Callable[[Subject], np.ndarray | None]] = {
+FAULTS: dict[str, Callable[[PowerCase], np.ndarray | None]] = {
     "too large": lambda subject: _factor(1, subject),
     "too small": lambda subject: _factor(-1, subject),
     "largest weight dropped": _largest_dropped,
@@ -217,11 +217,11 @@ def _has(target: str, kind: str) -> bool:
     return any(atom.dtype_in == kind for atom in find_target(target).atoms)
 
 
-def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> Subject:
+def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> PowerCase:
     """A tree's kernel, on random operands."""
     device = simgpu.Device(tree.descriptor.name)
     work = workload(tree, device.arch, seed, distribution)
-    return Subject(tree, work, execute(device, kernel or asm.emit(tree), work)[0][0])
+    return PowerCase(tree, work, execute(device, kernel or asm.emit(tree), work)[0][0])
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def faithful_share(share: tuple[int, np.random.SeedSequence]) -> list[Told]:
         return list(faithful(*share))
 
 
-def judged(subject: Subject) -> Told:
+def judged(subject: PowerCase) -> Told:
     """The verdicts on a subject and on its spoilt results."""
     title = subject.tree.derivation.title
     mistakes, asked = [], 1

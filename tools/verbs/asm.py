@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simgpu import hardware
-from simgpu.tools.cases.sources import built
+from simgpu.tools.cases.sources import compile
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
@@ -29,7 +28,7 @@ def run(options: Namespace) -> int:
     if options.json and output == STDOUT:
         raise UsageError("--json and -o - both want standard output: name a file")
     claim([output], options.force)
-    data = built(options.file, hardware.target(options.target).arch if options.target else "")
+    data = compile(options.file, options.target)
     code = CodeObject.parse(data)
     write(output, data, options.force)
     if options.json:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.debug.script import add_launch_options, at_launch, is_script
-from simgpu.tools.debug.subject import WHAT, Subject, subject
+from simgpu.tools.cases.script import add_launch_options, with_subject
+from simgpu.tools.cases.sources import is_script
+from simgpu.tools.cases.subject import WHAT, Subject
 from simgpu.tools.shared.console import add_json_option, print_json
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import own_options
@@ -51,13 +52,7 @@ def run(options: Namespace) -> int:
         group = tuple(int(part) for part in wanted.group.split(","))
     except ValueError:
         raise UsageError(f"--group {wanted.group}: give the workgroup's numbers, as 1,0,0") from None
-    if is_script(options.what):
-        return at_launch(
-            options.what, rest, wanted.launch, wanted.board, lambda debugged: _session(debugged, wanted, group), wanted.variables
-        )
-    if wanted.variables:
-        raise UsageError("--variables: it is for Triton scripts, which are compiled when they run")
-    return _session(subject("debug", options.what, rest, wanted.step), wanted, group)
+    return with_subject("debug", options.what, rest, wanted, lambda debugged: _session(debugged, wanted, group))
 
 
 def _session(debugged: Subject, wanted: Namespace, group: tuple[int, ...]) -> int:

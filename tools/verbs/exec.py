@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simgpu.tools.cases.capture import capture, is_capture
-from simgpu.tools.cases.file_kernel import Input, add_launch_options, file_kernel, load_array
+from simgpu.tools.cases.file_kernel import Input, add_launch_options, load_array
 from simgpu.tools.cases.results import Expectation, Result
+from simgpu.tools.cases.subject import file_launch
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
@@ -51,7 +51,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
     saves, expected_files = numbered_files("--save", options.save), numbered_files("--expect", options.expect)
     wanted_arrays = {index: load_array(path) for index, path in expected_files.items()}
     claim(saves.values(), options.force)
-    wanted = capture(options, watch) if is_capture(options.file) else file_kernel(options, watch)
+    wanted = file_launch(options, watch)
     device, info, inputs = wanted.device, wanted.info, wanted.inputs
     for option, files in (("--save", saves), ("--expect", expected_files)):
         for index in files:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.subject import Subject, subjects
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
-from simgpu.tools.shared.launching import Watch
-from simgpu.tools.shared.parser import Parser, own_options
-from simgpu.tools.verbs import exec as exec_verb
-from simgpu.tools.verbs import run as run_verb
+from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.parser import own_options
 
 if TYPE_CHECKING:
-    from simgpu import Kernel, Run
     from simgpu.tools.page.lds import Access, Buffer
 
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
@@ -49,19 +45,8 @@ class Looked:
 
 def run(options: Namespace) -> int:
     """Prints the accesses and suggestions of each kernel that is launched; raises what run or exec raises."""
-    verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
     wanted, rest = own_options(add_json_option, options)
-    inner = Parser(prog=f"simgpu lds {verb}")
-    module.configure(inner)
-    given = inner.parse_args([options.what, *rest], Namespace(words=options.words))
-    found: list[Looked] = []
-
-    def launch(kernel: Kernel, **call: Any) -> Run:
-        found.append(looked(kernel, call))
-        return kernel.launch(**call)
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        module.run(given, Watch(check=False, launch=launch))
+    found = [launched(one.kernel.name, partial(looked, one)) for one in subjects("lds", options.what, rest, compares=False)]
     if wanted.json:
         print_json([_document(one) for one in found])
     else:
@@ -70,15 +55,16 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def looked(kernel: Kernel, call: dict[str, Any]) -> Looked:
-    """The accesses of the first workgroup's waves."""
+def looked(subject: Subject) -> Looked:
+    """Launches the kernel, and returns the accesses of the first workgroup's waves."""
     from simgpu.tools.page.lds import accesses, buffers, joined
     from simgpu.tools.page.watching import Watched
 
-    block = call.get("block", 64)
-    waves = -(-math.prod(block if isinstance(block, (tuple, list)) else [block]) // 64)
-    watched = Watched(kernel, call)
+    kernel = subject.kernel
+    waves = -(-math.prod(subject.geometry.block) // 64)
+    watched = Watched(kernel, subject.call)
     every = joined([accesses(watched.look(wave).visits) for wave in range(waves)])
+    kernel.launch(**subject.call)  # what comes after it may read what it writes
     return Looked(kernel.name, kernel.module.code.target, every, buffers(every))
 
 

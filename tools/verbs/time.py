@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.execute import ready
-from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
-from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.subject import Subject, subjects
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.inputs import add_inputs_option
-from simgpu.tools.shared.launching import add_device_options, launched
+from simgpu.tools.shared.launching import launched
 from simgpu.tools.shared.outputs import claim, write
-from simgpu.tools.shared.parser import Parser, own_options
+from simgpu.tools.shared.parser import own_options
 from simgpu.tools.tables.time_tables import time_document, time_text
 
 if TYPE_CHECKING:
-    from simgpu import Kernel
     from simgpu.timing.predict import Prediction
 
 EVENTS = 200_000  # of a CU that a timeline holds at most
@@ -57,24 +54,18 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the times of the kernels that OP or FILE names, one behind the other."""
-    operator = names_operator(options.what)
     wanted, rest = own_options(_own_options, options)
     if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
         raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
     claim([wanted.perfetto, wanted.speedscope, wanted.html], wanted.force)
-    inner = Parser(prog=f"simgpu time {options.what}")
-    if operator:
-        add_operator_options(inner, more=_run_options, kernels=True)
-    else:
-        add_launch_options(inner)
-    given = inner.parse_args([options.what, *rest])
-    if given.device != "sim":
-        raise UsageError("`simgpu time` is a model: leave --device hip out; `simgpu bench --device hip` measures")
     how: dict[str, Any] = {
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
-    timed = _operator(given, how) if operator else _file(given, how)
-    found = [(one.kernel.name, one.prediction) for one in timed]
+    timed = [
+        Timed(one, launched(one.kernel.name, partial(one.kernel.time, **one.call, **how)))
+        for one in subjects("time", options.what, rest, compares=False)
+    ]
+    found = [(one.subject.kernel.name, one.prediction) for one in timed]
     if wanted.html:
         _save_page(wanted, timed)
     if wanted.perfetto:
@@ -85,7 +76,7 @@ def run(options: Namespace) -> int:
     if wanted.speedscope:
         from simgpu.timing.speedscope import profiles
 
-        stacks = profiles([(one.kernel.name, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
+        stacks = profiles([(one.subject.kernel.name, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
         write(wanted.speedscope, json.dumps(stacks, separators=(",", ":")).encode(), wanted.force)
     if wanted.att:
         from simgpu.timing.thread_trace import write_trace
@@ -100,43 +91,21 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _run_options(parser: ArgumentParser) -> None:
-    add_device_options(parser, against_sim=False)
-    add_inputs_option(parser)
-
-
 @dataclass(frozen=True)
 class Timed:
-    """A launch, and what the model says of it. origins: Python lines of emitted code; folders: where its source may lie."""
+    """A launch, and what the model says of it."""
 
-    kernel: Kernel
-    call: Mapping[str, Any]
+    subject: Subject
     prediction: Prediction
-    origins: Mapping[str, str] = field(default_factory=dict)
-    folders: Sequence[Path] = ()
 
     def places(self, offset: int) -> list[str]:
         """The source lines that led to a code offset, the outermost call first."""
-        code, address = self.kernel.module.code, self.kernel.info.start + offset
+        kernel, origins = self.subject.kernel, self.subject.origins
+        code, address = kernel.module.code, kernel.info.start + offset
         own = str(code.source_line(address) or "")
-        if self.origins:
-            own = self.origins.get(own, "").removeprefix("before ")
+        if origins:
+            own = origins.get(own, "").removeprefix("before ")
         return [*map(str, reversed(code.call_sites(address))), *([own] if own else [])]
-
-    @classmethod
-    def of(cls, kernel: Kernel, call: Mapping[str, Any], how: dict[str, Any], **known: Any) -> Timed:
-        return cls(kernel, call, launched(kernel.name, lambda: kernel.time(**call, **how)), **known)
-
-
-def _operator(options: Namespace, how: dict[str, Any]) -> list[Timed]:
-    made = ready(options, compares=False)
-    return [Timed.of(entry, call, how, origins=made.kernel.origins) for entry, call in made.calls]
-
-
-def _file(options: Namespace, how: dict[str, Any]) -> list[Timed]:
-    wanted = file_kernel(options)
-    kernel, arguments, _ = wanted.bind(wanted.device)
-    return [Timed.of(kernel, {"args": arguments, **wanted.extents}, how, folders=[Path(options.file).parent])]
 
 
 def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:
@@ -145,7 +114,9 @@ def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:
     from simgpu.tools.page.page import Page
     from simgpu.tools.page.watching import Watched
 
-    launches = [Watched(one.kernel, one.call, origins=one.origins, timed=one.prediction).look() for one in timed]
-    document = launches_document(launches, timed[0].folders)
+    launches = [
+        Watched(one.subject.kernel, one.subject.call, origins=one.subject.origins, timed=one.prediction).look() for one in timed
+    ]
+    document = launches_document(launches, timed[0].subject.folders)
     note = "counts, clocks and stalls are those of the modelled compute unit, not of the whole launch"
     Page(f"time of {options.what}", document, shlex.join(["simgpu", *options.words]), [note]).save(options.html, options.force)

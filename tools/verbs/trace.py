@@ -5,28 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.text import Text
 
-from simgpu.tools.cases.file_kernel import add_argument_options, file_kernel, kernel_named, load_array
+from simgpu.tools.cases.file_kernel import add_argument_options, load_array
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
-from simgpu.tools.cases.operators import OPERATORS, workload
-from simgpu.tools.cases.sources import is_assembly
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.subject import Subject, file_subject, one_of, operator_subjects
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
-from simgpu.tools.shared.launching import add_limit_options, launched
+from simgpu.tools.shared.launching import add_limit_options
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
-    from simgpu import Kernel
     from simgpu.debugger.snapshot import Snapshot
     from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.hardware.isa.instruction import Reg
@@ -76,17 +73,6 @@ def _file_options(parser: ArgumentParser) -> None:
     add_argument_options(file)
     file.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
     parser.add_argument("--target", help="board or architecture (default: the file's; mi100 for OP)")
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A kernel ready to launch."""
-
-    kernel: Kernel
-    arguments: dict[str, Any]  # of its launch
-    source: str = ""  # its assembly, where known
-    origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code
-    matrices: Mapping[str, np.ndarray] = field(default_factory=dict)  # references by name
 
 
 def run(options: Namespace) -> int:
@@ -142,7 +128,7 @@ def _save_page(
     from simgpu.tools.page.watching import Watched
 
     kernel = subject.kernel
-    watched = Watched(kernel, subject.arguments, origins=subject.origins).look(options.wave)
+    watched = Watched(kernel, subject.call, origins=subject.origins).look(options.wave)
     rows = {offset: row for row, (offset, _, _) in enumerate(watched.rows)}
     watched.stops = [
         {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.name, one)[1].plain,
@@ -151,7 +137,7 @@ def _save_page(
         for one in snapshots
     ]  # fmt: skip
     note = "nothing was counted: the kernel ran as far as to the last visit; fragments and LDS are those of its first workgroup"
-    document = launches_document([watched], [] if names_operator(options.what) else [Path(options.what).parent])
+    document = launches_document([watched], subject.folders)
     Page(f"trace of {kernel.name} at {options.at}", document, shlex.join(["simgpu", *options.words]), [note]).save(
         options.html, options.force
     )
@@ -168,7 +154,7 @@ def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Sn
     try:
         with progress(f"simulating {subject.kernel.name}"):
             found = trace(
-                subject.kernel, offsets, **subject.arguments, group=group, wave=options.wave, hits=options.hits, skip=options.skip
+                subject.kernel, offsets, **subject.call, group=group, wave=options.wave, hits=options.hits, skip=options.skip
             )
     except LaunchError:
         raise
@@ -186,31 +172,17 @@ def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Sn
 def _file(options: Namespace, parser: Parser, rest: list[str]) -> Subject:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    wanted = file_kernel(Namespace(**vars(options), file=options.what, global_size=None, device="sim", threads=1))
-    kernel, arguments, _ = wanted.bind(wanted.device)
-    source = Path(options.what).read_text("utf-8") if is_assembly(options.what) else ""
-    return Subject(kernel, {**wanted.extents, "args": arguments}, source)
+    return file_subject(Namespace(**vars(options), file=options.what, global_size=None, device="sim", threads=1))
 
 
 def _operator(options: Namespace, rest: list[str]) -> Subject:
     """One kernel of an operator; those before it are launched."""
-    from simgpu import Device, asm
-
     parser = Parser(prog="simgpu trace")
     add_operator_options(parser, more=add_inputs_option)
     before = ["--target", options.target] if options.target else []  # what stood in front of OP
     given = parser.parse_args([options.what, *before, *rest])
-    operator = OPERATORS[given.op]
-    tree = operator.tree(given)
-    emitted = asm.emit(tree)
-    device = Device(given.target, threads=1, max_instructions=options.max_instructions, timeout=options.timeout)
-    work = workload(tree, device.arch, options.seed, given.inputs)
-    calls = asm.Prepared(emitted, device).calls(*(device.upload(array) for array in work.arrays))
-    names = [step.name for step in emitted.steps]
-    at = 0 if options.kernel is None else names.index(kernel_named(dict.fromkeys(names), options.kernel))
-    launched(emitted.name, lambda: [entry.launch(**call) for entry, call in calls[:at]])
-    kernel, call = calls[at]
-    return Subject(kernel, call, emitted.source, emitted.origins, operator.matrices(tree, work))
+    limits = {"threads": 1, "max_instructions": options.max_instructions, "timeout": options.timeout, "seed": options.seed}
+    return one_of(operator_subjects(Namespace(**{**vars(given), **limits, "kernel": "tree"})), options.kernel)
 
 
 def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.debug.script import add_launch_options, at_launch, is_script
-from simgpu.tools.debug.subject import WHAT, Subject, subject
+from simgpu.tools.cases.script import add_launch_options, with_subject
+from simgpu.tools.cases.sources import is_script
+from simgpu.tools.cases.subject import WHAT, Subject
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import own_options
@@ -51,9 +52,7 @@ def run(options: Namespace) -> int:
     if len(words) < 1 + named:
         raise UsageError("give ELEMENT and then FILE or OP, as `simgpu why C[4,22] gemm -m 40 -n 36 -k 20`")
     element, (what, *rest) = (words[0], words[1:]) if named else ("", words)
-    if script:
-        return at_launch(what, rest, wanted.launch, wanted.board, lambda asked: _answer(asked, wanted, element))
-    return _answer(subject("why", what, rest, wanted.step, last=True), wanted, element)
+    return with_subject("why", what, rest, wanted, lambda asked: _answer(asked, wanted, element), last=True)
 
 
 def _answer(asked: Subject, wanted: Namespace, element: str) -> int:

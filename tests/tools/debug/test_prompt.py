@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.tools.cases.subject import subject
 from simgpu.tools.cli import main
 from simgpu.tools.debug.prompt import Prompt, carry_out
-from simgpu.tools.debug.subject import subject
 
 GEMM = "-m 20 -n 18 -k 20 --threads 1".split()
 

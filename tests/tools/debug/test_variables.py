@@ -18,8 +18,8 @@ from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.variables import SECTION, assigned, marks, variables
 from simgpu.hardware.code_object.elf import SECTION_HEADER
 from simgpu.hardware.errors import DecodeError, LaunchError
+from simgpu.tools.cases.script import at_launch
 from simgpu.tools.cli import main
-from simgpu.tools.debug.script import at_launch
 
 SCRIPT = """
 import numpy as np

@@ -1,9 +1,9 @@
-"""One launch of a Triton script as what is debugged: the script runs up to it, unchanged, and ends with the session."""
+"""One launch of a Triton script as a subject: the script runs up to it, unchanged, and ends with what is done there."""
 
 from __future__ import annotations
 
 import importlib.util
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from unittest import mock
 import numpy as np
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.debug.subject import Subject
+from simgpu.tools.cases.sources import is_script
+from simgpu.tools.cases.subject import Subject, subject
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.torch.script import status_of
 
@@ -34,9 +35,18 @@ def add_launch_options(parser: ArgumentParser) -> None:
     parser.add_argument("--board", default="mi300x", help=text)
 
 
-def is_script(what: str) -> bool:
-    """Whether this is a Python program, whose launches are Triton's."""
-    return what.endswith(".py")
+def with_subject(
+    verb: str, what: str, rest: list[str], wanted: Namespace, act: Callable[[Subject], int], last: bool = False
+) -> int:
+    """Returns what `act` returns for the launch that `FILE|OP|SCRIPT ...` names; raises what `subject` and `at_launch` raise.
+
+    wanted: the verb's options, with those of `add_launch_options` and `step`.
+    """
+    if is_script(what):
+        return at_launch(what, rest, wanted.launch, wanted.board, act, getattr(wanted, "variables", False))
+    if getattr(wanted, "variables", False):
+        raise UsageError("--variables: it is for Triton scripts, which are compiled when they run")
+    return act(subject(verb, what, rest, wanted.step, last))
 
 
 def at_launch(

@@ -1,0 +1,138 @@
+"""Launches that a command line names: kernels of a file or of an operator, ready on a simulated GPU, with their arrays by name."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.cases.capture import capture
+from simgpu.tools.cases.execute import ready
+from simgpu.tools.cases.file_kernel import FileKernel, add_launch_options, file_kernel, kernel_named
+from simgpu.tools.cases.operator_options import add_operator_options, names_operator
+from simgpu.tools.cases.sources import is_assembly, is_capture
+from simgpu.tools.shared.console import progress
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.inputs import add_inputs_option
+from simgpu.tools.shared.launching import Watch, add_device_options, launched
+from simgpu.tools.shared.parser import Parser
+
+if TYPE_CHECKING:
+    from simgpu import Kernel
+    from simgpu.debugger.debugger import Debugger
+    from simgpu.debugger.named import Named
+    from simgpu.hardware.code_object.arguments import Geometry
+
+
+WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, or an operator"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel and its launch."""
+
+    kernel: Kernel
+    call: dict[str, Any]  # of its launch
+    source: str = ""  # its assembly, where known
+    names: dict[str, Named] | None = None  # arrays; None: the buffers by their arguments
+    want: tuple[str, np.ndarray] | None = None  # the result's name and float64 reference, where the kernel writes it
+    matrices: Mapping[str, np.ndarray] = field(default_factory=dict)  # references of tiles by name
+    origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code
+    folders: Sequence[Path] = ()  # where its source may be
+
+    @property
+    def geometry(self) -> Geometry:
+        """Its launch's extents."""
+        from simgpu.hardware.code_object.arguments import Geometry
+
+        given = (self.call.get(name) for name in ("grid", "block", "dynamic_lds", "global_size"))
+        grid, block, lds, size = given
+        return Geometry.of(grid, block if block is not None else 64, lds or 0, size)
+
+    def debugger(self, group: tuple[int, ...] = ()) -> Debugger:
+        """A debugger of it."""
+        from simgpu import debug
+
+        with progress(f"preparing {self.kernel.name}"):
+            return debug(self.kernel, **self.call, group=group, source=self.source, names=self.names)
+
+
+def subject(verb: str, what: str, rest: list[str], step: str | None = None, last: bool = False) -> Subject:
+    """Returns the launch that `FILE|OP ...` describes; options as `exec` and `run` take them.
+
+    step: the kernel of an operator that has several; those before it are launched. last: without a step, the last kernel instead
+    of the first. Raises UsageError and LaunchError.
+    """
+    if step is not None and not names_operator(what):
+        raise UsageError(f"--step {step}: a file's kernel is named by --kernel")
+    return one_of(subjects(verb, what, rest), step, last)
+
+
+def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> list[Subject]:
+    """Returns the launches that `FILE|OP ...` describes, in order, nothing launched; options as `exec` and `run` take them.
+
+    compares: whether the float64 reference is going to be used. Raises UsageError and LaunchError.
+    """
+    inner = Parser(prog=f"simgpu {verb} {what}")
+    operator = names_operator(what)
+    if operator:
+        add_operator_options(inner, more=_run_options, kernels=True)
+    else:
+        add_launch_options(inner)
+    options = inner.parse_args([what, *rest])
+    if options.device != "sim":
+        more = "; `simgpu bench --device hip` measures" if verb == "time" else ""
+        raise UsageError(f"`simgpu {verb}` is of the simulator: leave --device hip out{more}")
+    return operator_subjects(options, compares) if operator else [file_subject(options)]
+
+
+def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) -> Subject:
+    """Launches what comes before the chosen kernel, and returns that: the named step, or else the first or the last."""
+    steps = [each.kernel.name for each in launches]
+    at = (len(steps) - 1) * last if step is None else steps.index(kernel_named(dict.fromkeys(steps), step))
+    for each in launches[:at]:
+        launched(each.kernel.name, partial(each.kernel.launch, **each.call))
+    return launches[at]
+
+
+def _run_options(parser: ArgumentParser) -> None:
+    add_device_options(parser, against_sim=False)
+    add_inputs_option(parser)
+
+
+def file_launch(options: Namespace, watch: Watch | None = None) -> FileKernel:
+    """Returns the launch of a kernel of `options.file`, a capture's own or what the options of `add_launch_options` describe."""
+    return capture(options, watch) if is_capture(options.file) else file_kernel(options, watch)
+
+
+def file_subject(options: Namespace) -> Subject:
+    """Returns the launch of a file's kernel, its buffers named by their arguments."""
+    from simgpu.debugger.named import named_buffers
+
+    wanted = file_launch(options)
+    kernel, arguments, _ = wanted.bind(wanted.device)
+    source = Path(options.file).read_text("utf-8") if is_assembly(options.file) else ""
+    names = named_buffers(kernel.arguments, arguments)
+    return Subject(kernel, {"args": arguments, **wanted.extents}, source, names, folders=[Path(options.file).parent])
+
+
+def operator_subjects(options: Namespace, compares: bool = True) -> list[Subject]:
+    """Returns the launches of an operator's kernels, in order."""
+    from simgpu.debugger.named import Named
+
+    operator, tree, emitted, work, buffers, calls = ready(options, compares)
+    names = {
+        name: Named(buffer.address, operand.flat.dtype, operand.shape, tuple(operand.flat.itemsize * s for s in operand.strides))
+        for name, buffer, operand in zip(emitted.operands, buffers, work.operands, strict=True)
+    }
+    result = (emitted.operands[work.result], work.want()) if compares else None
+    matrices = operator.matrices(tree, work) if compares else {}
+    return [
+        Subject(kernel, call, emitted.source, names, result if at == len(calls) - 1 else None, matrices, emitted.origins)
+        for at, (kernel, call) in enumerate(calls)
+    ]

@@ -4,6 +4,8 @@
     trace.py         what the waves of a workgroup executed
     caches.py        which level serves their lines
     channels.py      how many of memory's channels are busy
+    state.py         a compute unit's state: records of waves and units
+    units.py         its units, a few functions each
     cu.py            a compute unit, event by event
     dispatch.py      which workgroups a CU gets, where they differ
     gpu.py           rounds over the GPU: what a CU has of L2 and memory that all share

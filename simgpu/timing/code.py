@@ -37,6 +37,14 @@ class Code:
     lane_bytes: np.ndarray
 
     @functools.cached_property
+    def records(self) -> np.ndarray:
+        """The columns as one array, an instruction after another."""
+        made = np.empty(len(self.unit), np.dtype([(name, np.int32) for name in self.__dataclass_fields__]))
+        for name in self.__dataclass_fields__:
+            made[name] = getattr(self, name)
+        return made
+
+    @functools.cached_property
     def accesses(self) -> np.ndarray:
         """Whether an instruction has a row of its own in a trace's accesses, bool."""
         return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)

@@ -12,10 +12,11 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import SLOT
-from simgpu.timing import cu
+from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import Code
 from simgpu.timing.dispatch import Queue
+from simgpu.timing.trace import LINE_BYTES
 
 PASSES = 6  # of the fixed point of clock and load at most
 STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # that these may still move, of 1
@@ -54,7 +55,7 @@ class Gpu:
     row: Pipelines
     on: Mechanisms
     code: Code
-    work: cu.Work
+    work: state.Work
     resident: int
     traffic: Shares
     waves: int
@@ -78,11 +79,11 @@ class Gpu:
 
     def queued(self, queue: Queue, places: int) -> Gpu:
         """By a CU that runs a queue, with so many places for workgroups."""
-        return replace(self, queue=queue, work=replace(self.work, order=queue.order), resident=min(places, len(queue.order)))
+        return replace(self, queue=queue, work=self.work._replace(order=queue.order), resident=min(places, len(queue.order)))
 
     def alone(self, traces: int) -> np.ndarray:
         """Clocks that the workgroups of so many traces take, each alone on its CU."""
-        gpu = replace(self, resident=1, work=replace(self.work, order=np.arange(traces, dtype=np.int64)))
+        gpu = replace(self, resident=1, work=self.work._replace(order=np.arange(traces, dtype=np.int64)))
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
 
     def steady(self, events: int = 0) -> cu.CuResult:
@@ -125,18 +126,30 @@ class Gpu:
         if not self.on.queues:
             return 0.0, 0.0
         seconds = max(1, result.clocks) / (self.mhz * 1e6)
-        mall, hbm = (float(result.tally[which]) * self.sharing / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
+        levels = state.Tally.MALL_BYTES, state.Tally.HBM_BYTES
+        mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
         return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
 
     def run(self, groups: int, sharing: float, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
-        work = replace(self.work, order=self.work.order[:groups])
-        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.mall, self.memory)
+        work = self.work._replace(order=self.work.order[:groups])
+        config = _config(self.row, self.on, self.mhz, self.load, self.watched)
+        config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
+        if self.on.bandwidth:
+            self._share(config, sharing)
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
-        return cu.run_cu(
-            self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
-            _parameters(self.row, self.on, self.mhz, self.load, events, self.watched), rates,
-        )  # fmt: skip
+        return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late, config, events)
+
+    def _share(self, config: np.ndarray, sharing: float) -> None:
+        """Sets the bytes a clock that a CU has of each level while `sharing` CUs want it; what its misses draw from memory is the
+        bytes that it can have in flight over their latency, loaded."""
+        chip, row, clock = self.chip, self.row, self.mhz * 1e6
+        l2 = row.l2_share * chip.l2_bytes_per_clock
+        # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
+        near = min(float(sustained(chip).rates.cache), l2 / sharing)
+        config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
+        config["store_rate"] = min(64.0, l2 / 2 / sharing)
+        config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, self.load[1])) * 1e9 / clock
 
 
 def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
@@ -165,26 +178,6 @@ def _queued(row: Pipelines, load: float) -> float:
     return row.queue_ns / 2 * load / (1 - load)
 
 
-def _rates(
-    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms, mall: float, memory: float
-) -> np.ndarray:
-    """Bytes a clock that a CU has of each level, if `sharing` of them want it; mall, memory: bytes a second of all; what its misses
-    draw from memory is the bytes that it can have in flight over their latency, loaded."""
-    rates = np.full(cu.RATES, 1e9)
-    if on.bandwidth:
-        have = sustained(chip)
-        clock = mhz * 1e6
-        l2 = row.l2_share * chip.l2_bytes_per_clock
-        # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
-        rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
-        rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
-        rates[cu.MALL_RATE] = mall / clock / sharing
-        rates[cu.HBM_RATE] = memory / clock / sharing
-        rates[cu.MISS_RATE] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, load[1])) * 1e9 / clock
-    rates[cu.BURST], rates[cu.ROOM] = row.burst, chip.l2_bytes * chip.xcds / chip.num_cus
-    return rates
-
-
 def _apart(row: Pipelines, waves: int) -> float:
     """Clocks from the start of a workgroup of so many waves on an XCD to the next one's."""
     return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
@@ -196,24 +189,21 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
-def _parameters(
-    row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: int, watched: tuple[int, int] = (0, 0)
-) -> np.ndarray:  # fmt: skip
-    made = np.zeros(cu.PARAMETERS, np.int64)
-    made[cu.FIFO] = row.lds_fifo + 1
-    made[cu.LDS_LATENCY] = row.lds_latency
-    made[cu.VMEM_QUEUE] = row.vmem_queue + 1
-    made[cu.IN_FLIGHT] = row.in_flight if on.in_flight else 1 << 40
-    made[cu.CACHE_LATENCY], made[cu.L2_LATENCY] = row.cache_latency, row.l2_latency
-    for place, ns, busy in ((cu.MALL_LATENCY, row.mall_ns, load[0]), (cu.MEMORY_LATENCY, row.memory_ns, load[1])):
-        made[place] = round((ns + _queued(row, busy)) * mhz / 1000)
-    made[cu.SCALAR_HIT], made[cu.BRANCH_CLOCKS] = row.scalar_hit, row.branch_slots * SLOT
-    made[cu.BARRIER_CLOCKS], made[cu.CODE_LINE] = row.barrier, row.code_line
-    made[cu.CODE_STREAM] = row.code_stream if on.code_fetch else 0
-    made[cu.START] = row.start if on.dispatch else 0
-    made[cu.LINE], made[cu.STORE_LINE] = row.cache_line, 64
-    made[cu.MOST_EVENTS] = events
-    made[cu.WATCH_FIRST], made[cu.WATCH_END] = watched
+def _config(row: Pipelines, on: Mechanisms, mhz: float, load: Load, watched: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """One `state.CONFIG`, with bandwidth without end."""
+    made = np.zeros(1, state.CONFIG)
+    mall, memory = (round((ns + _queued(row, busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
+    values = {
+        "lds_fifo": row.lds_fifo + 1, "lds_latency": row.lds_latency, "vmem_queue": row.vmem_queue + 1,
+        "in_flight": row.in_flight if on.in_flight else 1 << 40, "cache_latency": row.cache_latency,
+        "latency": (row.l2_latency, mall, memory), "line": row.cache_line, "store_line": LINE_BYTES,
+        "scalar_hit": row.scalar_hit, "branch": row.branch_slots * SLOT, "barrier": row.barrier,
+        "start": row.start if on.dispatch else 0, "code_line": row.code_line, "code_stream": row.code_stream * on.code_fetch,
+        "watch_first": watched[0], "watch_end": watched[1], "burst": row.burst,
+        "rate": 1e9, "store_rate": 1e9, "miss_rate": 1e9,
+    }  # fmt: skip
+    for name, value in values.items():
+        made[name] = value
     return made
 
 

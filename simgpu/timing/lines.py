@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.hardware.isa import text
-from simgpu.timing import cu
+from simgpu.timing import state
 from simgpu.timing.predict import Prediction
 
 
@@ -47,8 +47,8 @@ def lines(prediction: Prediction) -> list[Line]:
     made = []
     for number in np.flatnonzero(result.hits).tolist():
         by_reason = result.stalls[number]
-        reasons = {name: int(clocks) for name, clocks in zip(cu.REASONS, by_reason, strict=True) if clocks}
-        idle = int(by_reason[cu.NO_INSTRUCTION])
+        reasons = {stall.name: int(clocks) for stall, clocks in zip(state.Stall, by_reason, strict=True) if clocks}
+        idle = int(by_reason[state.Stall.NO_INSTRUCTION_AVAILABLE])
         waits = tuple(
             Wait(_offset(prediction, load), text(sampled.instructions[load]), int(clocks))
             for load, clocks in sorted(
@@ -56,7 +56,7 @@ def lines(prediction: Prediction) -> list[Line]:
             )
             if load >= 0 and clocks
         )
-        worst = cu.REASONS[int(by_reason.argmax())] if by_reason.any() else ""
+        worst = state.Stall(by_reason.argmax()).name if by_reason.any() else ""
         made.append(Line(
             _offset(prediction, number), number, text(sampled.instructions[number]), int(result.hits[number]),
             int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,

@@ -13,7 +13,8 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
-from simgpu.timing import cu
+from simgpu.hardware.timing_rules.issue import Kind
+from simgpu.timing import cu, state
 from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
 from simgpu.timing.code import Code, code_of
 from simgpu.timing.dispatch import last_queues, mixed, standing
@@ -136,7 +137,7 @@ def predict(
         now, before = [replace(gpu, mhz=clock.mhz, load=load) for gpu in gpus], clock.mhz
         gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
         if mhz is None:
-            duty = result.tally[cu.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
+            duty = result.tally[state.Tally.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
             held = sustained_clock(chip, float(duty), gpu.sharing / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
@@ -160,24 +161,24 @@ def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
     return float(whole[order].sum() / max(1, sizes[order].sum()))
 
 
-def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) -> cu.Work:
+def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) -> state.Work:
     steps = np.cumsum([0, *(len(trace.steps) for trace in traces)])
     rows = np.cumsum([0, *(len(one.accesses) for one in served)])
     starts = np.concatenate([trace.starts[:-1] + at for trace, at in zip(traces, steps[:-1], strict=True)])
     ends = np.concatenate([trace.starts[1:] + at for trace, at in zip(traces, steps[:-1], strict=True)])
     access_starts = np.concatenate([trace.access_starts[:-1] + at for trace, at in zip(traces, rows[:-1], strict=True)])
-    return cu.Work(
+    return state.Work(
         np.concatenate([trace.steps for trace in traces]).astype(np.int64), starts, ends,
         np.concatenate([one.accesses for one in served]), access_starts, traces[0].waves,
         order,
     )  # fmt: skip
 
 
-def _free_accesses(work: cu.Work, code: Code, traces: Sequence[Trace], on: Mechanisms) -> None:
+def _free_accesses(work: state.Work, code: Code, traces: Sequence[Trace], on: Mechanisms) -> None:
     """Takes clocks of LDS conflicts or of the coalescer out."""
     numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
     lds = code.lane_bytes[numbers] > 0
-    lds &= code.kind[numbers] == cu.Kind.LDS
+    lds &= code.kind[numbers] == Kind.LDS
     if not on.lds:
         work.accesses[lds, 0] = 0
     if not on.coalescer:
@@ -200,12 +201,12 @@ def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: f
     clocks, tally = max(1, result.clocks), result.tally
     hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
     made = {
-        "matrix": tally[cu.MATRIX_CLOCKS] / (clocks * chip.simds_per_cu),
-        "VALU": tally[cu.VALU_CLOCKS] / (clocks * chip.simds_per_cu),
-        "LDS": tally[cu.LDS_CLOCKS] / clocks,
-        "vector cache": tally[cu.VMEM_CLOCKS] / clocks,
-        "L2": tally[cu.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
-        "HBM": tally[cu.HBM_BYTES] / clocks * active / hbm,
+        "matrix": tally[state.Tally.MATRIX_CLOCKS] / (clocks * chip.simds_per_cu),
+        "VALU": tally[state.Tally.VALU_CLOCKS] / (clocks * chip.simds_per_cu),
+        "LDS": tally[state.Tally.LDS_CLOCKS] / clocks,
+        "vector cache": tally[state.Tally.VMEM_CLOCKS] / clocks,
+        "L2": tally[state.Tally.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
+        "HBM": tally[state.Tally.HBM_BYTES] / clocks * active / hbm,
     }
     return {name: float(value) for name, value in made.items()}
 
@@ -227,4 +228,4 @@ def _limit(reached: dict[str, float], result: cu.CuResult, seconds: float, overh
     by_reason = result.stalls.sum(0)
     if by_reason.max() < LITTLE * result.latency.sum():
         return "issue"
-    return LATENCY.get(cu.REASONS[int(by_reason.argmax())], "issue")
+    return LATENCY.get(state.Stall(by_reason.argmax()).name, "issue")

@@ -12,7 +12,7 @@ import numpy as np
 from simgpu import hardware
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu
+from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Mechanisms
@@ -37,7 +37,8 @@ def rate(waves: int) -> float:
     times = STEPS // waves // len(body)
     steps = np.array([*list(range(len(body))) * times, len(body)], np.int64)
     zeros, count = np.zeros(waves, np.int64), int(code.accesses[steps].sum())
-    work = cu.Work(steps, zeros, zeros + len(steps), np.full((count, 3), (16, 8, 4), np.int32), zeros, waves, np.zeros(1, np.int64))
+    accesses = np.full((count, 3), (16, 8, 4), np.int32)
+    work = state.Work(steps, zeros, zeros + len(steps), accesses, zeros, waves, np.zeros(1, np.int64))
     beyond = np.full((2, len(code.unit)), 0.3)
     shares = Shares(beyond, beyond)
     gpu = Gpu(chip, row, Mechanisms(), code, work, 1, shares, waves, chip.num_cus, chip.clock_mhz)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
-from simgpu.timing.cu import WATCHED
 from simgpu.timing.lines import Line, lines
 from simgpu.timing.predict import Prediction, predict
+from simgpu.timing.state import Tally
 from simgpu.tools.shared.console import print_json, progress, show, table
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def loop_of(one: Prediction) -> Schedule | None:
     loop = inside(best)
     passes = next(row.hits for row in loop if row.number == best[1])
     latency = sum(row.latency for row in loop)
-    waves = max(1.0, latency / max(1.0, float(one.result.tally[WATCHED])))
+    waves = max(1.0, latency / max(1.0, float(one.result.tally[Tally.WATCHED])))
     busy = sum(row.hits * int(one.code.clocks[row.number]) for row in loop if kinds[row.number].spec.kind == "matrix")
     stalls: dict[str, float] = {}
     for row in loop:

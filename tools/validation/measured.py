@@ -18,7 +18,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu
+from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
@@ -57,7 +57,7 @@ def clocks_of(
         zeros, count = np.zeros(waves, np.int64), int(code.accesses[steps].sum())
         access = (0, *loop.access[1:]) if not on.lds else loop.access
         rows, order = np.full((count, 3), access, np.int32), np.zeros(resident, np.int64)
-        work = cu.Work(steps, zeros, zeros + len(steps), rows, zeros, waves, order)
+        work = state.Work(steps, zeros, zeros + len(steps), rows, zeros, waves, order)
         beyond = np.full((2, len(code.unit)), loop.past)
         shares = Shares(beyond, beyond)
 

@@ -16,9 +16,9 @@ from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu
+from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
-from simgpu.timing.code import STORE, columns
+from simgpu.timing.code import STORE, Code, columns
 from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
 from simgpu.timing.predict import Resources, resident_groups
 from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
@@ -151,7 +151,7 @@ def _distinct(*columns: np.ndarray) -> int:
     return len({*zip(*columns, strict=True)})
 
 
-def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[cu.Code, cu.Work]:
+def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[Code, state.Work]:
     start, loop = before(kernel), step(kernel)
     issues = [*start, *loop, *behind(kernel), Issue(Unit.NONE, Kind.END)]
     code = columns({number: (issue, 1) for number, issue in enumerate(issues)}, len(issues), row)
@@ -169,7 +169,7 @@ def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
         rows[code.kind == Kind.LDS, 0] = 0
     accesses = rows[trace[kinds[trace]]]
     zeros = np.zeros(kernel.waves, np.int64)
-    return code, cu.Work(trace, zeros, zeros + len(trace), accesses, zeros, kernel.waves, np.zeros(groups, np.int64))
+    return code, state.Work(trace, zeros, zeros + len(trace), accesses, zeros, kernel.waves, np.zeros(groups, np.int64))
 
 
 def _whole(kernel: TileKernel) -> float:

@@ -10,9 +10,9 @@ import pytest
 
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu
+from simgpu.timing import cu, state
 from simgpu.timing.code import columns
-from simgpu.timing.gpu import Mechanisms, _parameters
+from simgpu.timing.gpu import Mechanisms, _config
 
 VALU, END = Issue(Unit.VALU), Issue(Unit.NONE, Kind.END)
 MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)
@@ -37,14 +37,14 @@ def run(
     steps = np.array([*(number for _ in range(times) for number in range(len(body))), len(body)], np.int64)
     count = int(code.accesses[steps].sum())
     starts = np.zeros(waves, np.int64)
-    work = cu.Work(
+    work = state.Work(
         steps, starts, starts + len(steps), np.full((count, 3), access, np.int32), starts, waves, np.zeros(groups, np.int64)
     )
     past, waiting = (np.full((2, len(body) + 1), share) for share in (beyond, beyond if late is None else late))
-    rates = np.full(cu.RATES, rate)
-    rates[cu.MISS_RATE], rates[cu.ROOM] = misses, room
-    parameters = _parameters(row, Mechanisms(), MHZ, (0.0, 0.0), 0)
-    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), past, waiting, parameters, rates)
+    config = _config(row, Mechanisms(), MHZ, (0.0, 0.0))
+    config["rate"] = config["store_rate"] = config["burst"] = rate
+    config["miss_rate"], config["room"] = misses, room
+    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), past, waiting, config)
 
 
 def each(body: Sequence[Issue], **options: object) -> float:
@@ -87,7 +87,7 @@ def test_matrix_instructions_hide_what_fits_their_shadow() -> None:
 def test_a_loop_of_matrix_instructions_is_bound_by_their_passes() -> None:
     body = [READ, LOAD, *[MATRIX] * 16, wait(lgkm=0), Issue(Unit.SCALAR)]
     found = run(body, 200, access=(4, 8, 0))
-    assert found.tally[cu.MATRIX_CLOCKS] / found.clocks / 4 > 0.95
+    assert found.tally[state.Tally.MATRIX_CLOCKS] / found.clocks / 4 > 0.95
 
 
 def test_more_waves_never_take_longer_each_than_one_behind_the_other() -> None:
@@ -114,7 +114,7 @@ def test_a_wait_names_the_load_that_it_waits_for() -> None:
     body = [READ, LOAD, wait(vm=0, lgkm=0), VALU]
     found = run(body, 10, waves=1, access=(4, 8, 8), beyond=1.0)
     assert found.producers[2, 0] == 1 and found.producers[2, 1] == -1
-    assert found.waited[2, 0] == found.stalls[2, cu.WAITCNT] > 9 * 500
+    assert found.waited[2, 0] == found.stalls[2, state.Stall.WAITCNT] > 9 * 500
 
 
 def test_a_wait_for_all_but_some_leaves_those_in_flight() -> None:
@@ -126,7 +126,7 @@ def test_a_wait_for_all_but_some_leaves_those_in_flight() -> None:
 
 def test_waves_of_a_workgroup_meet_at_barriers() -> None:
     found = run([VALU, BARRIER, VALU], 30, waves=8)
-    assert (found.stalls[:, cu.BARRIER] > 0).tolist() == [False, True, False, False]
+    assert (found.stalls[:, state.Stall.BARRIER_WAIT] > 0).tolist() == [False, True, False, False]
 
 
 def test_bytes_in_flight_bound_a_cu() -> None:
@@ -143,7 +143,7 @@ def test_a_line_on_its_way_for_another_is_waited_for_and_not_drawn_again() -> No
     body = [LOAD, wait(vm=0)]
     alone, shared, near = (run(body, 40, waves=1, access=(16, 8, 8), beyond=b, late=late) for b, late in ((1, 1), (0, 1), (0, 0)))
     assert alone.clocks == shared.clocks > 1.5 * near.clocks
-    assert shared.tally[cu.HBM_BYTES] == 0 and alone.tally[cu.HBM_BYTES] == 40 * 1024
+    assert shared.tally[state.Tally.HBM_BYTES] == 0 and alone.tally[state.Tally.HBM_BYTES] == 40 * 1024
     # A share of the instructions waits, each with all of its lines.
     quarter = run(body, 40, waves=1, access=(16, 8, 8), beyond=0, late=0.5).clocks
     rare, memory = near.clocks / 40, alone.clocks / 40

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.timing import cu
+from simgpu.timing import state
 from simgpu.timing.lines import lines
 from simgpu.timing.perfetto import timeline
 from simgpu.timing.thread_trace import documents, write_trace
@@ -59,7 +59,7 @@ def test_lines_waves_and_timelines_add_up(groups: int, block: int) -> None:
     kernel, buffer = kernel_on_words(MIXED, 4096, group_segment_fixed_size=2048)
     one = kernel.time(groups, block, [buffer], events=1_000_000)
     found = lines(one)
-    assert sum(line.hits for line in found) == int(one.result.tally[cu.ISSUED]) == len(one.result.log)
+    assert sum(line.hits for line in found) == int(one.result.tally[state.Tally.ISSUED]) == len(one.result.log)
     steps = documents("k", one)
     waves = [document["wave"] for name, document in steps.items() if name.startswith("se0_sm")]
     by_line: dict[int, list[int]] = {}
@@ -81,7 +81,7 @@ def test_lines_waves_and_timelines_add_up(groups: int, block: int) -> None:
 def test_timelines_show_each_instruction_once(tmp_path: Path) -> None:
     kernel, buffer = kernel_on_words(LOOP, 256 * 8)
     one = kernel.time(8, 64, [buffer], events=10_000)
-    issued = int(one.result.tally[cu.ISSUED])
+    issued = int(one.result.tally[state.Tally.ISSUED])
     events = [event for event in timeline([("k", one)])["traceEvents"] if event["ph"] == "X"]
     assert len(events) == issued and all(event["dur"] > 0 for event in events)
     (place,) = write_trace([("k", one)], tmp_path / "att", force=False)

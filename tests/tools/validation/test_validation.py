@@ -17,9 +17,10 @@ from simgpu import hardware
 from simgpu.hardware import mfma
 from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.timing.gpu import Mechanisms
+from simgpu.tools.benchmarks import clock_fit
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.validation import aiter, clock_fit, judge, measured, own_kernels, tensile
+from simgpu.tools.validation import aiter, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.judge import Judged, table
 from simgpu.tools.validation.rows import Row, read

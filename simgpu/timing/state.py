@@ -1,0 +1,161 @@
+"""A compute unit's state: records of numbers, one each for the instruction, the wave, and every unit.
+
+`simgpu.timing.units` says what happens to them. Their types are part of what numba keys its cache by.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from simgpu.hardware.timing_rules.issue import MOST_VM
+from simgpu.timing.code import Code
+
+SIMDS, UNITS, LEVELS = 4, 8, 3  # levels behind the vector cache: L2, Infinity Cache, memory
+PRODUCERS = 8  # loads that a wait tells apart
+LOG = 6  # columns of an event: wave, number, when the wave was ready for it, issue, until, workgroup
+NEVER = 1 << 60
+KEY_TIME, KEY_PRIORITY = 24, 22  # a candidate's key: time, then priority, then age
+DEEPEST = 64  # entries of a unit's queue at most
+FLIGHTS = 1024  # loads of a CU that are in flight at most
+I, F = np.int64, np.float64
+
+
+class Stall(IntEnum):
+    """Why a wave waits: PC sampling's names (rocm-systems, pc_sampling.h), and the columns of `Ledger.stalls`."""
+
+    NO_INSTRUCTION_AVAILABLE = 0
+    ALU_DEPENDENCY = 1
+    WAITCNT = 2
+    INTERNAL_INSTRUCTION = 3
+    BARRIER_WAIT = 4
+    ARBITER_NOT_WIN = 5
+    ARBITER_WIN_EX_STALL = 6
+    OTHER_WAIT = 7
+    SLEEP_WAIT = 8
+
+
+class Tally(IntEnum):
+    """What is counted. WATCHED: clocks in which a SIMD has a wave among the watched instructions, of all SIMDs."""
+
+    MATRIX_CLOCKS = 0
+    VALU_CLOCKS = 1
+    LDS_CLOCKS = 2
+    VMEM_CLOCKS = 3
+    L2_BYTES = 4
+    MALL_BYTES = 5
+    HBM_BYTES = 6
+    ISSUED = 7
+    WATCHED = 8
+
+
+# What the chip is, and what the CU has of what it shares.
+CONFIG = np.dtype([
+    ("lds_fifo", I), ("lds_latency", I),  # entries of a port's queue, and one; clocks from the port to the register
+    ("vmem_queue", I), ("in_flight", I),  # instructions before the coalescer, and one; bytes that loads can wait for
+    ("cache_latency", I), ("latency", I, LEVELS),  # clocks of a hit; of a load that each level behind serves
+    ("line", I), ("store_line", I),  # bytes of a request
+    ("scalar_hit", I), ("branch", I), ("barrier", I), ("start", I),  # clocks
+    ("code_line", I), ("code_stream", I),  # bytes of a line of instructions, clocks from one to the next
+    ("watch_first", I), ("watch_end", I),  # numbers of the watched instructions
+    ("rate", F, LEVELS), ("store_rate", F), ("miss_rate", F),  # bytes a clock: of each level, of L2 for stores, of misses
+    ("burst", F), ("room", F),  # bytes that the CU may be ahead of its rate; bytes of L2 that stores may fill
+], align=True)  # fmt: skip
+WAVE = np.dtype([
+    ("at", I), ("stop", I), ("access", I),  # its next step, its last; its next row of `accesses`
+    ("ready", I), ("came", I),  # when it can issue that step, but for units; when it came to it
+    ("why", I), ("producer", I),  # what it waits for until it is ready: a reason, and the load, or -1
+    ("want", I), ("rank", I), ("age", I),  # the place in `free` that the step takes; priority and age, as in a key
+    ("held", I), ("noted", I), ("line", I),  # `ready` after a barrier; its row of the log, or -1; its line of instructions, or -1
+], align=True)  # fmt: skip
+# The operations of a counter that are in flight: a ring of when each completes, and which instruction asked for it.
+RING = np.dtype([("count", I), ("time", I, MOST_VM), ("by", I, MOST_VM)], align=True)
+# What a wave has in flight.
+OUTSTANDING = np.dtype([("vm", RING), ("lds", RING), ("scalar_time", I), ("scalar_by", I)], align=True)
+ISSUE = np.dtype([
+    ("free", I, SIMDS * UNITS), ("last", I, SIMDS * UNITS),  # when each SIMD's unit takes the next; the wave that took it last
+    ("best", I, SIMDS), ("best_wave", I, SIMDS), ("dirty", I, SIMDS),  # each SIMD's best candidate; whether it must be found anew
+    ("inside", I, SIMDS), ("since", I, SIMDS),  # waves among the watched instructions, and since when
+], align=True)  # fmt: skip
+LDS = np.dtype([
+    ("port_free", I, 2), ("bank_free", I), ("fifo", I, (2, DEEPEST)), ("fifo_at", I, 2),  # a port is a pair of SIMDs'
+], align=True)  # fmt: skip
+VMEM = np.dtype([
+    ("coalescer_free", I), ("queue", I, DEEPEST), ("queue_at", I),
+    ("flight_end", I, FLIGHTS), ("flight_bytes", I, FLIGHTS), ("first", I), ("last", I), ("flying", I),  # loads in flight
+    ("level_free", F, LEVELS), ("miss_free", F),
+], align=True)  # fmt: skip
+# A place for a workgroup: which it holds, its live waves, those at a barrier, when it takes the next one (-1: it does not).
+GROUP = np.dtype([("number", I), ("live", I), ("arrived", I), ("pending", I)], align=True)
+# Workgroups that have not ended, that have begun; waves that have begun; whether a place waits; rows of the log; fetch's clock.
+PROGRESS = np.dtype([("left", I), ("begun", I), ("ages", I), ("waiting", I), ("logged", I), ("code_free", I)], align=True)
+
+
+class Work(NamedTuple):
+    """What a CU runs: traces, one after another, and which of them each of its workgroups follows.
+
+    steps: int64; starts, ends, access_starts: of each trace's waves, all traces with as many; accesses: int32 (n, 3): clocks,
+    requests of lines, of these not in the vector cache. order: the trace of each workgroup, in the order of dispatch.
+    """
+
+    steps: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    accesses: np.ndarray
+    access_starts: np.ndarray
+    waves: int
+    order: np.ndarray
+
+
+class Ledger(NamedTuple):
+    """What is told by an instruction's number, of workgroups, and of the whole; see `cu.CuResult`."""
+
+    hits: np.ndarray
+    latency: np.ndarray
+    stalls: np.ndarray
+    producers: np.ndarray
+    waited: np.ndarray
+    tally: np.ndarray
+    ends: np.ndarray
+    log: np.ndarray
+
+
+class Cu(NamedTuple):
+    """A compute unit at work: arrays of the records above, of one where there is one of a kind."""
+
+    config: np.ndarray
+    code: np.ndarray
+    past: np.ndarray  # see `simgpu.timing.caches.Shares`
+    late: np.ndarray
+    waves: np.ndarray
+    outstanding: np.ndarray
+    groups: np.ndarray
+    issue: np.ndarray
+    lds: np.ndarray
+    vmem: np.ndarray
+    owed: np.ndarray  # by level and instruction: bytes not yet passed on
+    waits: np.ndarray  # and requests
+    code_time: np.ndarray  # when each line of instructions is there, -1: nobody asked for it
+    scalar_seen: np.ndarray  # by instruction: whether the scalar cache has what it loads
+    progress: np.ndarray
+
+
+def idle(
+    config: np.ndarray, code: Code, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray
+) -> Cu:  # fmt: skip
+    """Returns a CU before its first workgroup; arguments as `cu.run_cu` takes them."""
+    total, count = resident * work.waves, len(code.unit)
+    places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
+    lines = count // max(1, int(config["code_line"][0]) // 4) + 2
+    cu = Cu(
+        config, code.records, past, late, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING), np.zeros(resident, GROUP),
+        np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM), np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
+        np.full(lines, -1, np.int64), np.zeros(count, np.uint8), np.zeros(1, PROGRESS),
+    )  # fmt: skip
+    cu.waves["ready"], cu.waves["noted"], cu.waves["producer"] = NEVER, -1, -1
+    cu.issue["last"], cu.issue["dirty"] = -1, 1
+    cu.progress["left"], cu.progress["waiting"] = len(work.order), 1
+    cu.groups["pending"] = np.where(np.arange(resident) < len(work.order), arrivals, -1)
+    return cu

@@ -1,0 +1,483 @@
+"""The units of a compute unit, a few functions each: what an instruction takes of them, and when they are free again.
+
+Times are clocks of the engine; a unit or queue is known by the time at which it takes the next instruction. Sources of the
+figures: `hardware.rates.pipelines`; of the rules: `hardware.timing_rules.issue`.
+
+numba compiles `run` with all that it calls as one function and caches that by this file, so all of it is here: `unit` marks what
+is inlined. Reference counts are off, as counting those of `Cu` takes six times as long as all else; nothing here allocates.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Kind, Unit
+from simgpu.timing.code import ATOMIC, COUNTS_LGKM, COUNTS_VM, STORE
+from simgpu.timing.state import FLIGHTS, KEY_PRIORITY, KEY_TIME, LEVELS, NEVER, PRODUCERS, SIMDS, UNITS, Stall, Tally
+
+OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
+unit = numba.njit(forceinline=True, **OPTIONS)
+
+
+@unit
+def count(ring, end, now):  # type: ignore[no-untyped-def]
+    """Adds an operation to a counter, in whose order operations complete; returns when it does."""
+    if ring.count > 0:
+        end = max(end, ring.time[(ring.count - 1) % MOST_VM])
+    ring.time[ring.count % MOST_VM], ring.by[ring.count % MOST_VM] = end, now
+    ring.count += 1
+    return end
+
+
+@unit
+def back(ring, left):  # type: ignore[no-untyped-def]
+    """The place in a counter's ring of the youngest operation that completes before only `left` are in flight."""
+    return (ring.count - left - 1) % MOST_VM
+
+
+@unit
+def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
+    """Holds a wave back for what its next instruction waits for: s_waitcnt, or room in a counter."""
+    if after.kind == Kind.WAIT:
+        bound = wave.ready
+        if after.vm >= 0 and out.vm.count > after.vm:
+            place = back(out.vm, after.vm)
+            if out.vm.time[place] > bound:
+                bound, wave.producer = out.vm.time[place], out.vm.by[place]
+        if after.lgkm >= 0:
+            if out.lds.count > after.lgkm:
+                place = back(out.lds, after.lgkm)
+                if out.lds.time[place] > bound:
+                    bound, wave.producer = out.lds.time[place], out.lds.by[place]
+            if out.scalar_time > bound:
+                bound, wave.producer = out.scalar_time, out.scalar_by
+        if bound > wave.ready:
+            wave.ready, wave.why = bound, Stall.WAITCNT
+    elif after.kind == Kind.VMEM and out.vm.count >= MOST_VM:
+        wave.ready = max(wave.ready, out.vm.time[back(out.vm, MOST_VM - 1)])
+    elif after.kind == Kind.LDS and out.lds.count >= MOST_LGKM:
+        wave.ready = max(wave.ready, out.lds.time[back(out.lds, MOST_LGKM - 1)])
+
+
+@unit
+def take_valu(issue, slot, index, valu, matrix, alone):  # type: ignore[no-untyped-def]
+    """Takes a SIMD's VALU: matrix instructions issue through its port, so each knows when the others may."""
+    issue.free[slot + Unit.VALU], issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE] = valu, matrix, alone
+    issue.last[slot + Unit.VALU] = issue.last[slot + Unit.MATRIX] = issue.last[slot + Unit.ALONE] = index
+
+
+@unit
+def issue_plain(issue, inst, slot, index, time, tally):  # type: ignore[no-untyped-def]
+    """A vector or scalar instruction, or s_nop, which takes its wave's turns alone; returns when the wave goes on."""
+    until = time + inst.clocks
+    if inst.unit == Unit.VALU or inst.unit == Unit.ALONE:
+        matrix, alone = issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE]
+        take_valu(issue, slot, index, until, max(matrix, until), max(alone, until))
+        tally[Tally.VALU_CLOCKS] += inst.clocks
+        return max(time + SLOT, until)
+    if inst.unit == Unit.NONE:
+        return until
+    issue.free[slot + inst.unit] = time + SLOT
+    return time + SLOT
+
+
+@unit
+def lds_access(lds, config, pair, clocks, port, time):  # type: ignore[no-untyped-def]
+    """Sends an access through the port of a pair of SIMDs and the banks; returns when it is done, and when the queue has room."""
+    begin = max(time, lds.port_free[pair])
+    lds.bank_free = max(begin, lds.bank_free) + clocks
+    done = max(begin + port, lds.bank_free)
+    lds.port_free[pair] = done
+    at = lds.fifo_at[pair]
+    lds.fifo[pair, at] = done
+    at = 0 if at + 1 == config.lds_fifo else at + 1
+    lds.fifo_at[pair] = at
+    return done, lds.fifo[pair, at]
+
+
+@unit
+def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
+    """An LDS instruction: both SIMDs of its port wait for room in the port's queue."""
+    wave, issue, config = cu.waves[index], cu.issue[0], cu.config[0]
+    clocks = work.accesses[wave.access, 0]
+    wave.access += 1
+    done, room = lds_access(cu.lds[0], config, simd >> 1, clocks, inst.port, time)
+    tally[Tally.LDS_CLOCKS] += clocks
+    issue.free[simd * UNITS + Unit.LDS] = max(time + SLOT, room)
+    other = (simd ^ 1) * UNITS + Unit.LDS
+    issue.free[other] = max(issue.free[other], room)
+    if inst.flags & COUNTS_LGKM:
+        count(cu.outstanding[index].lds, done + config.lds_latency, now)
+
+
+@unit
+def wait_for_room(vmem, config, nbytes, begin):  # type: ignore[no-untyped-def]
+    """When a load of so many bytes finds room among those in flight."""
+    while vmem.flying > 0 and vmem.flight_end[vmem.first % FLIGHTS] <= begin:
+        vmem.flying -= vmem.flight_bytes[vmem.first % FLIGHTS]
+        vmem.first += 1
+    while vmem.flying > 0 and (vmem.flying + nbytes > config.in_flight or vmem.last - vmem.first >= FLIGHTS):
+        begin = max(begin, vmem.flight_end[vmem.first % FLIGHTS])
+        vmem.flying -= vmem.flight_bytes[vmem.first % FLIGHTS]
+        vmem.first += 1
+    return begin
+
+
+@unit
+def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-def]
+    """Takes the address coalescer; all SIMDs wait for room in its queue."""
+    vmem.coalescer_free = begin + through
+    vmem.queue[vmem.queue_at] = begin
+    vmem.queue_at = 0 if vmem.queue_at + 1 == config.vmem_queue else vmem.queue_at + 1
+    room = vmem.queue[vmem.queue_at]
+    for number in range(SIMDS):
+        place = number * UNITS + Unit.VMEM
+        issue.free[place] = max(issue.free[place], room)
+
+
+@unit
+def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
+    """Takes bytes of L2 and of what each level passes on; returns the clocks by which the slowest holds them up.
+
+    A store waits for L2 only, as long as that has room for it.
+    """
+    vmem, config = cu.vmem[0], cu.config[0]
+    delay, amount = 0.0, float(moved)
+    for level in range(LEVELS):
+        if level > 0:
+            cu.owed[level, now] += amount * cu.past[level - 1, now]
+            amount = cu.owed[level, now]
+            if amount < config.line:
+                break
+            cu.owed[level, now] = 0.0
+        rate = config.store_rate if is_store and level == 0 else config.rate[level]
+        ahead = config.burst / config.rate[level]
+        vmem.level_free[level] = max(vmem.level_free[level], begin - ahead) + amount / rate
+        room = config.room / config.rate[level] if is_store and level > 0 else 0.0
+        delay = max(delay, vmem.level_free[level] - begin - through - room)
+        tally[Tally.L2_BYTES + level] += amount
+    return delay
+
+
+@unit
+def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
+    """The level that a load waits for: its lines are as old as each other, so all of them wait, or none."""
+    level = 0
+    while level + 1 < LEVELS:
+        cu.waits[level + 1, now] += missed * cu.late[level, now]
+        if cu.waits[level + 1, now] < missed:
+            break
+        level += 1
+        cu.waits[level, now] -= missed
+    return level
+
+
+@unit
+def serve(cu, now, begin, through, missed, is_store, tally):  # type: ignore[no-untyped-def]
+    """When requests that the vector cache has not are served; through: clocks that they took to coalesce."""
+    vmem, config = cu.vmem[0], cu.config[0]
+    moved = missed * (config.store_line if is_store else config.line)
+    delay = move(cu, now, begin, through, moved, is_store, tally)
+    level = 0 if is_store else level_of(cu, now, missed)
+    if level + 1 == LEVELS:
+        ahead = config.burst / config.miss_rate
+        vmem.miss_free = max(vmem.miss_free, begin - ahead) + moved / config.miss_rate
+        delay = max(delay, vmem.miss_free - begin - through)
+    return begin + through + config.latency[level] + int(delay)
+
+
+@unit
+def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
+    """A vector memory instruction: coalescer, vector cache, and what lies behind."""
+    wave, out, issue, vmem, config = cu.waves[index], cu.outstanding[index], cu.issue[0], cu.vmem[0], cu.config[0]
+    clocks, requests, missed = work.accesses[wave.access, 0], work.accesses[wave.access, 1], work.accesses[wave.access, 2]
+    wave.access += 1
+    is_store = inst.flags & STORE != 0
+    nbytes = inst.lane_bytes * 64 if requests else 0
+    begin = max(time, vmem.coalescer_free)
+    if not is_store:
+        begin = wait_for_room(vmem, config, nbytes, begin)
+    through = max(clocks, min(inst.port, requests * config.line // 64 + 1))
+    coalesce(vmem, issue, config, begin, through)
+    tally[Tally.VMEM_CLOCKS] += through
+    place = simd * UNITS + Unit.VMEM
+    issue.free[place] = max(issue.free[place], time + SLOT)
+    end = begin + through + config.cache_latency
+    if missed > 0:
+        end = serve(cu, now, begin, through, missed, is_store, tally)
+    if inst.flags & ATOMIC and missed > 0:
+        end = max(end, begin + through + config.latency[0])
+    if inst.flags & COUNTS_VM:
+        end = count(out.vm, end, now)
+    if inst.flags & COUNTS_LGKM:
+        out.scalar_time, out.scalar_by = max(out.scalar_time, end), now
+    if not is_store and nbytes > 0:
+        vmem.flight_end[vmem.last % FLIGHTS], vmem.flight_bytes[vmem.last % FLIGHTS] = end, nbytes
+        vmem.last += 1
+        vmem.flying += nbytes
+
+
+@unit
+def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def]
+    """A scalar load: the scalar cache has what the instruction loaded before."""
+    out, config = cu.outstanding[index], cu.config[0]
+    cu.issue[0].free[slot + Unit.SCALAR] = time + SLOT
+    delay = config.scalar_hit if cu.scalar_seen[now] else config.latency[0]
+    cu.scalar_seen[now] = 1
+    if inst.flags & COUNTS_LGKM and time + delay > out.scalar_time:
+        out.scalar_time, out.scalar_by = time + delay, now
+
+
+@unit
+def fetch(cu, wave, line, time):  # type: ignore[no-untyped-def]
+    """Holds a wave back until its next line of instructions is there; straight code streams, a jump waits for L2."""
+    config, progress = cu.config[0], cu.progress[0]
+    if line == wave.line:
+        return
+    wave.line = line
+    if config.code_stream > 0:
+        if cu.code_time[line] < 0:
+            jumped = 0 if line > 0 and cu.code_time[line - 1] >= 0 else config.latency[0]
+            progress.code_free = max(progress.code_free + config.code_stream, time - config.code_stream + jumped)
+            cu.code_time[line] = progress.code_free
+        if cu.code_time[line] > wave.ready:
+            wave.ready, wave.why = cu.code_time[line], Stall.NO_INSTRUCTION_AVAILABLE
+
+
+@unit
+def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
+    """Issues an instruction; returns when its wave may go on."""
+    wave, issue, slot, kind = cu.waves[index], cu.issue[0], simd * UNITS, inst.kind
+    ready = time + SLOT
+    if kind == Kind.PLAIN:
+        ready = issue_plain(issue, inst, slot, index, time, tally)
+    elif kind == Kind.MATRIX:
+        take_valu(issue, slot, index, time + inst.shadow, time + inst.clocks, time + inst.clocks)
+        tally[Tally.MATRIX_CLOCKS] += inst.clocks
+    elif kind == Kind.LDS:
+        issue_lds(cu, work, inst, index, now, time, simd, tally)
+    elif kind == Kind.VMEM:
+        issue_vmem(cu, work, inst, index, now, time, simd, tally)
+    elif kind == Kind.SMEM:
+        issue_smem(cu, inst, index, now, time, slot)
+    elif kind == Kind.BRANCH:
+        issue.free[slot + Unit.BRANCH] = time + SLOT
+        if wave.at + 1 < wave.stop and work.steps[wave.at + 1] != now + inst.step:
+            ready = time + cu.config[0].branch
+    elif kind == Kind.SLEEP:
+        ready = time + inst.clocks
+    elif kind == Kind.PRIORITY:
+        wave.rank = rank(inst.clocks, wave.age)
+    return ready
+
+
+@unit
+def rank(priority, age):  # type: ignore[no-untyped-def]
+    """A candidate's place among those of its time: higher priority first, then the older."""
+    return (3 - priority) << KEY_PRIORITY | age & ((1 << KEY_PRIORITY) - 1)
+
+
+@unit
+def arbitrate(cu):  # type: ignore[no-untyped-def]
+    """The SIMD that issues next, or -1, and its candidate's key: SIMDs take turns, one a clock."""
+    issue = cu.issue[0]
+    simd, key = -1, NEVER << 1
+    for number in range(SIMDS):
+        if issue.dirty[number]:
+            low, who = NEVER << 1, -1
+            for index in range(number, len(cu.waves), SIMDS):
+                wave = cu.waves[index]
+                if wave.ready >= NEVER:
+                    continue
+                when = max(wave.ready, issue.free[wave.want])
+                when = ((when - number + SLOT - 1) & -SLOT) + number  # its turn, of the clocks that it has
+                candidate = when << KEY_TIME | wave.rank
+                if candidate < low:
+                    low, who = candidate, index
+            issue.best[number], issue.best_wave[number], issue.dirty[number] = low, who, 0
+        if issue.best[number] < key:
+            key, simd = issue.best[number], number
+    return simd, key
+
+
+@unit
+def note_wait(wave, issue, ledger, kind, index, now, time):  # type: ignore[no-untyped-def]
+    """Counts what a wave waited for until it issued: first what held it back itself, then units that others took."""
+    ledger.hits[now] += 1
+    ledger.tally[Tally.ISSUED] += 1
+    stall = time - wave.came
+    last = issue.last[wave.want]
+    issue.last[wave.want] = index
+    if stall <= 0:
+        return
+    held = min(stall, max(0, wave.ready - wave.came))
+    ledger.stalls[now, wave.why] += held
+    if kind == Kind.WAIT and held > 0 and wave.producer >= 0:
+        for column in range(PRODUCERS):
+            if ledger.producers[now, column] == wave.producer or ledger.producers[now, column] < 0:
+                ledger.producers[now, column] = wave.producer
+                ledger.waited[now, column] += held
+                break
+    if stall > held:
+        ledger.stalls[now, Stall.ARBITER_WIN_EX_STALL if last == index or last < 0 else Stall.ARBITER_NOT_WIN] += stall - held
+
+
+@unit
+def watch(cu, work, wave, simd, now, ready, tally):  # type: ignore[no-untyped-def]
+    """Tallies the clocks in which the SIMD has a wave among the watched instructions."""
+    issue, config = cu.issue[0], cu.config[0]
+    before = config.watch_first <= now < config.watch_end
+    after = wave.at < wave.stop and config.watch_first <= work.steps[wave.at] < config.watch_end
+    if after and not before:
+        if issue.inside[simd] == 0:
+            issue.since[simd] = ready
+        issue.inside[simd] += 1
+    elif before and not after:
+        issue.inside[simd] -= 1
+        if issue.inside[simd] == 0:
+            tally[Tally.WATCHED] += ready - issue.since[simd]
+
+
+@unit
+def note_event(wave, progress, group, log, index, now, time, ready):  # type: ignore[no-untyped-def]
+    """Writes a row of the log while it has room."""
+    wave.noted = -1
+    if progress.logged < len(log):
+        row = log[progress.logged]
+        row[0], row[1], row[2], row[3], row[4], row[5] = index, now, wave.came, time, ready, group.number
+        wave.noted = progress.logged
+        progress.logged += 1
+
+
+@unit
+def begin_wave(cu, work, group, index, source, begin):  # type: ignore[no-untyped-def]
+    """Puts a wave at the first instruction of a trace's."""
+    wave, out, progress = cu.waves[index], cu.outstanding[index], cu.progress[0]
+    wave.at, wave.stop, wave.access = work.starts[source], work.ends[source], work.access_starts[source]
+    wave.line, wave.producer, wave.why = -1, -1, Stall.OTHER_WAIT
+    out.vm.count, out.lds.count, out.scalar_time, out.scalar_by = 0, 0, 0, -1
+    wave.age = progress.ages
+    progress.ages += 1
+    wave.rank = rank(0, wave.age)
+    if wave.at >= wave.stop:
+        wave.ready = NEVER
+        group.live -= 1
+        return
+    wave.ready = wave.came = begin + cu.config[0].start
+    wave.want = index % SIMDS * UNITS + cu.code[work.steps[wave.at]].unit
+    cu.issue[0].dirty[index % SIMDS] = 1
+
+
+@unit
+def begin_groups(cu, work, ends):  # type: ignore[no-untyped-def]
+    """Begins a workgroup at each place that waits for one."""
+    progress = cu.progress[0]
+    again = 0
+    for place in range(len(cu.groups) if progress.waiting else 0):
+        group = cu.groups[place]
+        begin, number = group.pending, progress.begun
+        group.pending = -1
+        if begin < 0 or number >= len(work.order):
+            continue
+        progress.begun += 1
+        group.number, group.live, group.arrived = number, work.waves, 0
+        for index in range(work.waves):
+            begin_wave(cu, work, group, place * work.waves + index, work.order[number] * work.waves + index, begin)
+        if group.live == 0:
+            ends[number] = begin
+            progress.left -= 1
+            group.pending, again = begin, 1
+    progress.waiting = again
+
+
+@unit
+def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped-def]
+    """Ends a wave; with its workgroup's last one the place is free, when L2 has the workgroup's stores."""
+    progress = cu.progress[0]
+    wave.ready = NEVER
+    group.live -= 1
+    finish = time
+    if out.vm.count > 0:
+        finish = max(finish, out.vm.time[back(out.vm, 0)])
+    ends[group.number] = max(ends[group.number], finish)
+    if group.live == 0:
+        progress.left -= 1
+        if progress.begun < len(work.order):
+            group.pending, progress.waiting = ends[group.number], 1
+
+
+@unit
+def release_barrier(cu, work, ledger, place, time):  # type: ignore[no-untyped-def]
+    """Lets the waves of a workgroup go on, all of whose live waves have come to the barrier."""
+    barrier = cu.config[0].barrier
+    cu.groups[place].arrived = 0
+    for index in range(place * work.waves, (place + 1) * work.waves):
+        wave = cu.waves[index]
+        if wave.ready < NEVER or wave.ready == NEVER:
+            continue
+        waited = time - (wave.ready - NEVER)
+        wave.came = time + barrier
+        wave.ready = max(wave.held, wave.came)
+        step = work.steps[wave.at - 1]
+        ledger.stalls[step, Stall.BARRIER_WAIT] += waited
+        ledger.latency[step] += waited
+        if wave.noted >= 0:
+            ledger.log[wave.noted, 3] += waited
+            ledger.log[wave.noted, 4] += waited
+        cu.issue[0].dirty[index % SIMDS] = 1
+
+
+@unit
+def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[no-untyped-def]
+    """Moves a wave to its next instruction, which it may have to wait for, or ends it."""
+    wave, out = cu.waves[index], cu.outstanding[index]
+    group = cu.groups[index // work.waves]
+    if inst.kind == Kind.END or wave.at >= wave.stop:
+        end_wave(cu, work, wave, out, group, time, ends)
+        return
+    step = work.steps[wave.at]
+    after = cu.code[step]
+    wave.ready = wave.came = ready
+    wave.why, wave.producer = Stall.OTHER_WAIT, -1
+    fetch(cu, wave, step // code_line, time)
+    hold_for_counters(wave, out, after)
+    wave.want = index % SIMDS * UNITS + after.unit
+    if inst.kind == Kind.BARRIER:
+        group.arrived += 1
+        wave.held, wave.ready = wave.ready, NEVER + time
+
+
+@numba.njit(cache=True, **OPTIONS)
+def run(cu, work, ledger):  # type: ignore[no-untyped-def]
+    """Runs the workgroups, from issue to issue, and returns how many events the log has; fills `ledger`."""
+    config = cu.config
+    issue, progress = cu.issue[0], cu.progress[0]
+    code_line, watches = max(1, config[0].code_line // 4), config[0].watch_end > 0
+    while progress.left > 0:
+        begin_groups(cu, work, ledger.ends)
+        simd, key = arbitrate(cu)
+        if simd < 0:
+            if progress.waiting:
+                continue
+            break  # waves wait for each other for ever
+        index, time = issue.best_wave[simd], key >> KEY_TIME
+        wave = cu.waves[index]
+        issue.dirty[simd] = 1
+        if issue.free[wave.want] > time:  # another SIMD took what they share
+            continue
+        now, place = work.steps[wave.at], index // work.waves
+        inst = cu.code[now]
+        note_wait(wave, issue, ledger, inst.kind, index, now, time)
+        ready = execute(cu, work, inst, index, now, time, simd, ledger.tally)
+        if inst.kind == Kind.SLEEP:
+            ledger.stalls[now, Stall.SLEEP_WAIT] += inst.clocks - SLOT
+        ledger.latency[now] += ready - wave.came
+        note_event(wave, progress, cu.groups[place], ledger.log, index, now, time, ready)
+        wave.at += 1
+        if watches:
+            watch(cu, work, wave, simd, now, ready, ledger.tally)
+        go_on(cu, work, index, inst, time, ready, ledger.ends, code_line)
+        group = cu.groups[place]
+        if group.arrived > 0 and group.arrived >= group.live:
+            release_barrier(cu, work, ledger, place, time)
+    return progress.logged

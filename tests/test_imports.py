@@ -89,7 +89,7 @@ ORDER = {
     ],
 }
 # Import name -> distribution, where they differ.
-DISTRIBUTION = {"elftools": "pyelftools", "llvmlite": "numba", "rocm": "hip-python"}
+DISTRIBUTION = {"elftools": "pyelftools", "rocm": "hip-python"}
 
 
 @cache

@@ -12,6 +12,5 @@
     suppressions.py  findings that are known: a file of them
     performance.py  notes on what costs time
     barrier_slack.py  barriers that order nothing
-    line_trace.py   which cache lines each wave touches, for a model of a cache
     path_trace.py   what the waves of a workgroup do, for the model of time
 """

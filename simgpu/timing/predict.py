@@ -66,7 +66,8 @@ class Prediction:
     """cycles: of the engine, from the first dispatch to the last end, and what starting and ending take at the clock; seconds.
 
     low, high: the band of seconds; shares: of the peak, by unit; limit: what limits; groups: of the launch; resident: on a CU
-    at a time; per_cu: of the busiest CU; active: CUs that work; result: the modelled CU's.
+    at a time; per_cu: of the busiest CU; active: CUs that work; result: the modelled CU's; past_l2_bytes: that all L2s exchange
+    with what is behind them.
     """
 
     cycles: float
@@ -81,6 +82,7 @@ class Prediction:
     per_cu: int
     active: int
     result: cu.CuResult
+    past_l2_bytes: float
     code: Code
     traffic: Shares
     sampled: Sampled
@@ -143,7 +145,9 @@ def predict(
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
     model, result = settled(run)
-    cycles = max(model.cycles(result) * _stretch(sampled.whole, model.work.order), model.dispatched)
+    longer = _stretch(sampled.whole, model.work.order)
+    cycles = max(model.cycles(result) * longer, model.dispatched)
+    past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
@@ -151,7 +155,7 @@ def predict(
     limit = "dispatch" if cycles == model.dispatched else _limit(reached, result, seconds, overhead)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
-        sampled.groups, resident, per_cu, active, result, code, traffic, sampled,
+        sampled.groups, resident, per_cu, active, result, past_l2, code, traffic, sampled,
     )  # fmt: skip
 
 

@@ -6,10 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import simgpu
+from simgpu import asm
 from simgpu.hardware import target
-from simgpu.operators import TiledComputation
+from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
 from simgpu.tools.cli import main
 from simgpu.tools.shared import arrays
 from simgpu.tools.tables.schedule_report import schedules
@@ -98,3 +101,16 @@ def test_the_schedule_counts_waves_that_are_in_the_loop() -> None:
     tree = TiledComputation(1024, 512, 512, board, dtype="f64")
     (loop,) = schedules(tree).values()
     assert 0.9 < loop.utilisation <= 1 and 1 <= loop.waves < 2
+
+
+@pytest.mark.parametrize("policy, rounds", [("published", 4), ("corrected", 2)])
+def test_attention_streams_keys_once_a_round(policy: str, rounds: int) -> None:
+    """Erratum E21: workgroups that run together read K and V once, and the next round reads them again, past an L2 of 8 MB."""
+    problem = AttentionProblem(15360, 15360, 128)
+    tree = FusedAttention(problem, "mi100", policy)
+    gpu = simgpu.Device("mi100", threads=1)
+    shapes = problem.q_shape, problem.k_shape, problem.v_shape, problem.q_shape
+    buffers = [gpu.upload(np.zeros(shape, np.float32)) for shape in shapes]
+    ((kernel, call),) = asm.Prepared(asm.emit(tree), gpu).calls(*buffers)
+    assert tree.plan.rounds == rounds
+    assert kernel.time(**call).past_l2_bytes == pytest.approx(rounds * problem.kv_bytes + problem.qr_bytes, rel=1e-3)

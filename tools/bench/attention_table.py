@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ LENGTHS = (4096, 8192, 16384, 32768)  # Table 3's
 # Table 3: milliseconds of the fused (MFMA+MFMA) and the unfused kernels; section Results, HBM traffic: decimal MB.
 PAPER_MS = {4096: (27.9, 26.6), 8192: (83.5, 104.6), 16384: (279.3, 418.1), 32768: (991.1, 1666.6)}
 PAPER_MB = {16384: (34, 4329), 32768: (None, 17000)}
-MEMORY_PER_BYTE = 1.5  # of the host, for a byte of the device: itself, two bitmaps of bytes touched, links of L2's lines
+MEMORY_PER_BYTE = 1.5  # of the host, for a byte of the device: itself, and two bitmaps of bytes touched
 SLOTS = ("mfma", "valu", "salu", "vmem", "lds", "branch", "wait")
 
 
@@ -57,7 +58,7 @@ class Row:
     kernel: str
     launches: int
     hbm_bytes: int  # each byte once per launch and direction
-    l2_hbm_bytes: int  # behind `tables.l2_model`
+    past_l2_bytes: int  # what the time model's L2 passes on
     lds_read_bytes: int
     lds_write_bytes: int
     mfma: int  # issue slots of each class: wave-instructions
@@ -132,12 +133,10 @@ TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
 
 def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> Row:
     """Runs one computation whole; LaunchError, TargetError as its tree."""
-    from simgpu import asm
-    from simgpu.checks.line_trace import traced_device
+    from simgpu import Device, asm
     from simgpu.operators import AttentionProblem
     from simgpu.tools.cases.attention_rows import compare_rows
     from simgpu.tools.shared.arrays import require_memory
-    from simgpu.tools.tables.l2_model import L2Model
 
     problem = AttentionProblem(length, length, d)
     tree = TREES[kernel](problem, target)
@@ -147,10 +146,13 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     require_memory(needed, f"{kernel} attention of {length} x {length}")
     source = np.random.default_rng(0)
     q, k, v = (source.standard_normal((length, d), dtype=np.float32) for _ in range(3))
-    model = L2Model.of(emitted, tree.descriptor)
-    device = traced_device(target, model, threads)
+    device = Device(target, threads=threads)
     buffers = [device.upload(array) for array in (q, k, v, np.full_like(q, np.nan))]
-    runs: list[Run] = launched(f"{kernel}, L = {length:,}", lambda: asm.launch(emitted, device, *buffers))
+    runs: list[Run] = []
+    past_l2_bytes = 0.0
+    for step, call in asm.Prepared(emitted, device).calls(*buffers):
+        past_l2_bytes += launched(step.name, partial(step.time, **call)).past_l2_bytes
+        runs.append(launched(f"{kernel}, L = {length:,}", partial(step.launch, **call)))
     with progress("comparing with float64"):
         verdict = compare_rows(problem, q, k, v, buffers[3].download(np.float32, q.shape))
 
@@ -159,7 +161,7 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
 
     return Row(
         length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"),
-        sum(launch.hbm_bytes for launch in model.launches),
+        round(past_l2_bytes),
         total("lds_read_bytes"), total("lds_write_bytes"),
         compared_rows=verdict.rows, wrong=verdict.wrong, max_error=verdict.max_error,
         **{name: total(f"instructions_{name}") for name in SLOTS},
@@ -184,7 +186,7 @@ def _traffic(rows: list[Row]) -> Any:
         mb = PAPER_MB.get(row.length, (None, None))[mine]
         lines.append((
             f"{row.length:,}", row.kernel, row.launches, f"{row.hbm_bytes / 1e6:,.1f}", f"{mb:,}" if mb else "",
-            f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.l2_hbm_bytes / 1e6:,.1f}",
+            f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.past_l2_bytes / 1e6:,.1f}",
             f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
             f"{ms[mine]:,.1f}" if ms else "", f"{ms[1] / ms[0]:.2f}" if ms and not mine else "",
         ))  # fmt: skip
@@ -195,13 +197,13 @@ def _traffic(rows: list[Row]) -> Any:
         "HBM MB",
         "paper",
         "x fused",
-        "behind L2",
+        "past L2 MB",
         "LDS read MB",
         "LDS write MB",
         "paper ms",
         "speed-up",
     )
-    return table("Traffic: HBM bytes each once per launch and direction, and behind an LRU model of L2", columns, lines, left=2)
+    return table("Traffic: HBM bytes each once per launch and direction, and past L2 in the time model", columns, lines, left=2)
 
 
 def _slots(rows: list[Row]) -> Any:

@@ -6,6 +6,5 @@
     read_back.py        what the plan gives and the code object takes
     listing.py          instructions with bytes, live registers and Python lines
     schedule_report.py  the main loop of an operator's kernels, as the model of time sees it
-    l2_model.py         HBM bytes behind an LRU model of L2
     time_tables.py      what the model of time says of a launch
 """

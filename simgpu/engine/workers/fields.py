@@ -7,7 +7,7 @@ from simgpu.machine import layout
 # In this order, whichever of them a device has: handlers are kept, and know the places.
 OWNERS = (
     "paths", "in_flight", "lds_dma", "races", "late_arrival", "debugger", "workgroup", "events", "uninitialized", "bounds",
-    "performance", "line_trace", "path_trace", "flow", "numerics", "shadow", "writer",
+    "performance", "path_trace", "flow", "numerics", "shadow", "writer",
     "touching",
 )  # fmt: skip
 

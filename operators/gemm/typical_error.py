@@ -71,12 +71,10 @@ def gemm_typical_error(
         out, variance, drift = out * factor, variance * factor**2, drift * np.abs(factor)
         # A row's scale with alpha's is rounded once for all of its elements, and the same of columns.
         variance, drift = variance + 2 * (TYPICAL_ROUNDING * unit * out) ** 2, drift + unit * np.abs(out)
-    scaled = p.alpha * out
-    variance, drift = p.alpha**2 * variance, abs(p.alpha) * drift
+    out, variance, drift = p.alpha * out, p.alpha**2 * variance, abs(p.alpha) * drift
     if p.alpha != 1:  # rounded to the accumulator's type itself, and its product
-        drift = drift + unit * np.abs(scaled)
-        variance = variance + (unit * scaled) ** 2
-    out = scaled
+        drift = drift + unit * np.abs(out)
+        variance = variance + (unit * out) ** 2
     for term in (None if given.c is None else p.beta * given.c, given.bias):
         if term is not None:
             out = out + term

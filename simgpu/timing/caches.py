@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -135,7 +136,8 @@ def shares(
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
-        _l2(lines, places, owners, askers, accesses, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
+        requests = Requests(lines, places, owners, askers, accesses, stores)
+        _l2(requests, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, tallies)
     asked, passed, fetched, behind, memory = tallies
     if warm:
         footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
@@ -190,13 +192,24 @@ def written(traces: Sequence[Trace], served: Sequence[Served], code: Code, traff
     return float(moved[stores].sum() / max(1.0, moved.sum()))
 
 
+class Requests(NamedTuple):
+    """What workgroups ask of L2, a workgroup after another, one entry a line."""
+
+    lines: np.ndarray
+    places: np.ndarray  # of lines in `seen`
+    owners: np.ndarray  # instructions
+    askers: np.ndarray  # wave and instruction
+    accesses: np.ndarray  # which of the asker's access
+    stores: np.ndarray  # by instruction, whether it stores
+
+
 ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, to memory; waits behind L2, for memory
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(lines, places, owners, askers, accesses, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
-    """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup; askers: wave and
-    instruction of each line; accesses: which of its access."""
+def _l2(requests, ends, xcds, count, sets, ways, window, seen, tallies):  # type: ignore[no-untyped-def]
+    """Sends a few lines of each workgroup in turn through the caches of their XCDs; times count lines of a workgroup."""
+    lines, places, owners, askers, accesses, stores = requests
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
     filled = np.zeros((count, sets, ways), np.int64)

@@ -104,8 +104,7 @@ def predict(
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
     code = code_of(sampled.instructions, sampled.numbers, row)
-    if not on.coissue:
-        code = replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
+    code = code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
     per_cu = math.ceil(sampled.groups / chip.num_cus)
     places = resident_groups(chip, sampled.used)
     resident = min(places, per_cu)
@@ -113,15 +112,12 @@ def predict(
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
     whole = tuple(zip(sampled.whole, served, strict=True))
     traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm, whole)
-    if not on.caches:
-        traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
-    length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
-    most = max(2 * resident, int(STEPS / length))  # workgroups that are modelled
+    traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
+    most = _modelled(sampled, resident)
     stand = standing([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
     work = _work(sampled.whole, served, mixed(stand, min(per_cu, most)))
     if not on.lds or not on.coalescer:
         _free_accesses(work, code, sampled.whole, on)
-    active = min(sampled.groups, chip.num_cus)
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
@@ -155,8 +151,14 @@ def predict(
     limit = "dispatch" if cycles == model.dispatched else _limit(reached, result, seconds, overhead)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
-        sampled.groups, resident, per_cu, active, result, past_l2, code, traffic, sampled,
+        sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
     )  # fmt: skip
+
+
+def _modelled(sampled: Sampled, resident: int) -> int:
+    """How many workgroups of a CU are modelled."""
+    length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
+    return max(2 * resident, int(STEPS / length))
 
 
 def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Item, blocks_of
@@ -18,29 +18,19 @@ def live_registers(items: Sequence[Item]) -> list[Live]:
     some lanes get is shown live from there on.
     """
     blocks = blocks_of(items)
-    entering: list[Live] = [frozenset() for _ in blocks]
+    entering: list[Live] = [frozenset() for _ in blocks.nodes]
+    behind: dict[int, Live] = {}
     changed = True
     while changed:
         changed = False
-        for index in range(len(blocks) - 1, -1, -1):
-            live = _behind(blocks[index].successors, entering)
-            for item in reversed(blocks[index].items):
-                live = _before(item, live)
+        for index in range(len(blocks.nodes) - 1, -1, -1):
+            live = frozenset().union(*(entering[successor] for successor in blocks.following[index]))
+            for at in reversed(blocks.nodes[index]):
+                behind[at] = live
+                live = _before(items[at], live)
             changed |= live != entering[index]
             entering[index] = live
-    result: list[Live] = []
-    for block in blocks:
-        live, rows = _behind(block.successors, entering), []
-        for item in reversed(block.items):
-            if isinstance(item, Instr):
-                rows.append(live)
-            live = _before(item, live)
-        result += reversed(rows)
-    return result
-
-
-def _behind(successors: Iterable[int], entering: Sequence[Live]) -> Live:
-    return frozenset().union(*(entering[successor] for successor in successors))
+    return [behind[at] for at, item in enumerate(items) if isinstance(item, Instr)]
 
 
 def _before(item: Item, live: Live) -> Live:

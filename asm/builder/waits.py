@@ -9,10 +9,11 @@ order: only a count of 0 waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.asm.builder.instruction import Instr
+from simgpu.hardware.isa.code.flow import Blocks, falls_through
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import most_states, reach, wait_states
@@ -20,7 +21,6 @@ from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
 S_NOP_MAX = 8  # wait states of one s_nop
-ENDS = (ControlKind.ENDPGM, ControlKind.BRANCH)
 
 
 @dataclass(frozen=True)
@@ -45,36 +45,16 @@ def schedule(items: Sequence[Item], target: str) -> list[Item]:
     return _insert_nops(_insert_waits(items), target)
 
 
-@dataclass
-class Block:
-    """Items of a straight line, and the blocks that may follow it."""
-
-    items: list[Item] = field(default_factory=list)
-    successors: list[int] = field(default_factory=list)
-
-
-def blocks_of(items: Sequence[Item]) -> list[Block]:
-    """Basic blocks in order: a label starts one, a branch ends one."""
-    blocks = [Block()]
-    for item in items:
-        if isinstance(item, Label) and any(isinstance(i, Instr | Label) for i in blocks[-1].items):
-            blocks.append(Block())
-        blocks[-1].items.append(item)
-        if isinstance(item, Instr) and (item.target or _effect(item).control in ENDS):
-            blocks.append(Block())
-    starts = {
-        item.name: index
-        for index, block in enumerate(blocks)
-        for item in block.items
-        if isinstance(item, Label)
-    }
-    for index, block in enumerate(blocks):
-        last = next((item for item in reversed(block.items) if isinstance(item, Instr)), None)
-        if last is not None and last.target:
-            block.successors.append(starts[last.target])
-        if (last is None or _effect(last).control not in ENDS) and index + 1 < len(blocks):
-            block.successors.append(index + 1)
-    return blocks
+def blocks_of(items: Sequence[Item]) -> Blocks:
+    """The basic blocks of `items`, by position; the first entry is the first item, the others are what may be dead code."""
+    places = {item.name: at for at, item in enumerate(items) if isinstance(item, Label)}
+    following: list[list[int]] = []
+    for at, item in enumerate(items):
+        branch = isinstance(item, Instr) and item.target
+        next_ = [] if at + 1 == len(items) or (isinstance(item, Instr) and not falls_through(_effect(item).control)) else [at + 1]
+        following.append(list(dict.fromkeys([places[branch], *next_] if branch else next_)))
+    dead = [at for at in range(1, len(items)) if at not in following[at - 1]]
+    return Blocks(following, [0, *dead] if items else [])
 
 
 def _effect(instr: Instr) -> Effect:
@@ -150,36 +130,37 @@ class Flight:
 
 def _insert_waits(items: Sequence[Item]) -> list[Item]:
     blocks = blocks_of(items)
-    entering = [Flight() for _ in blocks]
-    visited = [False] * len(blocks)
-    work = [0]
+    lines = [[(at, _effect(item)) for at in nodes if isinstance(item := items[at], Instr)] for nodes in blocks.nodes]
+    entering = [Flight() for _ in lines]
+    visited = [False] * len(lines)
+    work = blocks.entries[:1]
     while work:
         index = work.pop()
         visited[index] = True
-        leaving = _through(blocks[index], entering[index].copy(), None)
-        for successor in blocks[index].successors:
+        leaving = _through(lines[index], entering[index].copy(), {})
+        for successor in blocks.following[index]:
             if entering[successor].join(leaving) or not visited[successor]:
                 work.append(successor)
-    result: list[Item] = []
-    for block, flight in zip(blocks, entering, strict=True):
-        _through(block, flight, result)
-    return result
+    before: dict[int, list[Instr]] = {}
+    for line, flight in zip(lines, entering, strict=True):
+        _through(line, flight, before)
+    return _inserted(items, before)
 
 
-def _through(block: Block, flight: Flight, result: list[Item] | None) -> Flight:
-    """The flight behind a block; its items with their waits go to `result`, if there is one."""
-    for item in block.items:
-        if isinstance(item, Instr):
-            effect = _effect(item)
-            vm, lgkm = flight.needs(effect)
-            if vm is not None or lgkm is not None:
-                flight.wait(vm, lgkm)
-                if result is not None:
-                    result.append(_waitcnt(vm, lgkm))
-            flight.issue(effect)
-        if result is not None:
-            result.append(item)
+def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]]) -> Flight:
+    """The flight after a block of (position, effect); the s_waitcnt before each position go to `before`."""
+    for at, effect in line:
+        vm, lgkm = flight.needs(effect)
+        if vm is not None or lgkm is not None:
+            flight.wait(vm, lgkm)
+            before[at] = [_waitcnt(vm, lgkm)]
+        flight.issue(effect)
     return flight
+
+
+def _inserted(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
+    """Items with others before them, by position."""
+    return [each for at, item in enumerate(items) for each in (*before.get(at, ()), item)]
 
 
 def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
@@ -205,17 +186,18 @@ Window = tuple[Issued, ...]  # recent instructions, back to the first that a rul
 
 @dataclass
 class _Nops:
-    """The s_nop of a kernel: wait states before an instruction, by its block and its position in it."""
+    """The s_nop of a kernel: wait states before an instruction, by its position in `items`."""
 
     target: str
-    blocks: list[Block]
+    items: Sequence[Item]
     issued: dict[Effect, Issued] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.before: list[dict[int, int]] = [{} for _ in self.blocks]
+        self.before: dict[int, int] = {}
+        self.blocks = blocks_of(self.items)
         self.lines = [
-            [(position, self.known(_effect(item))) for position, item in enumerate(block.items) if isinstance(item, Instr)]
-            for block in self.blocks
+            [(at, self.known(_effect(item))) for at in nodes if isinstance(item := self.items[at], Instr)]
+            for nodes in self.blocks.nodes
         ]
         self.reach = max((issued.reach for issued in self.issued.values()), default=0)
         self.behind: dict[int, Window] = {}  # the windows behind blocks when they were last walked
@@ -230,7 +212,7 @@ class _Nops:
 
         That is the one of the last time as soon as all that entered is out of reach, and the last s_nop that it asked for.
         """
-        nops, recent, now = self.before[block], _Recent(), 0
+        nops, recent, now = self.before, _Recent(), 0
         for issued in window:
             recent.append(issued, now := now + issued.effect.access.states)
         since = now  # where the block began or its last new s_nop was
@@ -290,23 +272,17 @@ class _Recent:
 
 def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
     """Windows of recent instructions flow along the branches; several where paths meet."""
-    nops = _Nops(target, blocks_of(items))
-    entering: list[set[Window]] = [set() for _ in nops.blocks]
-    entering[0].add(())
-    work = [0]
+    nops = _Nops(target, items)
+    work = nops.blocks.entries[:1]
+    entering: list[set[Window]] = [{()} if block in work else set() for block in range(len(nops.lines))]
     while work:
         index = work.pop()
         leaving = {nops.walk(index, window) for window in entering[index]}
-        for successor in nops.blocks[index].successors:
+        for successor in nops.blocks.following[index]:
             if not leaving <= entering[successor]:
                 entering[successor] |= leaving
                 work.append(successor)
-    result: list[Item] = []
-    for block, waits in zip(nops.blocks, nops.before, strict=True):
-        for position, item in enumerate(block.items):
-            result += _nop_instructions(waits.get(position, 0))
-            result.append(item)
-    return result
+    return _inserted(items, {at: _nop_instructions(states) for at, states in nops.before.items()})
 
 
 def _nop_effect(states: int) -> Effect:

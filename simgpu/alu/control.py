@@ -9,6 +9,7 @@ from llvmlite import ir
 from simgpu.alu import hwreg, register_indexing
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.code.flow import INDIRECT, branch_target
 from simgpu.hardware.isa.instruction import Imm, Instruction, Literal, Reg
 from simgpu.hardware.isa.kinds import DEBUGGER_BRANCHES, GPR_INDEXING, STATE_BRANCHES
 from simgpu.hardware.isa.kinds import ControlKind as Kind
@@ -27,7 +28,6 @@ NO_EFFECT = frozenset((
 ))  # fmt: skip
 RESUMED = (Kind.BARRIER, Kind.SLEEP)  # the wave goes on behind them, later
 ENDS = (Kind.ENDPGM, Kind.ENDPGM_SAVED)
-INDIRECT = (Kind.SETPC, Kind.SWAPPC)  # jumps whose target is data
 # Not in a compute kernel: the branch stack, the trap handler's return, GDS.
 UNSUPPORTED = frozenset((
     Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.RFE, Kind.GDS,
@@ -125,24 +125,10 @@ class Control:
         self.places[name] = plan.register(self._reg(name), 64)
 
     def jump_target(self) -> int:
-        """Record index of the target: the next instruction's plus simm16 dwords."""
-        simm = self.inst.args["simm16"]
-        assert isinstance(simm, Imm)
-        distance = simm.value & 0xFFFF
-        if distance & 0x8000:
-            distance -= 0x10000
-        return self.inst.offset // 4 + self.size + distance
-
-    def successors(self) -> list[int]:
-        """Record indices that may follow, where they are known."""
-        following = self.inst.offset // 4 + self.size
-        if self.control in (*ENDS, *INDIRECT, Kind.TRAP):
-            return [following] if self.control is Kind.SWAPPC else []
-        if self.control is Kind.BRANCH:
-            return [self.jump_target()]
-        if self.control is Kind.CALL or self.control in STATE_BRANCHES:
-            return [following, self.jump_target()]
-        return [following]
+        """Record index of the target."""
+        target = branch_target(self.inst, self.inst.offset)
+        assert target is not None
+        return target // 4
 
     def emit(self, frame: Frame) -> None:
         build = frame.build

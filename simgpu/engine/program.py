@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
+from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.check import Check, CheckFailed, guarded, name_of
 from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
@@ -23,6 +23,7 @@ from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.desk import Counts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.code.flow import INDIRECT, successors
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
@@ -352,28 +353,29 @@ class Program:
 
     def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
         """Have a record's handler made, a lean one where there is one and the whole is not kept; the records that may follow."""
+        following = [at // 4 for at in successors(inst, 4 * index)]
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")
             self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
-            return [index + inst.size // 4]
+            return following
         turns = lets_others_on(inst, self._behind(index, inst))
         if inst.spec.kind != "control":
             made, slots = falling_through(inst, self.mode, self.checks, turns)
             if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
                 made.lean = True
             self._set(index, made.address(self._batch), slots)
-            return [index + inst.size // 4]
+            return following
         plan = Plan(inst)
         control = Control(inst, plan, turns)
         if inst.spec.control not in (*NO_EFFECT, *RESUMED):
             self._left.add(index)
             self._indirect |= inst.spec.control in INDIRECT
-            self._entered.update(self._clamped(at) for at in control.successors())
+            self._entered.update(self._clamped(at) for at in following)
         if control.target:
             control.outside = not 0 <= control.jump_target() < self.count
             plan.slots[control.target - 2] = control.jump_target() & 0xFFFFFFFF
             if control.outside:
                 plan.note("outside")
         self._set(index, compiled(inst, plan, control.emit, self._batch, self.checks), plan.slots)
-        return control.successors()
+        return following

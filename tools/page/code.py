@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.checks.lint.registers import FILES
-from simgpu.checks.lint.steps import ENDS, Step
+from simgpu.checks.lint.steps import Step
 from simgpu.engine.result import bytes_moved, instruction_class
 from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.tools.shared import console
 from simgpu.tools.tables.kernel_use import listing
 
@@ -142,7 +142,9 @@ def live_registers(steps: Sequence[Step | None], at: Mapping[int, int]) -> list[
     Backwards to a fixed point along branches within the kernel. A write counts as whole, whatever EXEC says, unless only a part of
     the register is written. at: rows by address.
     """
-    following = [_following(number, step, at, len(steps)) for number, step in enumerate(steps)]
+    following = [
+        [at[pc] for pc in successors(step.inst, step.pc) if pc in at] if step is not None else [] for step in steps
+    ]
     before, behind = [0] * len(steps), [0] * len(steps)
     changed = True
     while changed:
@@ -159,14 +161,6 @@ def live_registers(steps: Sequence[Step | None], at: Mapping[int, int]) -> list[
             if held != before[number]:
                 before[number], changed = held, True
     return behind
-
-
-def _following(number: int, step: Step | None, at: Mapping[int, int], count: int) -> list[int]:
-    if step is None or step.control in ENDS or step.control is ControlKind.SETPC:
-        return []
-    target = at.get(step.target) if step.target is not None else None
-    behind = [number + 1] if step.control is not ControlKind.BRANCH and number + 1 < count else []
-    return behind + ([target] if target is not None else [])
 
 
 def _ranges(held: int) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from simgpu.asm.builder.waits import Flight
+from simgpu.hardware.isa.code.flow import branch_target
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import max_states, wait_states
 from simgpu.hardware.timing_rules.register_use import RegisterUse
 from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM
-from simgpu.tools.robustness.mutants import target_of
 
 ENDS = (
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.TRAP, ControlKind.BRANCH,
@@ -42,9 +42,9 @@ def blocks_of(
     """Basic blocks by their first record. indirect: where indirect jumps and calls were seen to go."""
     starts = set(entries).union(*indirect.values())
     for index, inst in instructions.items():
-        target = target_of(index, inst)
+        target = branch_target(inst, 4 * index)
         if target is not None:
-            starts |= {target, index + inst.size // 4}
+            starts |= {target // 4, index + inst.size // 4}
         elif inst.spec.control in ENDS:
             starts.add(index + inst.size // 4)
     blocks: dict[int, Block] = {}
@@ -54,9 +54,9 @@ def blocks_of(
         while at in instructions:
             inst = instructions[at]
             block.records.append(at)
-            following, target = at + inst.size // 4, target_of(at, inst)
+            following, target = at + inst.size // 4, branch_target(inst, 4 * at)
             if target is not None:
-                block.successors.append(target)
+                block.successors.append(target // 4)
             block.successors += indirect.get(at, ())
             if inst.spec.control in ENDS or inst.spec.control is ControlKind.CALL:
                 break

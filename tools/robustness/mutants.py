@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from simgpu.hardware.code_object.code_object import Kernel
 from simgpu.hardware.code_object.descriptor import VGPR_ENCODING_GRANULE
 from simgpu.hardware.isa import text
+from simgpu.hardware.isa.code.flow import branch_target
 from simgpu.hardware.isa.code.immediates import WAIT_COUNTERS
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
@@ -22,7 +23,6 @@ MOVES = {
     ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.GETPC,
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP,
 }  # fmt: skip
-DIRECT = {ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES}
 NOP_STATES = 16
 # Encoding and space: the largest offset of whole dwords, and the bits of its field.
 FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "ds"): (65532, 16)}
@@ -42,7 +42,7 @@ class Mutant:
 
 def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[int]) -> Iterator[Mutant]:
     """All mutants of a kernel's code. instructions: by record (dword of the code); executed: the records that ran."""
-    targets = branch_targets(instructions)
+    targets = {branch_target(inst, 4 * index) for index, inst in instructions.items()}
     for index in sorted(executed):
         inst = instructions[index]
         immediate = inst.args.get("simm16")
@@ -82,13 +82,13 @@ def encoded(simm16: int, counter: str, count: int) -> int:
 
 
 def _nops(
-    code: bytes, instructions: Mapping[int, Instruction], targets: set[int], index: int, value: int
+    code: bytes, instructions: Mapping[int, Instruction], targets: set[int | None], index: int, value: int
 ) -> Iterator[Mutant]:
     inst = instructions[index]
     if value % NOP_STATES:
         yield Mutant("nop", f"s_nop {value - 1}", 4 * index, _word(S_NOP | value - 1), text(inst))
     following = instructions.get(index + 1)
-    if following is None or index + 1 in targets or following.spec.control in MOVES:
+    if following is None or 4 * index + 4 in targets or following.spec.control in MOVES:
         return
     # The bytes stay as many: the nop changes places with the instruction that it holds back.
     later = code[4 * index + 4 : 4 * index + 4 + following.size]
@@ -122,22 +122,3 @@ def declarations(kernel: Kernel) -> Iterator[Mutant]:
         half = kernel.group_segment_size // 2
         before = f"{kernel.group_segment_size} bytes of LDS"
         yield Mutant("LDS", f"{half}", 0, b"", before, (("group_segment_size", half),))
-
-
-def branch_targets(instructions: Mapping[int, Instruction]) -> set[int]:
-    """Records that direct branches go to."""
-    found = set()
-    for index, inst in instructions.items():
-        target = target_of(index, inst)
-        if target is not None:
-            found.add(target)
-    return found
-
-
-def target_of(index: int, inst: Instruction) -> int | None:
-    """The record that a direct branch or call goes to."""
-    immediate = inst.args.get("simm16")
-    if not isinstance(immediate, Imm) or inst.spec.control not in DIRECT:
-        return None
-    distance = immediate.value & 0xFFFF
-    return index + inst.size // 4 + distance - (distance >> 15 << 16)

@@ -6,4 +6,5 @@
     vector_formats.py  vector encodings
     decode.py          bytes to Instruction
     text.py            Instruction to text
+    flow.py            where an instruction leads, basic blocks
 """

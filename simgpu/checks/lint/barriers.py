@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from simgpu.checks.lint.flow import Blocks
+from simgpu.checks.lint.flow import Lines
 from simgpu.checks.lint.steps import Step, lds_use
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
@@ -26,7 +26,7 @@ class Uneven:
     taken: bool
 
 
-def uneven(blocks: Blocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
+def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
     """All such barriers. taken: the branches (address, taken or not) that some path takes."""
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
@@ -49,7 +49,7 @@ def uneven(blocks: Blocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
     return found
 
 
-def _reached(blocks: Blocks, start: int, end: int) -> set[int]:
+def _reached(blocks: Lines, start: int, end: int) -> set[int]:
     """The blocks on the ways from one to another that it may end in."""
     seen: set[int] = set()
     pending = [start]
@@ -61,17 +61,14 @@ def _reached(blocks: Blocks, start: int, end: int) -> set[int]:
     return seen
 
 
-def _meeting(blocks: Blocks) -> list[int]:
+def _meeting(blocks: Lines) -> list[int]:
     """Of each block, the first other that every way from it to the end goes through; END where that is only the end.
 
     Immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001) on the
     reversed graph, with END before all.
     """
     count = len(blocks.nodes)
-    before: list[list[int]] = [[] for _ in range(count)]  # the reversed edges
-    for block, following in enumerate(blocks.following):
-        for other in following:
-            before[other].append(block)
+    before = blocks.preceding  # the edges of the reversed graph
     order: list[int] = []  # blocks behind all from which they can be reached backwards
     seen = [False] * count
     roots = [block for block in range(count) if not blocks.following[block]]
@@ -119,7 +116,7 @@ def _common(one: int, other: int, meeting: Mapping[int, int], rank: Mapping[int,
 USES = ("read", "write", "atomic")
 
 
-def lds_behind(blocks: Blocks) -> dict[int, frozenset[str]]:
+def lds_behind(blocks: Lines) -> dict[int, frozenset[str]]:
     """What LDS may be used for, of `USES`, from each barrier, by its address, to the next ones.
 
     Waves may meet at different barriers where no path leads from one to the other: what is behind either is behind both.
@@ -151,7 +148,7 @@ def _is_barrier(step: Step) -> bool:
     return step.control is ControlKind.BARRIER
 
 
-def _from(blocks: Blocks, block: int, at: int, behind: list[int]) -> int:
+def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
     """Uses of LDS from a place of a block to the next barriers."""
     found = 0
     for step in blocks.steps(block)[at:]:
@@ -162,7 +159,7 @@ def _from(blocks: Blocks, block: int, at: int, behind: list[int]) -> int:
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), found)
 
 
-def _reached_from(blocks: Blocks, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
+def _reached_from(blocks: Lines, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
     """The barriers to which a path leads from a place of a block."""
     own = (number.get((block, place), 0) for place in range(at, len(blocks.nodes[block])))
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), sum(own))

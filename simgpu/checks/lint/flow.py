@@ -1,4 +1,4 @@
-"""Data flow: straight lines of a graph, and what holds before each of them on the paths that lead there."""
+"""Data flow: what holds before each basic block of a graph on the paths that lead there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from simgpu.checks.lint.graph import Graph
 from simgpu.checks.lint.steps import Step
+from simgpu.hardware.isa.code.flow import Blocks
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -15,56 +16,22 @@ BUDGET = 20_000_000  # instructions passed and parts of states joined, of one an
 K = TypeVar("K")
 
 
-class Blocks:
-    """Straight lines: `nodes` of each, `following` and `preceding` by number, in an order in which loops are the only way back."""
+class Lines(Blocks):
+    """The basic blocks of a graph, with their instructions."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.following, graph.entries)
         self.graph = graph
-        into = [0] * len(graph.steps)
-        for behind in graph.following:
-            for node in behind:
-                into[node] += 1
-        leaders = set(graph.entries)
-        for behind in graph.following:
-            leaders.update(node for node in behind if len(behind) > 1 or into[node] > 1)
-        self.nodes: list[list[int]] = []
-        of_leader: dict[int, int] = {}
-        for leader in self._order(leaders):
-            of_leader[leader] = len(self.nodes)
-            line = [leader]
-            while len(behind := graph.following[line[-1]]) == 1 and behind[0] not in leaders:
-                line.append(behind[0])
-            self.nodes.append(line)
         self._steps = [[graph.steps[node] for node in line] for line in self.nodes]
-        self.following = [[of_leader[node] for node in graph.following[line[-1]]] for line in self.nodes]
-        self.entries = [of_leader[node] for node in graph.entries]
 
     def steps(self, block: int) -> list[Step]:
         """The instructions of a block."""
         return self._steps[block]
 
     def precedes(self, earlier: int, later: int) -> bool:
-        """Whether whoever comes to the instruction at address `later` has come past `earlier` on the straight line to it."""
+        """Whether every path to the instruction at address `later` passes `earlier` in the same block."""
         lines = ([step.pc for step in steps] for steps in self._steps)
         return all(earlier in line[: line.index(later)] for line in lines if later in line)
-
-    def _order(self, leaders: set[int]) -> list[int]:
-        """Leaders by the reverse of the order in which a depth-first walk leaves them."""
-        seen: set[int] = set()
-        left: list[int] = []
-        for entry in self.graph.entries:
-            stack = [(entry, iter(self.graph.following[entry]))] if entry not in seen else []
-            seen.add(entry)
-            while stack:
-                node, behind = stack[-1]
-                following = next((other for other in behind if other not in seen), None)
-                if following is None:
-                    left.append(node)
-                    stack.pop()
-                else:
-                    seen.add(following)
-                    stack.append((following, iter(self.graph.following[following])))
-        return [node for node in reversed(left) if node in leaders]
 
 
 def fewest(mine: dict[K, int], theirs: Mapping[K, int]) -> None:
@@ -106,7 +73,7 @@ class Flow(Generic[S, T]):
         return state
 
 
-def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
+def examine(blocks: Lines, flow: Flow[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
     """Carry an analysis to its fixed point, and then tell what it found; returns whether that was within the budget.
 
     Nothing is told where it was not.
@@ -144,7 +111,7 @@ def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None], budget:
     return True
 
 
-def _through(blocks: Blocks, block: int, flow: Flow[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:
+def _through(blocks: Lines, block: int, flow: Flow[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:
     assert state is not None
     state = flow.copy(state)
     for node in blocks.nodes[block]:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simgpu.checks.lint import constants
-from simgpu.checks.lint.steps import ENDS, FORKS, Step
+from simgpu.checks.lint.steps import Step
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, successors
 from simgpu.hardware.isa.kinds import ControlKind
 
 NOT_FOLLOWED, NO_INSTRUCTION = "not-followed", "no-instruction"
@@ -132,9 +133,7 @@ class Graph:
 
     def _expand(self, node: int) -> None:
         step, call = self.steps[node], self.calls[node]
-        if step.control in ENDS:
-            return
-        if step.control in (ControlKind.SETPC, ControlKind.SWAPPC):
+        if step.control in INDIRECT:
             self._indirect.append(node)
         elif step.control in FORKS:
             self._remark(NOT_FOLLOWED, step.pc, "branches of a fork are not followed")
@@ -142,10 +141,8 @@ class Graph:
             assert step.target is not None
             self._enter(node, step.target)
         else:
-            if step.control is not ControlKind.BRANCH:
-                self._edge(node, call, step.after)
-            if step.target is not None:
-                self._edge(node, call, step.target)
+            for pc in successors(step.inst, step.pc):
+                self._edge(node, call, pc)
 
     def _jump(self, node: int, address: int | None) -> None:
         """An indirect jump or call whose address may be known."""

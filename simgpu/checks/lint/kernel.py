@@ -10,7 +10,7 @@ from typing import Any
 from simgpu.checks.declared import excesses, used
 from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
 from simgpu.checks.lint.distances import Hazards, TooClose
-from simgpu.checks.lint.flow import Blocks, examine
+from simgpu.checks.lint.flow import Lines, examine
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.outstanding import Unwaited, Waits
 from simgpu.checks.lint.registers import first
@@ -34,7 +34,7 @@ def lint(code: CodeObject) -> list[Finding]:
 def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
     """The findings of one kernel: errors first, then by address. Raises DecodeError as `lint`."""
     graph = graph_of(code, kernel)
-    blocks = Blocks(graph)
+    blocks = Lines(graph)
     told = Told(code, kernel)
     definedness = Definedness(kernel, graph.known)
     several = kernel.max_flat_workgroup_size > WAVE

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from simgpu.checks.lint.registers import bits
-from simgpu.hardware.isa.instruction import Imm, Instruction
-from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
+from simgpu.hardware.isa.code.flow import branch_target
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 
-ENDS = frozenset((
-    ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP, ControlKind.RFE,
-))  # fmt: skip
-FORKS = frozenset((ControlKind.CBRANCH_I_FORK, ControlKind.CBRANCH_G_FORK, ControlKind.CBRANCH_JOIN))
-DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES)) - FORKS
 CALLS = frozenset((ControlKind.CALL, ControlKind.SWAPPC))
 
 
@@ -42,11 +38,7 @@ class Step:
     @cached_property
     def target(self) -> int | None:
         """The address that a direct branch or call goes to."""
-        immediate = self.inst.args.get("simm16")
-        if self.control not in DIRECT or not isinstance(immediate, Imm):
-            return None
-        distance = immediate.value & 0xFFFF
-        return self.after + 4 * (distance - (distance >> 15 << 16))
+        return branch_target(self.inst, self.pc)
 
     @cached_property
     def reads(self) -> int:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simgpu.alu.control import ENDS, INDIRECT
+from simgpu.alu.control import ENDS
 from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
 from simgpu.engine.program import Program
+from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, registers_of

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.alu.control import INDIRECT
 from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
 from simgpu.checks.races.reconvergence import region
 from simgpu.checks.races.uses import SEVERAL, USE
 from simgpu.engine.program import Program
+from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import STATE_BRANCHES
 from simgpu.hardware.timing_rules.effects import Effect

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.alu.control import ENDS, INDIRECT
+from simgpu.alu.control import ENDS
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.scheduler import Job
 from simgpu.engine.workgroup import context, slot_of
+from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout

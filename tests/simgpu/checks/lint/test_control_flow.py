@@ -105,3 +105,12 @@ def test_tangled_code_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_without_an_end() -> None:
     assert found("loop:\ns_sleep 1\ns_branch loop", "unreachable") != []  # the kernel's s_endpgm
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_branch_into_the_middle_of_an_instruction(target: str) -> None:
+    """What the branch comes to is the literal: no instruction, or s_endpgm."""
+    lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 1\ns_mov_b32 s4, {literal}"
+    (finding,) = found(lines.format(literal="0xffff0000"), "no-instruction", target)
+    assert (finding.severity, finding.text) == ("error", "s_cbranch_scc1 1")
+    assert kernel_linted(target, lines.format(literal="0xbf810000")) == []

@@ -1,0 +1,100 @@
+"""Control flow: where an instruction leads, and the basic blocks of a graph of instructions.
+
+Addresses count bytes from wherever the caller's do: in memory, in a code object or in a buffer. They are computed, never looked
+up: a target may be outside the code or in the middle of an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
+
+# The wave executes nothing of this code after them.
+ENDS = frozenset((
+    ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP, ControlKind.RFE,
+))  # fmt: skip
+INDIRECT = frozenset((ControlKind.SETPC, ControlKind.SWAPPC))  # jumps whose target is data
+FORKS = frozenset((ControlKind.CBRANCH_I_FORK, ControlKind.CBRANCH_G_FORK, ControlKind.CBRANCH_JOIN))  # the branch stack decides
+DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES))
+
+
+def branch_target(inst: Instruction, at: int) -> int | None:
+    """The address that a direct branch or call at address `at` goes to; None of other instructions.
+
+    Source: ISA guides, S_BRANCH: "PC = PC + signext(SIMM16 * 4) + 4".
+    """
+    immediate = inst.args.get("simm16")
+    if inst.spec.control not in DIRECT or not isinstance(immediate, Imm):
+        return None
+    distance = immediate.value & 0xFFFF
+    return at + inst.size + 4 * (distance - (distance >> 15 << 16))
+
+
+def falls_through(control: ControlKind) -> bool:
+    """Whether the next instruction may run after one of this kind; of a call, when the function has returned."""
+    return control not in ENDS and control is not ControlKind.BRANCH and control is not ControlKind.SETPC
+
+
+def successors(inst: Instruction, at: int) -> list[int]:
+    """The addresses to which an instruction at address `at` leads: first the next one, then the branch's target.
+
+    Conditional branches go both ways, those that a debugger decides included. Targets of `INDIRECT` jumps are not known here.
+    """
+    following = [at + inst.size] if falls_through(inst.spec.control) else []
+    target = branch_target(inst, at)
+    return following if target is None else [*following, target]
+
+
+class Blocks:
+    """The basic blocks of a graph that its entries reach, numbered in reverse postorder: only loops lead to a lower number.
+
+    nodes: those of each block, in order; following, preceding: the blocks after and before each; entries: blocks.
+    """
+
+    def __init__(self, following: Sequence[Sequence[int]], entries: Sequence[int]) -> None:
+        """following: the nodes after each node, without repetitions; entries: nodes."""
+        leaders = _leaders(following, entries)
+        self.nodes: list[list[int]] = []
+        block_of: dict[int, int] = {}
+        for leader in (node for node in _reverse_postorder(following, entries) if node in leaders):
+            block_of[leader] = len(self.nodes)
+            line = [leader]
+            while len(after := following[line[-1]]) == 1 and after[0] not in leaders:
+                line.append(after[0])
+            self.nodes.append(line)
+        self.following = [[block_of[node] for node in following[line[-1]]] for line in self.nodes]
+        self.preceding: list[list[int]] = [[] for _ in self.nodes]
+        for block, after in enumerate(self.following):
+            for other in after:
+                self.preceding[other].append(block)
+        self.entries = [block_of[node] for node in entries]
+
+
+def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[int]:
+    """Entries, nodes where ways meet, and nodes after one that leads to several."""
+    ways = [0] * len(following)
+    for after in following:
+        for node in after:
+            ways[node] += 1
+    return {*entries, *(node for after in following for node in after if len(after) > 1 or ways[node] > 1)}
+
+
+def _reverse_postorder(following: Sequence[Sequence[int]], entries: Sequence[int]) -> list[int]:
+    """The nodes that entries reach, by the reverse of the order in which a depth-first walk leaves them."""
+    entered: set[int] = set()
+    left: list[int] = []
+    for entry in entries:
+        stack = [(entry, iter(following[entry]))] if entry not in entered else []
+        entered.add(entry)
+        while stack:
+            node, others = stack[-1]
+            other = next((other for other in others if other not in entered), None)
+            if other is None:
+                left.append(node)
+                stack.pop()
+            else:
+                entered.add(other)
+                stack.append((other, iter(following[other])))
+    return left[::-1]

@@ -46,8 +46,8 @@ Relation = Literal[
     "overlap_c",  # the later one's C is only in part what the earlier wrote
     "writes",  # the earlier writes `registers`, whatever the later does
     "order",  # they need not share anything
-    # One's result is the other's address, XNACK is on and only such instructions lie between them: one of another
-    # kind must break the clause.
+    # One's result is the other's address, and they are of one clause that XNACK may replay (`clauses`): an instruction of
+    # another kind must break it.
     "clause",
 ]  # fmt: skip
 
@@ -75,8 +75,6 @@ class HazardRule:
             return False
         if self.relation == "order":
             return True
-        if self.relation == "clause" and not all(_match(self.later, other.classes) for other in between):
-            return False
         shared = self.shared(earlier, later)
         if self.relation in ("same_c", "overlap_c"):
             # What another matrix instruction wrote since is that one's result: LLVM asks the latest that overlaps
@@ -284,30 +282,32 @@ def _candidates(
 
 
 def clash(
-    earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = (), *, xnack: bool = False
+    earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = ()
 ) -> tuple[HazardRule | None, int]:
     """The rule that asks most of this pair, and the wait states that must lie between them; (None, 0) if none applies.
 
+    Rules about clauses are those of `clause_rule`.
     between: the instructions that lie there, in order; rules about three instructions look at them.
     Raises TargetError for an unknown gfx name.
     """
     worst: tuple[HazardRule | None, int] = (None, 0)
     for rule, cell in _candidates(earlier.classes, later.classes, target):
-        if (rule.relation == "clause" and not xnack) or not rule.applies(earlier, later, between):
-            continue
-        states = _asked(cell, earlier.passes)
-        if rule.relation == "clause":
-            states += sum(other.states for other in between)
-        if states > worst[1]:
-            worst = rule, states
+        if rule.relation != "clause" and rule.applies(earlier, later, between):
+            states = _asked(cell, earlier.passes)
+            if states > worst[1]:
+                worst = rule, states
     return worst
 
 
-def wait_states(
-    earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = (), *, xnack: bool = False
-) -> int:
+def clause_rule(earlier: RegisterUse, later: RegisterUse, target: str) -> HazardRule | None:
+    """The rule that forbids two instructions in one clause, if there is one. Raises TargetError for an unknown gfx name."""
+    rules = (rule for rule, _ in _candidates(earlier.classes, later.classes, target) if rule.relation == "clause")
+    return next((rule for rule in rules if rule.applies(earlier, later)), None)
+
+
+def wait_states(earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = ()) -> int:
     """The wait states that must lie between the two, 0 if none: see `clash`."""
-    return clash(earlier, later, target, between, xnack=xnack)[1]
+    return clash(earlier, later, target, between)[1]
 
 
 @functools.cache
@@ -320,9 +320,7 @@ def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], tar
     return max((_asked(cell, passes) for cell in cells), default=0)
 
 
-def clashes(
-    window: Sequence[RegisterUse], later: RegisterUse, target: str, *, xnack: bool = False
-) -> tuple[Clash, ...]:
+def clashes(window: Sequence[RegisterUse], later: RegisterUse, target: str) -> tuple[Clash, ...]:
     """Every instruction of `window` (oldest first) that `later` would follow too closely.
 
     The s_nop to insert before `later` has max(needed - found) wait states. A window that holds the
@@ -330,7 +328,7 @@ def clashes(
     """
     found, result = 0, []
     for index in reversed(range(len(window))):
-        rule, needed = clash(window[index], later, target, window[index + 1 :], xnack=xnack)
+        rule, needed = clash(window[index], later, target, window[index + 1 :])
         if rule is not None and needed > found:
             result.append(Clash(rule, index, needed, found))
         found += window[index].states

@@ -8,6 +8,7 @@ occur in compute kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simgpu.hardware.isa.code.immediates import wait_counts
@@ -46,6 +47,15 @@ def queue_of(spec: Spec) -> Queue | None:
     if spec.control in MESSAGES:
         return MESSAGE
     return QUEUE_OF_ENCODING.get(spec.encoding)
+
+
+def held_up(queue: Queue, ages: Iterable[int]) -> dict[str, int]:
+    """The counts that the hardware itself waits for before it issues an operation of an in-order queue; none while it has room.
+
+    ages: of each operation that may be outstanding, the number of operations that its queue was given since.
+    """
+    (most,) = ROOM[queue.name].values()
+    return ROOM[queue.name] if any(age >= most for age in ages) else {}
 
 
 def waited(simm16: int) -> dict[str, int]:

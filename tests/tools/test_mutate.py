@@ -11,6 +11,7 @@ from simgpu.hardware.isa import decode_all, text
 from simgpu.tools.robustness.corpus import Argument, Case
 from simgpu.tools.robustness.mutants import Mutant, encoded
 from simgpu.tools.robustness.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
+from tests.simgpu.checks.test_waits import DMA
 from tests.support.checked import assembled
 
 LINES = [
@@ -87,6 +88,25 @@ def test_a_wait_that_only_another_path_needs() -> None:
     (outcome,) = [o for o in outcomes(lines) if o.mutant.what == "removed" and o.mutant.before == "s_waitcnt vmcnt(0)"]
     assert outcome.verdict == MISSED
     assert outcome.reason.endswith("on code that did not run")
+
+
+def test_a_load_to_lds_that_only_another_path_needs() -> None:
+    """Lint does not know which bytes of LDS a load writes: that it finds nothing does not make a mutant harmless."""
+    skip = ["s_cmp_eq_u32 s4, s4", "s_cbranch_scc1 past", "ds_read_b32 v2, v60", "past:"]
+    lines = [*DMA, "s_waitcnt vmcnt(0)", *skip, "s_waitcnt vmcnt(0) lgkmcnt(0)", "s_nop 0"]
+    said = [o for o in outcomes(lines) if o.mutant.before == "s_waitcnt vmcnt(0)" and o.mutant.what == "removed"]
+    assert [(o.verdict, o.linted) for o in said] == [(MISSED, None)]
+    assert "load to LDS" in said[0].reason
+
+
+def test_paths_that_lint_does_not_follow() -> None:
+    """The same s_nop too many is harmless in a kernel that lint follows."""
+    jump = ["s_getpc_b64 s[30:31]", "s_add_u32 s30, s30, {to}-.", "s_addc_u32 s31, s31, 0", "v_mov_b32 v9, s30", "s_nop 4",
+            "v_readfirstlane_b32 s30, v9", "s_nop 4", "s_setpc_b64 s[30:31]", "past:", "s_nop 0"]  # fmt: skip
+    for lines, verdict in ((jump, MISSED), ([line for line in jump if "first" not in line], HARMLESS)):
+        text = "\n".join(lines).format(to="past").split("\n")
+        said = [o for o in outcomes(text) if o.mutant.before == "s_nop 4" and o.mutant.what == "s_nop 3"]
+        assert said and {o.verdict for o in said} == {verdict}
 
 
 @pytest.mark.parametrize("counter, count, shown", [("vmcnt", 17, "vmcnt(17) lgkmcnt(3)"), ("lgkmcnt", 4, "vmcnt(0) lgkmcnt(4)")])

@@ -8,6 +8,5 @@
     corpus.py           a folder of compilers' kernels
     flips.py            what `why` names against flipped bits, backward against forward
     mutants.py          kernels with one wait, nop, barrier or address less right
-    harmless.py         whether a mutant can harm at all
     mutate.py           mutants run checked, and tallied
 """

@@ -7,13 +7,10 @@ is removed or weakened in the code's bytes, one address that was used is moved a
 granule of registers or half of the LDS is not declared. A mutant is
 
 * found: checked mode reports what it does not report of the kernel itself, or the kernel fails;
-* harmless: by an analysis of all paths (`harmless`) nothing lacks that did not lack before, or it is a
-  barrier of a one-wave workgroup, or what is accessed is still allocated; and the adversarial completion order
-  gives the bytes that the mutant gives in the plain one;
+* harmless: `simgpu.checks.lint`, which runs nothing and looks at all paths, finds nothing in it that it does not find in the
+  kernel itself (waits, nops, registers), or it is a barrier of a one-wave workgroup, or what is accessed is still allocated; and
+  the adversarial completion order gives the bytes that the mutant gives in the plain one;
 * missed: else.
-
-Waits, nops and registers are looked at by `simgpu.checks.lint`, too, which runs nothing: what it finds in the mutant and not
-in the kernel.
 
 Status 0 if at least 95 % of those that are not harmless are found.
 """
@@ -26,7 +23,6 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,28 +30,24 @@ import numpy as np
 
 from simgpu import Device, Finding, Kernel
 from simgpu.checks.lint import lint_kernel
-from simgpu.checks.waits.automaton import Automaton
+from simgpu.checks.lint.graph import NOT_FOLLOWED
 from simgpu.checks.waits.late_arrival import LateArrival
 from simgpu.hardware.errors import SimError
-from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.robustness.corpus import Case, cases
-from simgpu.tools.robustness.harmless import Lack, lacks
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
 from simgpu.tools.shared.console import print_json, show, table
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
-LINTED = ("wait", "nop", "registers")  # the kinds of mutants that are in lint's scope
-INDIRECT = (ControlKind.SETPC, ControlKind.SWAPPC)
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
 DISTANCE = "the distance still meets the table"
 ALONE = "a barrier in a one-wave workgroup"
 INSIDE = "the access stays inside its allocation"
 DECLARED = "every register that the code names is still declared"
+SAFE = {"wait": FOLLOWS, "nop": DISTANCE, "registers": DECLARED}  # by kinds in lint's scope: why one is harmless
 
 
 @dataclass(frozen=True)
@@ -85,8 +77,6 @@ class Subject:
         self.executed = {offset // 4 for offset in run.profile}
         self.code, self.first = self._segment()
         self.instructions = self._reached()
-        self.indirect = self._jumps()
-        self.baselines: dict[str, frozenset[Lack]] = {}
         self.linted = {_place(finding) for finding in self._lint(None)}
 
     def _segment(self) -> tuple[bytes, int]:
@@ -101,16 +91,6 @@ class Subject:
         found: dict[int, Instruction] = {}
         for program in module.programs:
             found |= program.instructions
-        return found
-
-    def _jumps(self) -> dict[int, set[int]]:
-        """Where indirect jumps, calls and returns went, by the record that they are at."""
-        found: dict[int, set[int]] = {}
-        for program in self.kernels[self.checked].module.programs:
-            for automaton in (kept for kept in program.kept.values() if isinstance(kept, Automaton)):
-                for _, last, target in automaton.transitions:
-                    if self.instructions[last].spec.control in INDIRECT:
-                        found.setdefault(last, set()).add(target)
         return found
 
     def mutants(self) -> list[Mutant]:
@@ -135,11 +115,10 @@ class Subject:
 
     def judge(self, mutant: Mutant) -> Outcome:
         """Runs and lints a mutant; returns what became of it."""
-        outcome = self._judge(mutant)
-        if mutant.kind not in LINTED:
-            return outcome
-        new = (finding for finding in self._lint(mutant) if _place(finding) not in self.linted)
-        return replace(outcome, linted=next(new, None))
+        linted: list[Finding] = []
+        if mutant.kind in SAFE:
+            linted = [finding for finding in self._lint(mutant) if _place(finding) not in self.linted]
+        return replace(self._judge(mutant, linted), linted=linted[0] if linted else None)
 
     def _lint(self, mutant: Mutant | None) -> list[Finding]:
         """What lint finds in the kernel or a mutant, notes too."""
@@ -151,7 +130,7 @@ class Subject:
             code, info = replace(code, segments=tuple(segments)), self.kernel(self.checked, mutant).info
         return lint_kernel(code, info)
 
-    def _judge(self, mutant: Mutant) -> Outcome:
+    def _judge(self, mutant: Mutant, linted: list[Finding]) -> Outcome:
         original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
         self.patch(mutant, mutant.data)
         try:
@@ -160,7 +139,7 @@ class Subject:
                 return Outcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
             if failure:
                 return Outcome(self.case.name, mutant, FOUND, failure)
-            reason, missing = self._harmless(mutant)
+            reason, missing = self._harmless(mutant, linted)
             if not reason:
                 return Outcome(self.case.name, mutant, MISSED, missing)
             if self._unchanged(mutant, results):
@@ -188,48 +167,31 @@ class Subject:
             return False
         return all(np.array_equal(a, b) for a, b in zip(results, wanted, strict=True))
 
-    def _harmless(self, mutant: Mutant) -> tuple[str, str]:
-        """(why it is harmless, or "") and (what lacks where, if it is not)."""
+    def _harmless(self, mutant: Mutant, new: list[Finding]) -> tuple[str, str]:
+        """(why it is harmless, or "") and (what lacks where, if it is not). new: what lint finds in it and not in the kernel."""
         if mutant.kind == "barrier":
             alone = int(np.prod(self.case.block)) <= 64
             return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
         if mutant.kind in ("address", "LDS"):
             return INSIDE, ""  # one that does not ends the run
-        if mutant.kind == "registers":
-            return self._undeclared(mutant)
-        if mutant.kind not in self.baselines:
-            self.baselines[mutant.kind] = self._lacks(self.instructions, mutant.kind)
-        new = self._lacks(self._mutated(mutant), mutant.kind) - self.baselines[mutant.kind]
         if not new:
-            return (FOLLOWS if mutant.kind == "wait" else DISTANCE), ""
-        ran = {record + self.first // 4 for record in self.executed}
-        if all(record in ran and self.instructions[record].spec.control is ControlKind.BARRIER for record, _ in new):
+            unknown = self._beyond_lint(mutant)
+            return ("", unknown) if unknown else (SAFE[mutant.kind], "")
+        offsets = [finding.pc - self.start for finding in new]
+        if all(offset // 4 in self.executed and f.text == "s_barrier" for f, offset in zip(new, offsets, strict=True)):
             return "", "LDS is in flight at a barrier, behind which no other wave was seen to touch it"
-        where = ", ".join(f"{4 * record - self.first:#x} ({what})" for record, what in sorted(new)[:3])
-        unseen = "a path" if any(record in ran for record, _ in new) else "code"
+        where = ", ".join(f"{offset:#x} ({f.kind}, {f.place})" for f, offset in list(zip(new, offsets, strict=True))[:3])
+        unseen = "a path" if any(offset // 4 in self.executed for offset in offsets) else "code"
         return "", f"lacks at {where}, on {unseen} that did not run"
 
-    def _undeclared(self, mutant: Mutant) -> tuple[str, str]:
-        descriptor = self.kernel(self.checked, mutant).info.descriptor
-        unified = descriptor.accum_offset
-        limits = {"v": unified or descriptor.vgprs, "a": descriptor.vgprs - unified}
-        touched = frozenset().union(*(effect_of(inst).touched for inst in self.instructions.values()))
-        numbered = (r for r in touched if isinstance(r, tuple))
-        past = sorted(f"{file}{number}" for file, number in numbered if file in limits and number >= limits[file])
-        return (DECLARED, "") if not past else ("", f"{', '.join(past[:3])} are not declared")
-
-    def _lacks(self, instructions: Mapping[int, Instruction], kind: str) -> frozenset[Lack]:
-        return lacks(instructions, {self.first // 4}, self.indirect, self.case.target, kind)
-
-    def _mutated(self, mutant: Mutant) -> dict[int, Instruction]:
-        """The instructions with the mutant's in their places."""
-        first, last = mutant.offset, mutant.offset + len(mutant.data)
-        code = self.code[:first] + mutant.data + self.code[last:]
-        found = {i: inst for i, inst in self.instructions.items() if not first <= 4 * i < last}
-        while first < last:
-            found[first // 4] = decode(code, first, self.case.target)
-            first += found[first // 4].size
-        return found
+    def _beyond_lint(self, mutant: Mutant) -> str:
+        """Why lint's silence about a mutant says nothing, or ""."""
+        if any(kind == NOT_FOLLOWED for kind, *_ in self.linted):
+            return "lint does not follow all paths of the kernel"
+        loads = any(effect_of(inst).dma for inst in self.instructions.values())
+        if loads and mutant.kind == "wait" and "vmcnt" in mutant.before and not mutant.what.startswith("lgkmcnt"):
+            return "it may wait for a load to LDS, of which lint knows no addresses"
+        return ""
 
 
 def _place(finding: Finding) -> tuple[object, ...]:
@@ -306,7 +268,7 @@ def report(outcomes: list[Outcome]) -> None:
         rows.append((kind, len(of_kind), tally[FOUND], tally[HARMLESS], tally[MISSED], f"{share(of_kind):.1%}"))
     show(table("Mutants", ("kind", "run", FOUND, HARMLESS, MISSED, "found of harmful"), rows))
     shares = []
-    for kind in (kind for kind in kinds if kind in LINTED):
+    for kind in (kind for kind in kinds if kind in SAFE):
         of_kind = [o for o in outcomes if o.mutant.kind == kind]
         linted = Counter(o.verdict for o in of_kind if o.linted)
         tally = Counter(o.verdict for o in of_kind)
@@ -318,7 +280,7 @@ def report(outcomes: list[Outcome]) -> None:
                 also = f"; lint: {o.linted.kind} at {o.linted.pc:#x}" if o.linted else ""
                 show(f"{verdict}: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}{also}")
     for o in outcomes:
-        if o.verdict == FOUND and o.mutant.kind in LINTED and not o.linted:
+        if o.verdict == FOUND and o.mutant.kind in SAFE and not o.linted:
             show(f"not by lint: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}")
 
 

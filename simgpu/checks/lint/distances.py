@@ -14,6 +14,7 @@ from functools import cache
 from simgpu.checks.lint.flow import Flow, fewest
 from simgpu.checks.lint.registers import bits
 from simgpu.checks.lint.steps import Step
+from simgpu.hardware.timing_rules.clauses import continued
 from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, reach
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
@@ -23,9 +24,6 @@ NO_CLASSES: frozenset[str] = frozenset()
 NO_REGISTERS: frozenset[Register] = frozenset()
 # An instruction's address, the classes of BETWEEN behind it, and what of a matrix instruction's results another one wrote anew.
 Key = tuple[int, frozenset[str], frozenset[Register]]
-# Memory instructions that XNACK may replay together, by the code object's setting; where that is open, LLVM looks back at five
-# and breaks them where one loads (GCNHazardRecognizer, checkSoftClauseHazards).
-CLAUSE = {"on": 64, "any": 5}
 
 
 @dataclass(frozen=True)
@@ -41,19 +39,17 @@ class TooClose:
 
 
 class Distances:
-    """since: wait states behind each instruction. clause: places back in the open clause of memory instructions;
-    loads: places back of its last load, or None."""
+    """since: wait states behind each instruction; clause: the open clause of memory instructions (`clauses.Clause`)."""
 
-    __slots__ = ("clause", "loads", "since")
+    __slots__ = ("clause", "since")
 
     def __init__(self) -> None:
         self.since: dict[Key, int] = {}
         self.clause: dict[int, int] = {}
-        self.loads: int | None = None
 
     def copy(self) -> Distances:
         other = Distances()
-        other.since, other.clause, other.loads = self.since.copy(), self.clause.copy(), self.loads
+        other.since, other.clause = self.since.copy(), self.clause.copy()
         return other
 
     def joined(self, other: Distances) -> Distances | None:
@@ -61,10 +57,7 @@ class Distances:
         result = self.copy()
         fewest(result.since, other.since)
         fewest(result.clause, other.clause)
-        if other.loads is not None:
-            result.loads = other.loads if self.loads is None else min(self.loads, other.loads)
-        same = (self.since, self.clause, self.loads) == (result.since, result.clause, result.loads)
-        return None if same else result
+        return None if (self.since, self.clause) == (result.since, result.clause) else result
 
 
 class Hazards(Flow[Distances, TooClose]):
@@ -77,7 +70,7 @@ class Hazards(Flow[Distances, TooClose]):
     def __init__(self, steps: Mapping[int, Step], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:
         self.steps = steps
         self.target = target
-        self.clause = CLAUSE.get(xnack, 0)
+        self.xnack = xnack
         self.unwaited = frozenset(unwaited)
         self._reach: dict[int, int] = {}
         self._pairs: dict[tuple[Key, int], tuple[HazardRule | None, int]] = {}
@@ -101,7 +94,7 @@ class Hazards(Flow[Distances, TooClose]):
         """Changes the state by one instruction; what it lacks is told, and taken for mended."""
         if step.pc in self.unwaited:
             state.since = {key: since + 1 for key, since in state.since.items()}
-            state.clause, state.loads = {}, None
+            state.clause = {}
         later = step.effect.access
         worst: TooClose | None = None
         touched = step.reads | step.writes
@@ -116,9 +109,15 @@ class Hazards(Flow[Distances, TooClose]):
         if worst is not None and tell is not None:
             tell(worst)
         self._age(state, step, later.states + (worst.needed - worst.found if worst else 0))
-        if self.clause:
-            self._clause(state, step, tell)
+        state.clause, overwrite = continued(state.clause, step.pc, self._use, self.target, self.xnack)
+        if overwrite is not None and tell is not None:
+            earlier, rule = self.steps[overwrite.earlier], overwrite.rule
+            shared = bits(rule.shared(earlier.effect.access, later))
+            tell(TooClose(step, earlier, rule, shared, overwrite.needed, overwrite.found))
         return state
+
+    def _use(self, pc: int) -> RegisterUse:
+        return self.steps[pc].effect.access
 
     def _rule(self, key: Key, later: Step) -> tuple[HazardRule | None, int]:
         pair = key, later.pc
@@ -150,27 +149,6 @@ class Hazards(Flow[Distances, TooClose]):
         if self.reach(step):
             aged[step.pc, NO_CLASSES, NO_REGISTERS] = 0
         state.since = aged
-
-    def _clause(self, state: Distances, step: Step, tell: Callable[[TooClose], None] | None) -> None:
-        """A clause of memory instructions that may be replayed must not overwrite its own addresses."""
-        later = step.effect.access
-        kinds = later.classes & {"vmem", "smem"}
-        state.clause = {pc: back for pc, back in state.clause.items() if kinds & self.steps[pc].effect.access.classes}
-        if not state.clause:
-            state.loads = None
-        if not kinds:
-            return
-        if self.clause == CLAUSE["on"] or state.loads is not None:
-            for pc in sorted(state.clause, key=lambda pc: -state.clause[pc]):
-                rule, needed = clash(self.steps[pc].effect.access, later, self.target, (), xnack=True)
-                if rule is not None and rule.relation == "clause":
-                    shared = bits(rule.shared(self.steps[pc].effect.access, later))
-                    if tell is not None:
-                        tell(TooClose(step, self.steps[pc], rule, shared, needed + state.clause[pc], state.clause[pc]))
-                    state.clause, state.loads = {}, None
-                    break
-        state.clause = {pc: back + 1 for pc, back in state.clause.items() if back + 2 <= self.clause} | {step.pc: 0}
-        state.loads = 0 if later.writes else None if state.loads is None or state.loads + 2 > self.clause else state.loads + 1
 
 
 @cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from simgpu.checks.lint.flow import Flow, fewest
 from simgpu.checks.lint.steps import Step, lds_use
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.waits import DS, FLAT, ROOM, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
 IN_ORDER = {VM.name: 0, DS.name: 1}  # the queues whose operations complete in the order of issue
 COUNTERS = ("vmcnt", "lgkmcnt")  # those of the in-order queues, and those of a flat operation, a bit each
@@ -73,6 +73,8 @@ class Outstanding:
 
     def wait(self, counts: Mapping[str, int]) -> None:
         """An s_waitcnt passes."""
+        if not counts:
+            return
         for at, counter in enumerate(COUNTERS):
             left = counts.get(counter)
             if left is None:
@@ -123,7 +125,8 @@ class Waits(Flow[Outstanding, Unwaited]):
             state.wait(effect.waits)
             return state
         if effect.queue is VM or effect.queue is DS:
-            self._make_room(state, effect.queue)
+            held = (*state.queues[IN_ORDER[effect.queue.name]].values(), *(state.lds.values() if effect.queue is DS else ()))
+            state.wait(held_up(effect.queue, held))
         if state.registers & (step.reads | step.writes):
             self._touch(state, step, tell)
         if effect.control is ControlKind.BARRIER and self.behind:
@@ -133,13 +136,6 @@ class Waits(Flow[Outstanding, Unwaited]):
         if effect.queue is not None:
             self._issue(state, step)
         return state
-
-    def _make_room(self, state: Outstanding, queue: Queue) -> None:
-        """A full counter holds the queue's next operation until the oldest is complete."""
-        (most,) = ROOM[queue.name].values()
-        held = (*state.queues[IN_ORDER[queue.name]].values(), *(state.lds.values() if queue is DS else ()))
-        if any(since >= most for since in held):
-            state.wait(ROOM[queue.name])
 
     def _touch(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> None:
         touched = step.reads | step.writes

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.clauses import continued
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
-from simgpu.hardware.timing_rules.waits import DS, FLAT, ROOM, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
 END = -1  # the record that a wave goes to when it ends
-# Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that
-# is left open, compilers break clauses as LLVM's hazard recognizer does: looking back at five, and where
-# one of them loads.
-CLAUSE = {"on": 64, "any": 5}
 
 Ages = tuple[tuple[int, int], ...]
 
@@ -35,8 +32,8 @@ class State:
 
     vm, ds: (record, age) of operations whose registers (or LDS, of a DMA) are not safe yet, oldest first; smem:
     records; flat: (record, counters not waited for yet as bits 1 vmcnt, 2 lgkmcnt); window: (record,
-    wait states behind it) of instructions that a hazard rule may still bind; clause: the records of
-    the memory clause that is open.
+    wait states behind it) of instructions that a hazard rule may still bind; clause: (record, members
+    behind it) of the memory clause that is open.
     """
 
     entry: int
@@ -45,7 +42,7 @@ class State:
     smem: tuple[int, ...] = ()
     flat: Ages = ()
     window: Ages = ()
-    clause: tuple[int, ...] = ()
+    clause: Ages = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class Walk:
         self.smem = set(state.smem)
         self.flat = dict(state.flat)
         self.window = list(state.window)
-        self.clause = list(state.clause)
+        self.clause = dict(state.clause)
         self.pending: frozenset[Register] = frozenset()
         self._collect()
 
@@ -145,7 +142,7 @@ class Walk:
         """The state as it is, for a run that begins at `entry`."""
         flat = tuple(sorted(self.flat.items()))
         vm, ds = (tuple(self.ages[queue.name]) for queue in (VM, DS))
-        return State(entry, vm, ds, tuple(sorted(self.smem)), flat, tuple(self.window), tuple(self.clause))
+        return State(entry, vm, ds, tuple(sorted(self.smem)), flat, tuple(self.window), tuple(self.clause.items()))
 
     def effect(self, record: int) -> Effect:
         return self.automaton.effects[record][0]
@@ -153,7 +150,7 @@ class Walk:
     def pass_by(self, record: int, effect: Effect) -> None:
         """Go over one instruction."""
         if effect.queue is VM or effect.queue is DS:
-            self._make_room(effect.queue)
+            self.wait(held_up(effect.queue, (age for _, age in self.ages[effect.queue.name])))
         if effect.waits is not None:
             self.wait(effect.waits)
         elif effect.control is ControlKind.ENDPGM:
@@ -172,6 +169,8 @@ class Walk:
 
     def wait(self, counts: Mapping[str, int]) -> None:
         """What an s_waitcnt for these counts makes certain to be complete."""
+        if not counts:
+            return
         for queue in (VM, DS):
             left = counts.get(queue.counters[0])
             if left is not None:
@@ -182,12 +181,6 @@ class Walk:
             if counts.get(counter) == 0:
                 self.flat = {r: bits for r, held in self.flat.items() if (bits := held & ~(1 << bit))}
         self._collect()
-
-    def _make_room(self, queue: Queue) -> None:
-        """A full counter holds the queue's next operation until the oldest is complete."""
-        (most,) = ROOM[queue.name].values()
-        if any(age >= most for _, age in self.ages[queue.name]):
-            self.wait(ROOM[queue.name])
 
     def _unwaited(self, record: int, effect: Effect) -> None:
         """An instruction that touches registers of operations in flight."""
@@ -223,7 +216,7 @@ class Walk:
         # The s_waitcnt that is lacking would take a wait state and break a clause.
         self.wait(counts)
         self._age(1)
-        self.clause = []
+        self.clause = {}
 
     def _at_end(self, record: int) -> None:
         hits = [(age, other) for other, age in self.ages[VM.name] if self.effect(other).dma]
@@ -272,37 +265,19 @@ class Walk:
         self._age((short[0] if short else 0) + later.states)
         if reach(later, target):
             self.window.append((record, 0))
-        if self.automaton.xnack in CLAUSE:
-            self._clause(record, effect)
+        self.clause, overwrite = continued(
+            self.clause, record, lambda number: self.effect(number).access, target, self.automaton.xnack
+        )
+        if overwrite is not None:
+            other, rule = overwrite.earlier, overwrite.rule
+            place = name_of(rule.shared(self.effect(other).access, later))
+            self.sightings.append(Sighting("hazard", record, other, rule.name, place, overwrite.needed, overwrite.found))
 
     def _age(self, states: int) -> None:
         """Wait states pass; what no rule can reach any more is forgotten."""
         target = self.automaton.target
         aged = ((r, since + states) for r, since in self.window)
         self.window = [(r, since) for r, since in aged if since < reach(self.effect(r).access, target)]
-
-    def _clause(self, record: int, effect: Effect) -> None:
-        """A clause of memory instructions that XNACK may replay must not overwrite its addresses."""
-        kinds = effect.access.classes & {"vmem", "smem"}
-        if self.clause and not kinds & self.effect(self.clause[-1]).access.classes:
-            self.clause = []
-        if not kinds:
-            return
-        later = effect.access
-        loads = any(self.effect(other).access.writes for other in self.clause)
-        for position, other in enumerate(self.clause if loads or self.automaton.xnack == "on" else ()):
-            earlier = self.effect(other).access
-            between = [self.effect(r).access for r in self.clause[position + 1 :]]
-            rule, needed = clash(earlier, later, self.automaton.target, between, xnack=True)
-            if rule is not None and rule.relation == "clause":
-                found = sum(access.states for access in between)
-                shared = rule.shared(earlier, later)
-                self.sightings.append(
-                    Sighting("hazard", record, other, rule.name, name_of(shared), needed, found)
-                )
-                self.clause = []
-                break
-        self.clause = [*self.clause, record][-CLAUSE[self.automaton.xnack] :]
 
 
 def name_of(registers: Iterable[Register]) -> str:

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from simgpu.checks.waits.automaton import CLAUSE, END
+from simgpu.checks.waits.automaton import END
 from simgpu.checks.waits.paths import Table, automaton_of
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, MESSAGES, ControlKind
+from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
@@ -156,12 +157,12 @@ class Survey:
 
     def _keep_clauses(self, block: Block) -> None:
         """Of the nops and waits between two memory instructions, one must stay where it may end a clause for XNACK."""
-        if self.automaton.xnack not in CLAUSE:
+        if self.automaton.xnack not in LONGEST:
             return
         between: list[int] | None = []  # None: something else is there
         for record in self._records(block):
             effect = self.effect(record)
-            memory = not effect.access.classes.isdisjoint(("vmem", "smem"))
+            memory = not effect.access.classes.isdisjoint(KINDS)
             if self._removable(record):
                 between = None if between is None else [*between, record]
                 continue

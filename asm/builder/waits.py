@@ -48,11 +48,15 @@ def schedule(items: Sequence[Item], target: str) -> list[Item]:
 def blocks_of(items: Sequence[Item]) -> Blocks:
     """The basic blocks of `items`, by position; the first entry is the first item, the others are what may be dead code."""
     places = {item.name: at for at, item in enumerate(items) if isinstance(item, Label)}
-    following: list[list[int]] = []
+    following = [[at + 1] for at in range(len(items))]
+    if items:
+        following[-1] = []
     for at, item in enumerate(items):
-        branch = isinstance(item, Instr) and item.target
-        next_ = [] if at + 1 == len(items) or (isinstance(item, Instr) and not falls_through(_effect(item).control)) else [at + 1]
-        following.append(list(dict.fromkeys([places[branch], *next_] if branch else next_)))
+        if isinstance(item, Instr):
+            if not falls_through(_effect(item).control):
+                following[at] = []
+            if item.target and places[item.target] not in following[at]:
+                following[at].insert(0, places[item.target])
     dead = [at for at in range(1, len(items)) if at not in following[at - 1]]
     return Blocks(following, [0, *dead] if items else [])
 
@@ -137,7 +141,7 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
     while work:
         index = work.pop()
         visited[index] = True
-        leaving = _through(lines[index], entering[index].copy(), {})
+        leaving = _through(lines[index], entering[index].copy(), None)
         for successor in blocks.following[index]:
             if entering[successor].join(leaving) or not visited[successor]:
                 work.append(successor)
@@ -147,20 +151,26 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
     return _inserted(items, before)
 
 
-def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]]) -> Flight:
-    """The flight after a block of (position, effect); the s_waitcnt before each position go to `before`."""
+def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
+    """The flight after a block of (position, effect); the s_waitcnt before each position go to `before`, if there is one."""
     for at, effect in line:
         vm, lgkm = flight.needs(effect)
         if vm is not None or lgkm is not None:
             flight.wait(vm, lgkm)
-            before[at] = [_waitcnt(vm, lgkm)]
+            if before is not None:
+                before[at] = [_waitcnt(vm, lgkm)]
         flight.issue(effect)
     return flight
 
 
 def _inserted(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
     """Items with others before them, by position."""
-    return [each for at, item in enumerate(items) for each in (*before.get(at, ()), item)]
+    result: list[Item] = []
+    for at, item in enumerate(items):
+        if at in before:
+            result += before[at]
+        result.append(item)
+    return result
 
 
 def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:

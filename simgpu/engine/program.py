@@ -353,19 +353,19 @@ class Program:
 
     def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
         """Have a record's handler made, a lean one where there is one and the whole is not kept; the records that may follow."""
-        following = [at // 4 for at in successors(inst, 4 * index)]
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")
             self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
-            return following
+            return [index + inst.size // 4]
         turns = lets_others_on(inst, self._behind(index, inst))
         if inst.spec.kind != "control":
             made, slots = falling_through(inst, self.mode, self.checks, turns)
             if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
                 made.lean = True
             self._set(index, made.address(self._batch), slots)
-            return following
+            return [index + inst.size // 4]
+        following = [at // 4 for at in successors(inst, 4 * index)]
         plan = Plan(inst)
         control = Control(inst, plan, turns)
         if inst.spec.control not in (*NO_EFFECT, *RESUMED):

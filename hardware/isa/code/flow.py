@@ -6,7 +6,7 @@ up: a target may be outside the code or in the middle of an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
@@ -15,6 +15,7 @@ from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 ENDS = frozenset((
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP, ControlKind.RFE,
 ))  # fmt: skip
+STOPS = ENDS | {ControlKind.BRANCH, ControlKind.SETPC}  # the next instruction does not run after them
 INDIRECT = frozenset((ControlKind.SETPC, ControlKind.SWAPPC))  # jumps whose target is data
 FORKS = frozenset((ControlKind.CBRANCH_I_FORK, ControlKind.CBRANCH_G_FORK, ControlKind.CBRANCH_JOIN))  # the branch stack decides
 DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES))
@@ -34,7 +35,7 @@ def branch_target(inst: Instruction, at: int) -> int | None:
 
 def falls_through(control: ControlKind) -> bool:
     """Whether the next instruction may run after one of this kind; of a call, when the function has returned."""
-    return control not in ENDS and control is not ControlKind.BRANCH and control is not ControlKind.SETPC
+    return control is ControlKind.NONE or control not in STOPS
 
 
 def successors(inst: Instruction, at: int) -> list[int]:
@@ -42,6 +43,8 @@ def successors(inst: Instruction, at: int) -> list[int]:
 
     Conditional branches go both ways, those that a debugger decides included. Targets of `INDIRECT` jumps are not known here.
     """
+    if inst.spec.control is ControlKind.NONE:
+        return [at + inst.size]
     following = [at + inst.size] if falls_through(inst.spec.control) else []
     target = branch_target(inst, at)
     return following if target is None else [*following, target]
@@ -55,21 +58,16 @@ class Blocks:
 
     def __init__(self, following: Sequence[Sequence[int]], entries: Sequence[int]) -> None:
         """following: the nodes after each node, without repetitions; entries: nodes."""
-        leaders = _leaders(following, entries)
-        self.nodes: list[list[int]] = []
-        block_of: dict[int, int] = {}
-        for leader in (node for node in _reverse_postorder(following, entries) if node in leaders):
-            block_of[leader] = len(self.nodes)
-            line = [leader]
-            while len(after := following[line[-1]]) == 1 and after[0] not in leaders:
-                line.append(after[0])
-            self.nodes.append(line)
-        self.following = [[block_of[node] for node in following[line[-1]]] for line in self.nodes]
+        lines = _lines(following, _leaders(following, entries))
+        order = _reverse_postorder({leader: following[line[-1]] for leader, line in lines.items()}, entries)
+        number = {leader: block for block, leader in enumerate(order)}
+        self.nodes = [lines[leader] for leader in order]
+        self.following = [[number[node] for node in following[line[-1]]] for line in self.nodes]
         self.preceding: list[list[int]] = [[] for _ in self.nodes]
         for block, after in enumerate(self.following):
             for other in after:
                 self.preceding[other].append(block)
-        self.entries = [block_of[node] for node in entries]
+        self.entries = [number[node] for node in entries]
 
 
 def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[int]:
@@ -78,10 +76,21 @@ def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[
     for after in following:
         for node in after:
             ways[node] += 1
-    return {*entries, *(node for after in following for node in after if len(after) > 1 or ways[node] > 1)}
+    several = {node for node, count in enumerate(ways) if count > 1}
+    return several.union(entries, *(after for after in following if len(after) > 1))
 
 
-def _reverse_postorder(following: Sequence[Sequence[int]], entries: Sequence[int]) -> list[int]:
+def _lines(following: Sequence[Sequence[int]], leaders: set[int]) -> dict[int, list[int]]:
+    """From each leader the nodes up to the next one, or to one that does not lead to a single node."""
+    lines = {}
+    for leader in leaders:
+        lines[leader] = line = [leader]
+        while len(after := following[line[-1]]) == 1 and after[0] not in leaders:
+            line.append(after[0])
+    return lines
+
+
+def _reverse_postorder(following: Mapping[int, Sequence[int]], entries: Sequence[int]) -> list[int]:
     """The nodes that entries reach, by the reverse of the order in which a depth-first walk leaves them."""
     entered: set[int] = set()
     left: list[int] = []

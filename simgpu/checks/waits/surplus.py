@@ -70,8 +70,8 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Block:
-    """A basic block that was executed."""
+class Passage:
+    """A basic block that was executed, from one state of the automaton to the next."""
 
     state: int  # of the automaton, which has the first record
     last: int  # record
@@ -85,7 +85,7 @@ class Survey:
     one that does; without it, waits ask for what the code says, and the last one counts.
     """
 
-    def __init__(self, launch: Launch, blocks: Sequence[Block], counts: Mapping[tuple[int, str], int] | None = None) -> None:
+    def __init__(self, launch: Launch, blocks: Sequence[Passage], counts: Mapping[tuple[int, str], int] | None = None) -> None:
         self.launch = launch
         self.counts = counts
         self.automaton = automaton_of(launch)
@@ -110,21 +110,21 @@ class Survey:
         assert inst is not None  # it was executed
         return inst
 
-    def _records(self, block: Block) -> Iterable[int]:
+    def _records(self, block: Passage) -> Iterable[int]:
         at = self.automaton.states[block.state].entry
         while at <= block.last:
             yield at
             at += self.automaton.effects[at][1]
 
-    def _one_way(self, blocks: Sequence[Block]) -> int:
+    def _one_way(self, blocks: Sequence[Passage]) -> int:
         """Conditional branches that were always taken, or never."""
         taken = {block.last for block in blocks}
         passed = {record for block in blocks for record in self._records(block) if record != block.last}
         return sum(self._inst(record).spec.control in CONDITIONAL_BRANCHES for record in taken ^ passed)
 
-    def _analyse(self, blocks: Sequence[Block]) -> None:
+    def _analyse(self, blocks: Sequence[Passage]) -> None:
         """Walk the blocks until nothing new reaches any of them."""
-        leaving: dict[int, list[Block]] = {}
+        leaving: dict[int, list[Passage]] = {}
         for block in blocks:
             leaving.setdefault(block.state, []).append(block)
         places = {0: Reaching(windows={()})}
@@ -143,7 +143,7 @@ class Survey:
                 if known != (len(place.items), len(place.windows)) and block.following not in pending:
                     pending.append(block.following)
 
-    def _walk(self, block: Block, place: Reaching) -> tuple[set[Item], set[Window]]:
+    def _walk(self, block: Passage, place: Reaching) -> tuple[set[Item], set[Window]]:
         items, windows = set(place.items), set() if self.crowded else set(place.windows)
         self._keep_clauses(block)
         for record in self._records(block):
@@ -155,7 +155,7 @@ class Survey:
             windows = {self._passed(window, record, effect) for window in windows}
         return items, windows
 
-    def _keep_clauses(self, block: Block) -> None:
+    def _keep_clauses(self, block: Passage) -> None:
         """Of the nops and waits between two memory instructions, one must stay where it may end a clause for XNACK."""
         if self.automaton.xnack not in LONGEST:
             return
@@ -307,10 +307,10 @@ class Surplus(Check):
         tables: list[Table] = [worker.checks["paths"] for worker in workers]
         if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
             return []  # what came behind is not known
-        blocks: dict[Block, int] = {}
+        blocks: dict[Passage, int] = {}
         for table in tables:
             for state, last, target, following, taken in table.taken():
-                block = Block(state, last, None if target == END else following)
+                block = Passage(state, last, None if target == END else following)
                 blocks[block] = blocks.get(block, 0) + taken
         first = Survey(launch, list(blocks))
         counts = {key: use.count for key, use in first.uses.items()}

@@ -21,6 +21,14 @@ FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
 WORKGROUP_LIMIT = 1024  # work-items; gpu-arch-specs, all four targets
 
 
+def dispatch_number(x: int, y: int, z: int, across: int, down: int) -> int:
+    """The number of workgroup (x, y, z) in the order of dispatch: x first, then y, then z; `across` workgroups in x, `down` in y.
+
+    Integers only, as handlers call it, too (`checks.races.accesses`).
+    """
+    return x + across * (y + down * z)
+
+
 @dataclass(frozen=True)
 class Geometry:
     """The extent of a launch."""
@@ -61,6 +69,17 @@ class Geometry:
         """The workgroups in each dimension, partial ones included."""
         (x, y, z), (bx, by, bz) = self.global_size, self.block
         return -(-x // bx), -(-y // by), -(-z // bz)
+
+    def number(self, group: Sequence[int]) -> int:
+        """The number of a workgroup in the order of dispatch."""
+        x, y, z = group
+        across, down, _ = self.groups
+        return dispatch_number(x, y, z, across, down)
+
+    def group(self, number: int) -> tuple[int, int, int]:
+        """The workgroup that has a number in the order of dispatch."""
+        across, down, _ = self.groups
+        return number % across, number // across % down, number // (across * down)
 
     @property
     def used_dimensions(self) -> int:

@@ -42,6 +42,7 @@ from simgpu.checks.races.scattered import all_without_clash
 from simgpu.checks.races.uses import displaced, raced, unseen
 from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
+from simgpu.hardware.code_object.arguments import dispatch_number
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import clear, load32, octets, part, runtime, seldom, store32, store64, structure, words
@@ -51,11 +52,14 @@ RACE, BARRIER = event("race on device memory"), event("barrier")
 ELSEWHERE, ENDED = range(2)
 
 
+_dispatch_number = part(dispatch_number)
+
+
 @part
 def group_of(wave: int, block: Any) -> int:
     """Number of the wave's workgroup in the launch."""
     group = slot_of(wave).group
-    return group[0] + block.grid[0] * (group[1] + block.grid[1] * group[2])
+    return _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
 
 
 @part

@@ -249,15 +249,12 @@ def _race(launch: Launch, event: Report, where: str) -> Finding:
 
 def _number(launch: Launch, workgroup: tuple[int, int, int]) -> int:
     """A workgroup's number as cells hold it."""
-    gx, gy, _ = launch.geometry.groups
-    return workgroup[0] + gx * (workgroup[1] + gy * workgroup[2]) & cells.GROUPS
+    return launch.geometry.number(workgroup) & cells.GROUPS
 
 
 def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
     """Workgroup and wave of a race's other side."""
-    gx, gy, _ = launch.geometry.groups
-    group = other >> 4
-    return (group % gx, group // gx % gy, group // (gx * gy)), other & 15
+    return launch.geometry.group(other >> 4), other & 15
 
 
 @finding_of(clashes.RACE)

@@ -13,4 +13,5 @@
     performance.py  notes on what costs time
     barrier_slack.py  barriers that order nothing
     path_trace.py   what the waves of a workgroup do, for the model of time
+    writer.py       which workgroup wrote an address
 """

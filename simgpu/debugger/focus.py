@@ -184,48 +184,6 @@ def _may_wait(kernel: Kernel) -> bool:
     return any(WAITS.search(text) for _, text in disassemble(raw, kernel.module.device.arch))
 
 
-CHUNKS = 64  # into which a launch is cut, to find who wrote a byte
-
-
-class _Writer(Launch):
-    """A launch in chunks of workgroups, after each of which somebody may look."""
-
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int, first: int, last: int) -> None:
-        super().__init__(kernel, geometry, args)
-        self.address, self.first, self.last = address, first, last
-        self.found: tuple[int, int] | None = None  # the chunk that wrote the byte first
-
-    def _run(self, workers: list[Worker]) -> Run:
-        assert self._table is not None
-        size = -(-(self.last - self.first) // CHUNKS)
-        for first in range(self.first, self.last, size):
-            last = min(self.last, first + size)
-            self._run_groups(workers, first, last)
-            for worker in workers:
-                if worker.error is not None:
-                    raise worker.error
-            if self._table[1].was_written(self.address):
-                self.found = first, last
-                break
-        return summarise(self, workers, 0.0)
-
-
-def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> int | None:
-    """The first workgroup, in the order of dispatch, that writes a byte of memory; None where none does. Memory is as before."""
-    before = Initial(kernel.module.device.memory)
-    groups = geometry.groups
-    found: tuple[int, int] | None = (0, groups[0] * groups[1] * groups[2])
-    try:
-        while found is not None and found[1] - found[0] > 1:
-            launch = _Writer(kernel, geometry, args, address, *found)
-            launch.run()
-            found = launch.found
-            before.restore()
-    finally:
-        before.restore()
-    return None if found is None else found[0]
-
-
 def whole_launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> np.ndarray:
     """The bytes from an address to its allocation's end after the whole launch, which leaves memory as it was."""
     memory = kernel.module.device.memory

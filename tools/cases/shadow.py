@@ -79,7 +79,7 @@ def worst_element(
     """What made the error of an element of the result; LaunchError for types without shadows, and where it cannot be told."""
     from simgpu.asm import Prepared
     from simgpu.checks.numerics.shadow.origins import origins_of
-    from simgpu.checks.numerics.shadow.replay import writer_of
+    from simgpu.checks.writer import writer_of
     from simgpu.engine.allocations import Saved
 
     result = work.operands[work.result]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.debugger.focus import whole_launch, writer_of
+from simgpu.checks.writer import writer_of
+from simgpu.debugger.focus import Initial, whole_launch
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.shared.console import progress
 
@@ -56,10 +57,13 @@ def worst(subject: Subject) -> tuple[str, float, float]:
 
 
 def group_of(subject: Subject, address: int) -> tuple[int, int, int]:
-    """The workgroup that writes a byte of memory. Raises LaunchError where none does."""
-    with progress("looking for the workgroup that writes it"):
-        number = writer_of(subject.kernel, subject.geometry, subject.call["args"], address)
-    if number is None:
+    """The workgroup that writes a byte of memory last, see `writer_of`; memory is as before. Raises LaunchError where none does."""
+    before = Initial(subject.kernel.module.device.memory)
+    try:
+        with progress("looking for the workgroup that writes it"):
+            group = writer_of(subject.kernel, subject.geometry, subject.call["args"], address)
+    finally:
+        before.restore()
+    if group is None:
         raise LaunchError(f"no workgroup writes the byte at {address:#x}")
-    gx, gy, _ = subject.geometry.groups
-    return number % gx, number // gx % gy, number // (gx * gy)
+    return group

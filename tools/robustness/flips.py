@@ -21,10 +21,10 @@ import simgpu
 from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
-from simgpu.debugger.focus import writer_of
 from simgpu.debugger.place import Place
 from simgpu.machine import layout
 from simgpu.tools.cases.subject import Subject, subject
+from simgpu.tools.debug.questions import group_of
 from simgpu.tools.robustness.corpus import cases
 from simgpu.tools.shared.console import show
 
@@ -92,16 +92,13 @@ def compared(line: str, count: int, seed: int) -> tuple[int, list[str], list[str
     changes = flipped.all()
     array = flipped.names[flipped.result]
     elements = list(np.ndindex(*array.shape))
-    wanted: dict[int, list[tuple[int, ...]]] = {}
+    wanted: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
     for index in random.Random(seed).sample(elements, min(count, len(elements))):
-        group = writer_of(asked.kernel, asked.geometry, asked.call["args"], array.element(index))
-        assert group is not None
-        wanted.setdefault(group, []).append(index)
+        wanted.setdefault(group_of(asked, array.element(index)), []).append(index)
     missing: list[str] = []
     extra: list[str] = []
-    gx, gy, _ = asked.geometry.groups
-    for number, indices in wanted.items():
-        with asked.debugger((number % gx, number // gx % gy, number // (gx * gy))) as debugger:
+    for group, indices in wanted.items():
+        with asked.debugger(group) as debugger:
             why = Why(debugger)
             for index in indices:
                 address = array.element(index)

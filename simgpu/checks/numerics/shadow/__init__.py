@@ -2,7 +2,7 @@
 
     trace.py      what the workgroup's waves do, instruction by instruction, with the values
     steps.py      the trace read back
-    replay.py     launches: who wrote an address, and one workgroup alone
+    replay.py     one workgroup alone, traced
     f64.py        bodies of instructions on f64
     registers.py  shadows of registers, LDS and memory, which hold as long as the bits beside them do
     evaluate.py   an instruction's shadow results, and how much of their error each operand brought

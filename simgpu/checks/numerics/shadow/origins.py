@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.checks.numerics.shadow import replay
+from simgpu.checks.numerics.shadow.replay import traced
 from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, Made, Run
 from simgpu.checks.numerics.shadow.steps import steps
+from simgpu.checks.writer import writer_of
 from simgpu.engine.allocations import Saved
 from simgpu.engine.device import Kernel
 from simgpu.engine.finding import Location, location_of
@@ -60,12 +61,12 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     stores the element by other means than a store of a float that it computed.
     """
     saved = Saved.of(kernel.module.device.memory)
-    group = replay.writer_of(kernel, geometry, args, address)
+    group = writer_of(kernel, geometry, args, address)
     if group is None:
         return None
     after = Saved.of(kernel.module.device.memory)
     saved.restore()
-    words, launch = replay.traced(kernel, geometry, args, group)
+    words, launch = traced(kernel, geometry, args, group)
     allocation = launch.device.memory.find(address)
     assert allocation is not None
     at = address - allocation.address

@@ -1,0 +1,78 @@
+"""Who wrote an address: the last workgroup of a launch, in the order of dispatch, that stores to a byte of device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.engine.check import Check
+from simgpu.engine.device import Kernel
+from simgpu.engine.launch import Launch
+from simgpu.engine.workers.fields import context_fields
+from simgpu.engine.workgroup import context, slot_of
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry, dispatch_number
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import load64, part, runtime, store64, words
+from simgpu.machine.values import I64
+
+if TYPE_CHECKING:
+    from simgpu.engine.workers.worker import Worker
+
+(WRITER,) = context_fields("writer", 1)  # address of the worker's block; its words:
+ADDRESS, ACROSS, DOWN, LAST = range(4)  # what is looked for; the grid; the last workgroup that wrote it, -1 for none
+NOBODY = -1
+
+_dispatch_number = part(dispatch_number)
+
+
+@runtime
+def note_writer(wave: int, lanes: int, size: int, base: int) -> None:
+    """Keep the workgroup's number if one of the lanes writes the address and no later workgroup has."""
+    block, offsets = context(wave, WRITER), words(wave + layout.ADDRESSES, LANES)
+    wanted = load64(block + 8 * ADDRESS)
+    for lane in range(LANES):
+        if lanes >> lane & 1 and base + offsets[lane] <= wanted < base + offsets[lane] + size:
+            group = slot_of(wave).group
+            number = _dispatch_number(group[0], group[1], group[2], load64(block + 8 * ACROSS), load64(block + 8 * DOWN))
+            store64(block + 8 * LAST, max(load64(block + 8 * LAST), number))
+
+
+class Writer(Check):
+    """Keeps who writes the device address `shadows["writer"]`."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        memory = inst.spec.memory
+        return memory is not None and memory.op != "load" and memory.space != "ds" and inst.spec.encoding != "smem"
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space == "global" and access.writes and access.lanes is not None:
+            frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+            note_writer.call(frame.build, frame.wave, access.lanes, access.size, base)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        across, down, _ = launch.geometry.groups
+        worker.checks["writer"] = block = np.array((launch.device.shadows["writer"], across, down, NOBODY), np.int64)
+        worker.set_context(WRITER, block.ctypes.data)
+
+
+def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> tuple[int, int, int] | None:
+    """The last workgroup, in the order of dispatch, that stores to the byte at a device address; None where none does.
+
+    Atomic operations count as stores. Where several workgroups store to the byte, the answer is the one of the highest number
+    (`Geometry.number`), whichever of them came last in this run: so it does not depend on the host's threads. The launch runs
+    whole, and memory is as after it. Raises what a launch raises.
+    """
+    check_geometry(kernel.info, geometry)
+    device = kernel.module.device.sharing([Writer()])
+    device.shadows = {**device.shadows, "writer": address}
+    launch = Launch(Kernel(kernel.module.on(device), kernel.info), geometry, args)
+    launch.run()
+    last = max(int(worker.checks["writer"][LAST]) for worker in launch.at_work)
+    return None if last == NOBODY else geometry.group(last)

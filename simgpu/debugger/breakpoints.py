@@ -144,7 +144,7 @@ class Maker:
 
     def place(self, number: int, place: Place, record: int) -> Breakpoint:
         """Where a wave has retired so many instructions; record: the one that it then stands before."""
-        own = points.place_words(record, self.replay.entry, place.retired)
+        own = points.place_words(record, self.replay.launch.entry, place.retired)
         point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
         return Breakpoint(number, "breakpoint", str(place), points=[(record, point)])
 
@@ -155,7 +155,7 @@ class Maker:
             place = Place.parse(each.when)
             for pc in {each.pc, each.pc if each.other_pc is None else each.other_pc}:  # a race's wave stands at either
                 record = self.code.record(pc)
-                own = points.place_words(record, self.replay.entry, place.retired)
+                own = points.place_words(record, self.replay.launch.entry, place.retired)
                 point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
                 made.points.append((record, point))
                 made.said[point.address] = f"{each.kind}: {each.message}"
@@ -196,19 +196,19 @@ class Maker:
             offset, nbytes = int(first, 0), int(count or "4", 0)
         except ValueError:
             raise LaunchError(f"{what!r}: give an offset in bytes, or an offset and bytes: lds[0x2000:16]") from None
-        if nbytes < 1 or offset + nbytes > self.replay.lds_bytes:
-            raise LaunchError(f"{what!r}: the workgroup has {self.replay.lds_bytes} bytes of LDS")
+        if nbytes < 1 or offset + nbytes > self.replay.launch.lds_bytes:
+            raise LaunchError(f"{what!r}: the workgroup has {self.replay.launch.lds_bytes} bytes of LDS")
         return self._watch(number, what, points.FROM_LDS, offset, nbytes, self.code.stores(lds=True), offset)
 
     def _watch(self, number: int, what: str, space: int, where: int, nbytes: int, writers: list[int], at: int) -> Breakpoint:
         whole = nbytes % 4 == 0
         stride = BLOCK_HEADER + -(-2 * nbytes // 8) * 8
-        block = np.zeros((self.replay.waves if space == points.FROM_WAVE else 1, stride // 8), np.int64)
+        block = np.zeros((self.replay.launch.waves if space == points.FROM_WAVE else 1, stride // 8), np.int64)
         own = nbytes, block.ctypes.data, stride if space == points.FROM_WAVE else 0, where
         point = Point(points.changed(self.compiler, space, whole), -1, own)
         records = self.code.following(writers)
         if space == points.FROM_WAVE:
-            records = sorted({*records, self.replay.entry})  # what it is when the wave begins
+            records = sorted({*records, self.replay.launch.entry})  # what it is when the wave begins
         pairs = [(record, point) for record in records]
         return Breakpoint(number, "watchpoint", what, points=pairs, block=block, nbytes=nbytes, space=space, at=at)
 

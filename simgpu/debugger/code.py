@@ -64,29 +64,29 @@ class Code:
 
     def __init__(self, replay: Replay, source: str = "") -> None:
         self.replay = replay
-        self.info = replay.info
-        self._file = replay.kernel.module.code
+        self.info = replay.launch.info
+        self._file = replay.launch.kernel.module.code
         self._source = source
 
     def __iter__(self) -> Iterator[tuple[int, Instruction]]:
         """The lowered instructions by record, in order."""
         known: dict[int, Instruction] = {}
-        for program in self.replay.programs.values():
+        for program in self.replay.launch.programs.values():
             known |= program.instructions
         return iter(sorted(known.items()))
 
     def text(self, record: int) -> str:
         """The instruction, as LLVM prints it."""
-        inst = self.replay.instruction(record)
-        return text(inst) if inst is not None else self.replay.problem(record) or "not reached yet"
+        inst = self.replay.launch.instruction(record)
+        return text(inst) if inst is not None else self.replay.launch.problem(record) or "not reached yet"
 
     def virtual(self, record: int) -> int:
         """The virtual address in the code object."""
-        return self.replay.program.base + 4 * record - self.replay.kernel.module.bias
+        return self.replay.launch.program.base + 4 * record - self.replay.launch.kernel.module.bias
 
     def record(self, virtual: int) -> int:
         """The opposite."""
-        return (virtual + self.replay.kernel.module.bias - self.replay.program.base) // 4
+        return (virtual + self.replay.launch.kernel.module.bias - self.replay.launch.program.base) // 4
 
     def address(self, record: int) -> str:
         """As it is printed and typed: `gemm+0x98`."""
@@ -99,8 +99,8 @@ class Code:
     def find(self, where: str) -> int:
         """The record that an address, a label or a source line names. Raises LaunchError where no instruction begins there."""
         (offset,) = offsets(where, self._file, self.info.name, self._source)
-        record = self.replay.entry + offset // 4
-        if self.replay.instruction(record) is None:
+        record = self.replay.launch.entry + offset // 4
+        if self.replay.launch.instruction(record) is None:
             held = [at for at, inst in self if at < record < at + inst.size // 4]
             why = f"it lies inside `{self.text(held[0])}`" if held else "no jump that is known leads there"
             raise LaunchError(f"{where}: no instruction begins at {self.address(record)}: {why}")
@@ -128,7 +128,7 @@ class Code:
     def following(self, records: list[int]) -> list[int]:
         """The records that direct control flow leads to from some."""
         found: set[int] = set()
-        for program in self.replay.programs.values():
+        for program in self.replay.launch.programs.values():
             for record in records:
                 if record in program.instructions:
                     found.update(at for at in program.following(record) if at in program.instructions)
@@ -141,7 +141,7 @@ class Code:
         indirect = {"s": (ControlKind.MOVRELD,), "v": (), "a": ()}[register.file]
 
         def writes(record: int, inst: Instruction) -> bool:
-            programs = self.replay.programs.values()
+            programs = self.replay.launch.programs.values()
             program = next(program for program in programs if record in program.instructions)
             effect = program.effect(record)
             return bool(effect.access.writes & wanted) or inst.spec.control in indirect or (

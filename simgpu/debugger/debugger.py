@@ -87,8 +87,7 @@ class Debugger(Moment):
         return x, y, z
 
     def _open(self, group: tuple[int, int, int]) -> None:
-        gx, gy, _ = self.geometry.groups
-        memory = self._focus.memory_of(group[0] + gx * (group[1] + gy * group[2]))
+        memory = self._focus.memory_of(self.geometry.number(group))
         self.replay = Replay(self._debugged, self.geometry, self.args, group, memory, self._focus.whole)
         self.code = Code(self.replay, self.source)
         self._maker = Maker(self.replay, self.code, self.names)
@@ -231,7 +230,7 @@ class Debugger(Moment):
         number = self._wave(wave)
         self._goes_on()
         within = self.code.function(self.record(number))
-        returns = [] if self.replay.entry in within else [at for at in self.code.returns() if at in within]
+        returns = [] if self.replay.launch.entry in within else [at for at in self.code.returns() if at in within]
         stop = self._until([*returns, *self.code.endings()], number)
         return self.step(1, number) if stop.kind == "step" and self.record(number) in returns else stop
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simgpu.debugger.focus import Part
 from simgpu.device import Device
 from simgpu.engine.allocations import Memory
 from simgpu.engine.device import Buffer, Kernel
 from simgpu.engine.finding import Finding
+from simgpu.engine.launch import Launch
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine.host_memory import aligned_bytes
 
@@ -55,7 +55,7 @@ def _checked(debugger: Debugger, mode: bool | str) -> Sequence[Finding]:
     args = [value.address if isinstance(value, Buffer) else value for value in debugger.args]
     number = debugger.replay.number
     try:
-        return Part(kernel, debugger.geometry, args, number, number + 1).run().findings
+        return Launch(kernel, debugger.geometry, args, parts=[range(number, number + 1)]).run().findings
     except SimError as error:  # a fault: what was found before
         return error.findings
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.engine.device import Kernel
-from simgpu.engine.launch import Launch
-from simgpu.engine.result import Run, summarise
-from simgpu.engine.workers.worker import Worker
+from simgpu.engine.launch import Launch, Supervisor
 from simgpu.hardware.errors import Deadlock, InstructionLimit, SimError, TimeLimit
 from simgpu.hardware.isa import disassemble
 
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation, Memory
+    from simgpu.engine.workers.worker import Worker
     from simgpu.hardware.code_object.arguments import Geometry
     from simgpu.memory.table import Table
 
@@ -79,25 +78,15 @@ class Initial:
         return ""
 
 
-class Part(Launch):
-    """Some workgroups of a launch, first to last - 1 in the order of dispatch."""
+class Dependence(Supervisor):
+    """Finds out whether a launch's workgroups may depend on each other. why: how, "" where none reads what another one writes."""
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], first: int, last: int) -> None:
-        super().__init__(kernel, geometry, args)
-        self.first, self.last = first, last
-        self.dependence = "the device counts no unique bytes"  # why workgroups may depend on each other; "" where none does
+    why = "the device counts no unique bytes"
 
-    def _run(self, workers: list[Worker]) -> Run:
-        self._run_groups(workers, self.first, self.last)
-        for worker in workers:
-            if worker.error is not None:
-                raise worker.error
-        assert self._table is not None
-        table = self._table[1]
-        if table.bitmaps is not None:
-            byte = table.dependence()
-            self.dependence = "" if byte is None else f"the byte at {byte:#x} is read and written"
-        return summarise(self, workers, 0.0)
+    def ran(self, launch: Launch, workers: list[Worker]) -> None:
+        if launch.table.bitmaps is not None:
+            byte = launch.table.dependence()
+            self.why = "" if byte is None else f"the byte at {byte:#x} is read and written"
 
 
 class Focus:
@@ -145,11 +134,11 @@ class Focus:
         kernel = _limited(self._kernel, self._most)
         self.how = FIRST
         if number:
-            Part(kernel, self._geometry, self._args, 0, number).run()
+            Launch(kernel, self._geometry, self._args, parts=[range(number)]).run()
             self.how = f"workgroups may read what others write: the {number} before it ran first"
         found = Initial(self._memory)
         try:
-            Part(kernel, self._geometry, self._args, number, number + 1).run()
+            Launch(kernel, self._geometry, self._args, parts=[range(number, number + 1)]).run()
         except ENDLESS:
             raise
         except SimError:
@@ -158,11 +147,10 @@ class Focus:
 
     def _prove(self) -> None:
         """Runs the whole launch once and looks at its bitmaps."""
-        groups = self._geometry.groups
-        whole = Part(self._kernel, self._geometry, self._args, 0, groups[0] * groups[1] * groups[2])
+        dependence = Dependence()
         try:
-            self._most = whole.run().instructions
-            self._independent = not whole.dependence and not self.before.changed()
+            self._most = Launch(self._kernel, self._geometry, self._args, supervisor=dependence).run().instructions
+            self._independent = not dependence.why and not self.before.changed()
         except SimError:  # a kernel that fails is what one debugs
             self._independent = False
         self.before.restore()
@@ -189,9 +177,8 @@ def whole_launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], add
     memory = kernel.module.device.memory
     before, held = Initial(memory), memory.find(address)
     assert held is not None
-    groups = geometry.groups
     try:
-        Part(kernel, geometry, args, 0, groups[0] * groups[1] * groups[2]).run()
+        Launch(kernel, geometry, args).run()
         return held.data[address - held.base :].copy()
     finally:
         before.restore()

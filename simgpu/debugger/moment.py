@@ -67,10 +67,10 @@ class Moment:
         def rows(start: int) -> np.ndarray:
             return raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, layout.LANES)
 
-        inst = replay.instruction(record)
+        inst = replay.launch.instruction(record)
         assert inst is not None
         return Snapshot(
-            4 * (record - replay.entry), inst, self.code.line(record) or None, replay.group, number, 0, int(raw[layout.SCC]),
+            4 * (record - replay.launch.entry), inst, self.code.line(record) or None, replay.group, number, 0, int(raw[layout.SCC]),
             raw[: layout.SCC].view(np.uint32), rows(layout.VGPR), rows(layout.AGPR),
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -55,33 +55,28 @@ def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
     return Kernel(module.on(device), kernel.info)
 
 
-class Replay(Launch):
+class Replay:
     """Runs one workgroup of a launch as often as is asked. kernel: of `debugging`; whole: the others run, too."""
-
-    fuse = False  # registers are looked at between instructions
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int], initial: Initial,
         whole: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(kernel, geometry, args)
-        self.workers = 1
-        if not whole:
-            self.groups = 1  # waves, LDS and private memory of one workgroup
-        self.group = group
-        gx, gy, gz = geometry.groups
-        self.number = group[0] + gx * (group[1] + gy * group[2])
-        self.whole, self._dispatched = whole, gx * gy * gz
+        self.group, self.whole = group, whole
+        self.number = geometry.number(group)
+        # Registers are looked at between instructions.
+        parts = () if whole else [range(self.number, self.number + 1)]
+        self.launch = Launch(kernel, geometry, args, parts=parts, threads=1, fuse=False)
+        self.device = self.launch.device
         items = [min(b, size - at * b) for b, size, at in zip(geometry.block, geometry.global_size, group, strict=True)]
-        self.items = items[0] * items[1] * items[2]
-        self._count = -(-self.items // layout.LANES)
+        self._count = -(-items[0] * items[1] * items[2] // layout.LANES)
         self.initial = initial
         self.armed: dict[int, Armed] = {}  # by the program's number
         self._wanted: list[tuple[int, Point]] = []  # points by record, lowered or not
         self.ordinals: Ordinals
         self._version = -1
         self._stopping = False
-        (self.worker,) = self.begin()
+        (self.worker,) = self.launch.begin()
         focus: np.ndarray = self.worker.checks["focus"]
         focus[SOLE], focus[GROUP : GROUP + 3], self.goals = whole, group, focus[GOALS:]
         self._slot = -1  # where the workgroup is; -1 before it begins
@@ -95,9 +90,8 @@ class Replay(Launch):
         """Puts memory back as it was, gives back what the launch took, and leaves no points in the code."""
         for record, point in list(self._wanted):
             self.remove(record, point)
-        assert self._table is not None
-        self.initial.undo(self._table[1])
-        self.end(False)
+        self.initial.undo(self.launch.table)
+        self.launch.end(False)
 
     # -- the waves -----------------------------------------------------------------------------
 
@@ -108,7 +102,7 @@ class Replay(Launch):
     def _view(self, wave: int, slot: int = -1) -> tuple[np.ndarray, Wave, np.ndarray]:
         slot = max(0, self._slot) if slot < 0 else slot
         if slot not in self._views:
-            held = [wave_bytes_of(self.worker, slot, number) for number in range(self.waves)]
+            held = [wave_bytes_of(self.worker, slot, number) for number in range(self.launch.waves)]
             self._views[slot] = [(raw, Wave.from_buffer(raw.data), raw[: layout.ADDRESSES].view(np.int64)) for raw in held]
         return self._views[slot][wave]
 
@@ -150,7 +144,7 @@ class Replay(Launch):
     def lds(self) -> np.ndarray:
         """The workgroup's LDS, uint8."""
         first = max(0, self._slot) * int(self.worker.job.lds_stride)
-        return self.worker.storage[1][first : first + self.lds_bytes]
+        return self.worker.storage[1][first : first + self.launch.lds_bytes]
 
     # -- points --------------------------------------------------------------------------------
 
@@ -169,25 +163,25 @@ class Replay(Launch):
 
     def count_lowered(self) -> None:
         """Have new code counted and given its points."""
-        version = sum(program.version for program in self.programs.values())
+        version = sum(program.version for program in self.launch.programs.values())
         if version == self._version:
             return
         self._version = version
         before = getattr(self, "ordinals", None)
-        self.ordinals = Ordinals.of(self.programs.values())
+        self.ordinals = Ordinals.of(self.launch.programs.values())
         self.worker.set_context(ORDINALS, self.ordinals.table.ctypes.data)
         self._table_of, self._order_of = self.ordinals.table.data, self.ordinals.order.data  # quick to look at
-        self._offset = self._table_of[self.entry, 0]  # what BASE's count is ahead of what is retired: nothing is at the entry
+        self._offset = self._table_of[self.launch.entry, 0]  # what BASE's count is ahead of what is retired
         if before is not None:
             old, new = before.table, self.ordinals.table
             for slot, held in enumerate(self.worker.slots):
                 for wave in range(held.waves if held.state == scheduler.BUSY else 0):
                     _, state, words = self._view(wave, slot)
                     at = state.entry  # its straight-line code was counted up to here before and is now
-                    moved = (old[at, 0] - old[self.entry, 0]) - (new[at, 0] - new[self.entry, 0])
+                    moved = (old[at, 0] - old[self.launch.entry, 0]) - (new[at, 0] - new[self.launch.entry, 0])
                     words[BASE // 8] += int(moved)
-            self.goals[self.goals != NEVER] += int(new[self.entry, 0] - old[self.entry, 0])
-        for number, program in self.programs.items():
+            self.goals[self.goals != NEVER] += int(new[self.launch.entry, 0] - old[self.launch.entry, 0])
+        for number, program in self.launch.programs.items():
             if number not in self.armed:
                 self.armed[number] = Armed(program)
             armed = self.armed[number]
@@ -199,15 +193,15 @@ class Replay(Launch):
 
     def restart(self) -> None:
         """To the beginning: no wave has begun."""
-        assert self._table is not None
-        self.initial.undo(self._table[1])
-        if self._table[1].bitmaps is not None:
-            self._table[1].bitmaps.clear()
+        launch = self.launch
+        self.initial.undo(launch.table)
+        if launch.table.bitmaps is not None:
+            launch.table.bitmaps.clear()
         else:
             self.initial.restore()
-        self._clear_counts([self.worker])
+        launch.clear_counts([self.worker])
         if self.worker.host is not None:
-            self.worker.host.reset(self.output, self.device.made_heap)
+            self.worker.host.reset(launch.output, self.device.made_heap)
         self.worker.storage[0][:] = 0
         job = self.worker.job
         job.taken = job.current = job.wave = job.exhausted = job.turns = job.clock = job.spent = job.active = job.stop = 0
@@ -215,12 +209,9 @@ class Replay(Launch):
         for slot in self.worker.slots:
             slot.state, slot.used, slot.met = scheduler.EMPTY, 0, 0
         self._slot = -1
-        self.shared.counter = 0 if self.whole else self.number
-        job.groups = self._dispatched if self.whole else self.number + 1
-        self.shared.budget = self.device.max_instructions
-
-    def run(self) -> Any:  # not as a launch runs
-        raise NotImplementedError("a replay is resumed")
+        (part,) = launch.parts
+        launch.shared.counter, job.groups = part.start, part.stop
+        launch.shared.budget = self.device.max_instructions
 
     def resume(self, passes: int = 0) -> Halt:
         """Runs on to the next stop. passes: stops at points to let pass, all but arrivals at goals."""
@@ -229,7 +220,7 @@ class Replay(Launch):
             if self._slot >= 0:
                 self._aim(wave)
             else:
-                self._arm_goal(wave, self.entry, self._offset)
+                self._arm_goal(wave, self.launch.entry, self._offset)
         try:
             with self._interruptible():
                 return self._resumed()
@@ -340,9 +331,9 @@ class Replay(Launch):
         if status == scheduler.FINISHED:
             return Halt("ended", len(self) - 1)
         if status == scheduler.IDLE:
-            raise all_wait(self, worker)
+            raise all_wait(self.launch, worker)
         if status == scheduler.LIMIT:
-            self._refill([worker])
+            self.launch.refill([worker])
         elif status == scheduler.STOPPED and self._has_turn():
             wave = self.running
             if self.wave(wave).status == Status.ENDED:
@@ -351,7 +342,7 @@ class Replay(Launch):
             state = current_wave(worker)
             if state.status == Status.BREAK:
                 return self._broken(state.wave, state.resume)
-            self._serve(worker)
+            self.launch.serve(worker)
             self.count_lowered()
             if self._has_turn():
                 self._aim(state.wave)
@@ -386,7 +377,7 @@ class Replay(Launch):
         away = goal - counted
         if 0 <= away < self.ordinals.table[at, 1]:
             record = self.ordinals.further(at, away)
-            point = Point(arrival(self.device.compiler), wave, place_words(record, self.entry, goal - self._offset))
+            point = Point(arrival(self.device.compiler), wave, place_words(record, self.launch.entry, goal - self._offset))
             self.add(record, point)
             self._arrivals.append((record, point))
 

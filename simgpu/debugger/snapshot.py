@@ -1,9 +1,4 @@
-"""Looking into a running kernel: the registers of a wave when it reaches an instruction.
-
-A record that a wave is to stop at holds the handler of a record not lowered yet, so that reaching
-it returns to Python with the wave's state whole. To go on, every record but that one is made to
-stop, which executes exactly one instruction, and then all are put back.
-"""
+"""Looking into a running kernel: the registers of a wave when it reaches an instruction, by the debugger's stops."""
 
 from __future__ import annotations
 
@@ -13,12 +8,12 @@ from html import escape
 
 import numpy as np
 
+from simgpu.debugger.armed import Armed, Point
+from simgpu.debugger.native.clock import GROUP, PASSES, SOLE, focus_on
+from simgpu.debugger.native.points import always
 from simgpu.engine.device import Kernel
-from simgpu.engine.launch import Launch
-from simgpu.engine.lowering.handlers import leave
-from simgpu.engine.program import Program
-from simgpu.engine.workers import scheduler
-from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.launch import Launch, Supervisor
+from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text
@@ -106,11 +101,24 @@ def trace(
     geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
-    run = _Traced(kernel, geometry, args, at, _three_ids(group, geometry.groups), wave, hits, skip, alone)
-    if not 0 <= wave < run.waves:
-        raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {run.waves}")
-    run.run()
-    return run.found
+    ids = _three_ids(group, geometry.groups)
+    number = geometry.number(ids)
+    # Registers are looked at between instructions.
+    visits = _Visits(at, ids, wave, hits, skip)
+    parts = [range(number, number + 1)] if alone else ()
+    launch = Launch(kernel, geometry, args, parts=parts, threads=1, fuse=False, supervisor=visits)
+    for offset in at:
+        if offset % 4 or not 0 <= launch.entry + offset // 4 < launch.program.count:
+            raise LaunchError(f"{kernel.name}: no instruction can begin at {offset:#x}")
+    if not 0 <= wave < launch.waves:
+        raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {launch.waves}")
+    try:
+        launch.run()
+    except _Enough:
+        pass
+    finally:
+        visits.close()
+    return visits.found
 
 
 def _three_ids(group: Sequence[int], groups: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -124,116 +132,66 @@ class _Enough(Exception):
     """All visits asked for were seen."""
 
 
-class _Traced(Launch):
-    """A launch on one thread that stops at places."""
+class _Visits(Supervisor):
+    """Stops a wave of one workgroup at some code offsets, `hits` times after `skip` visits, and keeps what it holds there.
 
-    fuse = False  # registers are looked at between instructions
+    It raises _Enough after the last visit; `close` takes the stops away.
+    """
 
-    def __init__(
-        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], at: Collection[int],
-        group: tuple[int, int, int], wave: int, hits: int, skip: int, alone: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(kernel, geometry, args)
-        self.workers = 1
-        self.stops = {self.entry + offset // 4 for offset in at}
-        self.group, self.wave, self.alone = group, wave, alone
-        self.first, self.last = skip, skip + hits
-        self.visits = 0
+    def __init__(self, at: Collection[int], group: tuple[int, int, int], wave: int, hits: int, skip: int) -> None:
+        self._at, self._group, self._wave = at, group, wave
+        self._hits, self._skip = hits, skip
         self.found: list[Snapshot] = []
-        # Handlers that stops replaced, by program and record.
-        self.replaced: dict[int, tuple[Program, dict[int, np.ndarray]]] = {}
-        code = self.program.count
-        for offset in at:
-            if offset % 4 or not 0 <= self.entry + offset // 4 < code:
-                raise LaunchError(f"{self.info.name}: no instruction can begin at {offset:#x}")
+        self._armed: dict[int, Armed] = {}  # by MODE's number, as `Launch.programs`
 
-    def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
-        if self.alone:
-            (x, y, z), (gx, gy, _) = self.group, self.geometry.groups
-            first = x + gx * (y + gy * z)
-            last = first + 1
-        super()._run_groups(workers, first, last)
+    def begun(self, launch: Launch, workers: list[Worker]) -> None:
+        self._records = {launch.entry + offset // 4 for offset in self._at}
+        (worker,) = workers
+        block = focus_on(worker, launch.waves)
+        block[SOLE], block[GROUP : GROUP + 3] = 1, self._group
+        worker.set_context(PASSES, self._skip + 1)
+        self._point = Point(always(launch.device.compiler), self._wave)
+        self._arm(launch)
 
-    def _arm(self, program: Program) -> None:
-        """Make the places stop that are lowered and do not stop yet."""
-        handlers = self.replaced.setdefault(id(program), (program, {}))[1]
-        for index in self.stops & program.instructions.keys():
-            if index not in handlers:
-                handlers[index] = program.records[index, :2].copy()
-                program.records[index, :2] = self._pending(program)
+    def _arm(self, launch: Launch) -> None:
+        """Give the records their stops that are lowered and have none yet."""
+        for number, program in launch.programs.items():
+            if number not in self._armed:
+                self._armed[number] = Armed(program)
+            armed = self._armed[number]
+            for record in self._records & program.instructions.keys():
+                if not armed.at(record):
+                    armed.add(record, self._point)
 
-    def _disarm(self) -> None:
-        for program, handlers in self.replaced.values():
-            for index, handler in handlers.items():
-                program.records[index, :2] = handler
+    def close(self) -> None:
+        """Leaves no stops in the code."""
+        for armed in self._armed.values():
+            for record in self._records:
+                armed.remove(record, self._point)
 
-    def _pending(self, program: Program) -> np.ndarray:
-        address = program.compiler.address("lower", leave(Status.LOWER))
-        return np.array([address & 0xFFFFFFFF, address >> 32], np.uint32)
-
-    def _loop(self, worker: Worker) -> None:
-        try:
-            self._arm(self.program)
-            super()._loop(worker)
-        except _Enough:
-            pass
-        finally:
-            self._disarm()
-
-    def _serve(self, worker: Worker) -> None:
-        """Answer what the worker came back with; raises _Enough after the last visit."""
+    def serve(self, launch: Launch, worker: Worker) -> None:
         state = current_wave(worker)
-        program = self.program_for(state.mode)
-        handlers = self.replaced.get(id(program), (program, {}))[1]
-        if state.status == Status.LOWER and state.resume in handlers:
-            self._visit(worker, state.resume, program)
-            if len(self.found) == self.last - self.first:
-                raise _Enough
-            self._step(worker, state.resume, program)
+        if state.status != Status.BREAK:
+            launch.serve(worker)
+            self._arm(launch)
             return
-        super()._serve(worker)
-        self._arm(self.program_for(current_wave(worker).mode))
+        self.found.append(self._snapshot(launch, worker, state.resume))
+        if len(self.found) == self._hits:
+            raise _Enough
+        worker.set_context(PASSES, 1)
+        wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
 
-    def _visit(self, worker: Worker, index: int, program: Program) -> None:
-        state = current_wave(worker)
-        if state.group != self.group or state.wave != self.wave:
-            return
-        if self.first <= self.visits < self.last:
-            self.found.append(self._snapshot(worker, index, program))
-        self.visits += 1
-
-    def _step(self, worker: Worker, index: int, program: Program) -> None:
-        """Execute the instruction at the stop and nothing else, and answer what it came back with, if anything."""
-        inst = program.instructions[index]
-        behind = index + inst.size // 4
-        # Where it may go on: all of the code is looked through for an instruction that jumps only.
-        rows = slice(None) if inst.spec.kind == "control" else slice(behind, behind + 1)
-        before = program.records[rows, :2].copy()
-        program.records[rows, :2] = self._pending(program)
-        stop = program.records[index, :2].copy()
-        program.records[index, :2] = self.replaced[id(program)][1][index]
-        worker.job.stop = 1  # come back too where the wave ends or waits
-        try:
-            status = scheduler.run_worker(worker.job, worker.slots)
-        finally:
-            worker.job.stop = 0
-            program.records[index, :2] = stop
-            program.records[rows, :2] = before
-        if status == scheduler.LIMIT:
-            self._refill([worker])
-        elif status == scheduler.NEED_PYTHON and current_wave(worker).status != Status.LOWER:
-            self._serve(worker)
-
-    def _snapshot(self, worker: Worker, index: int, program: Program) -> Snapshot:
+    def _snapshot(self, launch: Launch, worker: Worker, record: int) -> Snapshot:
         raw = wave_bytes_of(worker, *place_of_wave(worker)).copy()
-        module = self.kernel.module
-        pc = 4 * (index - self.entry)
+        inst = launch.instruction(record)
+        assert inst is not None
+        pc = 4 * (record - launch.entry)
 
         def rows(start: int) -> np.ndarray:
             return raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, layout.LANES)
 
         scalars = raw[: layout.SCC].view(np.uint32)
         return Snapshot(
-            pc, program.instructions[index], module.code.source_line(self.info.start + pc), self.group,
-            self.wave, self.visits, int(raw[layout.SCC]), scalars, rows(layout.VGPR), rows(layout.AGPR),
+            pc, inst, launch.kernel.module.code.source_line(launch.info.start + pc), self._group,
+            self._wave, self._skip + len(self.found), int(raw[layout.SCC]), scalars, rows(layout.VGPR), rows(layout.AGPR),
         )  # fmt: skip

@@ -257,7 +257,7 @@ def _run(debugger: Debugger, kept: Sequence[_Kept], wave: int | None = None) -> 
         for mark in each.marks:
             record = debugger.code.record(mark.address)
             index = mark.index.span[0] if mark.index is not None else 0
-            own = (each.blocks.ctypes.data, each.blocks.shape[1], each.wanted, left.ctypes.data, record, replay.entry,
+            own = (each.blocks.ctypes.data, each.blocks.shape[1], each.wanted, left.ctypes.data, record, replay.launch.entry,
                    mark.value.span[0], index)  # fmt: skip
             armed.append((record, Point(test, -1 if wave is None else wave, own)))
     debugger.again(armed, None if wave is None else debugger.stop.place)

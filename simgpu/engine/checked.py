@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 def prepare(launch: Launch, workers: list[Worker]) -> None:
     """Give each worker what checked handlers use."""
     for worker in workers:
-        worker.set_context(workgroup.SLOTS, ctypes.addressof(worker.slots))
-        worker.set_context(workgroup.WAVES, launch.waves)
+        workgroup.prepare(worker, launch.waves)
         events.prepare(worker)
         for check in launch.device.checks:
             check.prepare(launch, worker)

@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from ctypes import addressof
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
@@ -51,16 +51,47 @@ GWS_DWORDS = 2  # of a ds_gws instruction
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
 
-class Launch:
-    """The state of one launch, until `run` returns. call: how the user asked for it, for `Run`; None for launches of our own."""
+class Supervisor:
+    """What the caller of a launch does while it runs; this one does nothing more than the launch itself."""
 
-    fuse = True  # see `Program`
+    def begun(self, launch: Launch, workers: list[Worker]) -> None:
+        """Before the first workgroup begins."""
+
+    def serve(self, launch: Launch, worker: Worker) -> None:
+        """Answer what the worker's current wave came back to Python for, on its thread; what this raises ends the launch."""
+        launch.serve(worker)
+
+    def refilled(self, launch: Launch) -> None:
+        """After the budget of record steps was spent and set anew; what this raises ends the launch."""
+
+    def ran(self, launch: Launch, workers: list[Worker]) -> None:
+        """After all workgroups ended, while the launch still has its memory."""
+
+    def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        """The findings for `Run.findings`, or for the error that ended the launch."""
+        if not launch.device.checks:
+            return []
+        from simgpu.engine import checked
+
+        return checked.findings(launch, workers)
+
+
+@final
+class Launch:
+    """The state of one launch, until `run` returns.
+
+    call: how the user asked for it, for `Run`; None for launches of our own; parts: the workgroups that run, by their number in the
+    order of dispatch (default: all); threads: host threads at most (default: the device's); fuse: see `Program`. A caller that runs
+    workgroups more than once uses `begin`, `run_groups` and `end` instead of `run`.
+    """
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False,
-        call: Mapping[str, Any] | None = None,
+        call: Mapping[str, Any] | None = None, *,
+        parts: Sequence[range] = (), threads: int | None = None, fuse: bool = True, supervisor: Supervisor | None = None,
     ) -> None:  # fmt: skip
         self.kernel, self.call = kernel, call
+        self.fuse, self.supervisor = fuse, supervisor or Supervisor()
         self.info = kernel.info
         self.device = kernel.module.device
         self.geometry = geometry
@@ -92,8 +123,9 @@ class Launch:
                 f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
                 f"{self.device.descriptor.num_cus} CUs, which all must"
             )
-        self.parts: Sequence[range] = (range(self.groups),)  # the workgroups that run, by their number in the order of dispatch
-        self.workers = min(self.device.threads, self.groups)
+        self.parts = parts or (range(self.groups),)
+        self.count = sum(map(len, self.parts))  # workgroups that run
+        self.workers = min(threads or self.device.threads, self.count)
         self.output = Output(self.device.stdout, self.device.stderr)
         self.sync = GlobalSync(self.groups - 1)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
@@ -193,7 +225,7 @@ class Launch:
         wave_bytes = 64 * self.private
         lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
-        share = -(-self.groups // self.workers)
+        share = -(-self.count // self.workers)
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.shared.budget = self.device.max_instructions
         shared = self._shared_arguments()
@@ -268,7 +300,7 @@ class Launch:
         found: Accounts = known[1]
         return found
 
-    def _clear_counts(self, workers: list[Worker]) -> None:
+    def clear_counts(self, workers: list[Worker]) -> None:
         """Zero what a launch that ended well has counted."""
         records = self.accounts.records
         for worker in workers:
@@ -280,7 +312,7 @@ class Launch:
     def ended(self) -> tuple[int, int]:
         """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
         begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
-        return begun - sum(worker.job.taken for worker in self.at_work), sum(map(len, self.parts))
+        return begun - sum(worker.job.taken for worker in self.at_work), self.count
 
     def run(self) -> Run:
         shown = self.device.shown
@@ -294,11 +326,11 @@ class Launch:
             try:
                 run = self._run(workers)
             except SimError as error:
-                error.findings = tuple(self._findings(workers))
+                error.findings = tuple(self.supervisor.findings(self, workers))
                 raise
             if self.device.checks or self.notes:
-                run = replace(run, findings=self._findings(workers), notes=self.notes)
-            self._clear_counts(workers)
+                run = replace(run, findings=self.supervisor.findings(self, workers), notes=self.notes)
+            self.clear_counts(workers)
             well = True
             return run
         finally:
@@ -320,25 +352,20 @@ class Launch:
         finally:
             self.borrowed.end(well)
 
-    def _findings(self, workers: list[Worker]) -> list[Finding]:
-        if not self.device.checks:
-            return []
-        from simgpu.engine import checked
-
-        return checked.findings(self, workers)
-
     def _run(self, workers: list[Worker]) -> Run:
+        self.supervisor.begun(self, workers)
         begun, checks = time.perf_counter(), self.device.checks
         together = min((check.together(self) for check in checks), default=self.groups)
         pieces = ((first, min(part.stop, first + together)) for part in self.parts for first in part[:: max(1, together)])
         for first, last in pieces:
-            self._run_groups(workers, first, last)
+            self.run_groups(workers, first, last)
             for worker in workers:
                 if worker.error is not None:
                     raise worker.error
             for check in checks:
                 check.ran(self, first, last)
         seconds = time.perf_counter() - begun
+        self.supervisor.ran(self, workers)
         run = summarise(self, workers, seconds)
         if self.device.profiler:
             self.device.profiler.finished(self, run)
@@ -350,7 +377,7 @@ class Launch:
             )
         return run
 
-    def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
+    def run_groups(self, workers: list[Worker], first: int, last: int) -> None:
         """Workgroups first to last - 1, in the order of dispatch, on all workers."""
         self.shared.counter = first
         for worker in workers:
@@ -368,10 +395,10 @@ class Launch:
                 raise out_of_time(self, unfinished) from None
             if all(worker.status != scheduler.LIMIT for worker in unfinished):
                 return
-            self._refill(workers)
+            self.refill(workers)
             unfinished = [worker for worker in unfinished if worker.status != scheduler.FINISHED]
 
-    def _refill(self, workers: list[Worker]) -> None:
+    def refill(self, workers: list[Worker]) -> None:
         """The budget of record steps anew, when it is spent: an instruction of 8 bytes took two, and counts as one."""
         left = self.device.max_instructions - instructions_so_far(self, workers)
         if left < 0:
@@ -379,6 +406,7 @@ class Launch:
         self.shared.budget = left
         for worker in workers:
             worker.job.spent = 0
+        self.supervisor.refilled(self)
 
     def _work(self, worker: Worker) -> None:
         try:
@@ -404,12 +432,12 @@ class Launch:
                 if not self.sync.wait(worker, seen):
                     raise all_wait(self, worker)
             elif worker.status == scheduler.NEED_PYTHON:
-                self._serve(worker)
+                self.supervisor.serve(self, worker)
             else:
                 return
             worker.status = scheduler.PAUSED
 
-    def _serve(self, worker: Worker) -> None:
+    def serve(self, worker: Worker) -> None:
         """What the current wave came back to Python for; raises what stops the launch."""
         state = current_wave(worker)
         if state.status == Status.PATH and any(check.resume(self, worker) for check in self.device.checks):
@@ -441,8 +469,7 @@ class Launch:
     def answer(self, worker: Worker) -> None:
         """Serve what the current wave sent a message about, and let it go on."""
         if worker.host is not None:
-            (x, y, z), (gx, gy, _) = current_wave(worker).group, self.geometry.groups
-            worker.host.serve(x + gx * (y + gy * z))
+            worker.host.serve(self.geometry.number(current_wave(worker).group))
         wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import sizeof
-from typing import Any
+from ctypes import addressof, sizeof
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,18 @@ from simgpu.engine.workers.scheduler import Slot
 from simgpu.machine import layout
 from simgpu.machine.runtime import load32, load64, part, structure
 
+if TYPE_CHECKING:
+    from simgpu.engine.workers.worker import Worker
+
 SLOT, SLOT_BYTES = np.dtype(Slot), sizeof(Slot)
 # Of the context: address of the worker's `slots`; waves of a whole workgroup.
 SLOTS, WAVES = context_fields("workgroup", 2)
+
+
+def prepare(worker: Worker, waves: int) -> None:
+    """Give a worker what these functions read; waves: of a whole workgroup."""
+    worker.set_context(SLOTS, addressof(worker.slots))
+    worker.set_context(WAVES, waves)
 
 
 @part

@@ -46,36 +46,36 @@ class Told:
     shared_by: int = 0
 
 
-def chosen(launch: Sampling, saved: Saved, places: int) -> tuple[list[Streams], Told]:
+def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams], Told]:
     """Workgroups that stand for all, one alone where all do the same; places: of the GPU, for workgroups.
 
     Those of one round run at once, and the longest decides, so edges of the grid are among them. Of several rounds each kind of
     workgroup counts as often as there are such: samples lie evenly.
     """
-    groups, wholes, heavy = launch.groups, list[Streams](), 1.0
+    name, groups, wholes, heavy = sampling.launch.info.name, sampling.launch.groups, list[Streams](), 1.0
     rounds, sizes = groups > places, list[int]()
-    few = groups < FEW_ROUNDS * launch.device.descriptor.num_cus
+    few = groups < FEW_ROUNDS * sampling.launch.device.descriptor.num_cus
     edges = () if rounds else ((groups - 1) // 2, 0, min(1, groups - 1), groups - 1)
     for group in dict.fromkeys((*edges, *spread(groups, MOST_DIFFERENT))):
         if _enough(sizes, heavy, groups, rounds):
             break
-        one = _whole(launch, group)
-        if one is None or (not one.complete and group and not _taken(launch, one)):
+        one = _whole(sampling, group)
+        if one is None or (not one.complete and group and not _taken(sampling, one)):
             why = "workgroups wait for those before them, which ran first: for how long is not in the time"
-            return _in_order(launch, saved), Told([why], WAITED)
+            return _in_order(sampling, saved), Told([why], WAITED)
         if one.executed > max(sizes, default=0):
-            heavy = _heavy(launch, one)
+            heavy = _heavy(sampling, one)
         wholes.append(one)
         sizes.append(one.executed)
         if not one.complete:
-            if _taken(launch, one):
+            if _taken(sampling, one):
                 raise LaunchError(
-                    f"{launch.info.name}: workgroups take their work by an atomic in memory, and one alone, which gets all of it, "
+                    f"{name}: workgroups take their work by an atomic in memory, and one alone, which gets all of it, "
                     f"has not ended after {MOST_STEPS:,} instruction words of a wave: no time is told; time a smaller problem"
                 )
             return [one], Told()
     if not rounds and _few_kinds(sizes):
-        wholes += _at_borders(launch, wholes)
+        wholes += _at_borders(sampling, wholes)
         sizes = [one.executed for one in wholes]
     if min(sizes) > (1 - NEAR) * max(sizes):
         # Those at the edges of a problem may execute as much, and ask for fewer lines, which a buffer's end cuts off.
@@ -84,7 +84,7 @@ def chosen(launch: Sampling, saved: Saved, places: int) -> tuple[list[Streams], 
         return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], Told()
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
         saved.restore()
-        again = _whole(launch, wholes[-1].group)
+        again = _whole(sampling, wholes[-1].group)
         if again is not None and again.executed * HUNGRY > sizes[0]:
             why = "workgroups take their work from memory that they share, the first one alone all: each is taken to have its part"
             return [again], Told([why], SHARED_WORK, min(groups, places))
@@ -114,7 +114,7 @@ def _few_kinds(sizes: Sequence[int]) -> bool:
     return len(seen) <= FEW_KINDS and min(seen) >= SEEN_KIND
 
 
-def _at_borders(launch: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
+def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
     """The workgroups where one kind ends and another begins, found by halves between samples; none where they alternate."""
     near = NEAR * max(one.executed for one in wholes)
     known = sorted(wholes, key=lambda one: one.group)
@@ -122,7 +122,7 @@ def _at_borders(launch: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
     found: list[Streams] = []
     for low, high in pairs if len(pairs) <= FEW_BORDERS else ():
         while high.group - low.group > 1:
-            one = _whole(launch, (low.group + high.group) // 2)
+            one = _whole(sampling, (low.group + high.group) // 2)
             if one is None or not one.complete:
                 return found
             found.append(one)
@@ -130,9 +130,9 @@ def _at_borders(launch: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
     return found
 
 
-def _heavy(launch: Sampling, one: Streams) -> float:
+def _heavy(sampling: Sampling, one: Streams) -> float:
     """Plain instructions that one of this workgroup takes as long as to run, on average; so does a word of a stream."""
-    code, trace = launch.path(one.streams[0])
+    code, trace = sampling.path(one.streams[0])
     steps = trace.steps
     return 1 + (MATRIX_STEPS - 1) * float(np.mean(code.kind[steps] == Kind.MATRIX)) + len(one.streams[0]) / len(steps)
 
@@ -148,13 +148,13 @@ def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> flo
     return max(alike, 2 * deviation * math.sqrt(unknown / len(sizes)))
 
 
-def _whole(launch: Sampling, group: int) -> Streams | None:
+def _whole(sampling: Sampling, group: int) -> Streams | None:
     """A workgroup as far as MOST_STEPS go; None for one that waits for others."""
     try:
-        one = launch.sample(group, PATIENCE, KEPT // launch.waves, MOST_STEPS)
+        one = sampling.sample(group, PATIENCE, KEPT // sampling.launch.waves, MOST_STEPS)
     except Deadlock:
         return None
-    return None if launch.stopped and launch.waited else one
+    return None if sampling.stopped and sampling.waited else one
 
 
 def share(code: Code, trace: Trace, groups: int) -> float:
@@ -163,9 +163,9 @@ def share(code: Code, trace: Trace, groups: int) -> float:
     return math.ceil(taken / groups) / taken if taken > 1 else 1 / groups
 
 
-def _taken(launch: Sampling, one: Streams) -> bool:
+def _taken(sampling: Sampling, one: Streams) -> bool:
     """Whether a workgroup executes an atomic of its first wave again and again."""
-    return _atomics(*launch.path(one.streams[0])) > 2
+    return _atomics(*sampling.path(one.streams[0])) > 2
 
 
 def _atomics(code: Code, trace: Trace) -> int:
@@ -174,17 +174,18 @@ def _atomics(code: Code, trace: Trace) -> int:
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())
 
 
-def _in_order(launch: Sampling, saved: Saved) -> list[Streams]:
+def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
     """Samples where workgroups wait for those before them: the first ones run once, in the order of dispatch. LaunchError where one
     never ends all the same."""
     saved.restore()
+    name, groups = sampling.launch.info.name, sampling.launch.groups
     kept: list[Streams] = []
-    executed, wanted = 0, {0, launch.groups // 2, launch.groups - 1}
-    for group in range(launch.groups):
-        whole = _whole(launch, group)
+    executed, wanted = 0, {0, groups // 2, groups - 1}
+    for group in range(groups):
+        whole = _whole(sampling, group)
         if whole is None or not whole.complete:
             raise LaunchError(
-                f"{launch.info.name}: workgroup {group} waits for others and does not end, though all before it have: it waits for "
+                f"{name}: workgroup {group} waits for others and does not end, though all before it have: it waits for "
                 "some that run beside it, or for ever; no time is told"
             )
         executed += whole.executed

@@ -39,19 +39,20 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     traced = _traced(kernel)
     device, chip = kernel.module.device, kernel.module.device.descriptor
     saved = Saved.of(device.memory, None if restore else SMALL)
-    launch = Sampling(traced, geometry, args)
+    sampling = Sampling(traced, geometry, args)
+    launch = sampling.launch
     try:
-        launch.begin()
+        sampling.begin()
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
-        wholes, told = chosen(launch, saved, chip.num_cus * resident_groups(chip, used))
+        wholes, told = chosen(sampling, saved, chip.num_cus * resident_groups(chip, used))
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
         # Around the longest: those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
         begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
-        beginnings = _round(launch, begun, together, steps)
-        channels = _channels(launch, beginnings, steps)
-        instructions, code = dict(launch.program.instructions), launch.code
+        beginnings = _round(sampling, begun, together, steps)
+        channels = _channels(sampling, beginnings, steps)
+        instructions, code = dict(launch.program.instructions), sampling.code
     except Deadlock as error:
         raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
     finally:
@@ -75,18 +76,19 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     return Sampled(chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels)
 
 
-def _round(launch: Sampling, first: int, together: int, steps: int) -> list[Streams]:
+def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
     """The beginnings of workgroups that run together, from `first` on."""
-    return [launch.sample(group, steps) for group in range(first, first + together)]
+    return [sampling.sample(group, steps) for group in range(first, first + together)]
 
 
-def _channels(launch: Sampling, beginnings: Sequence[Streams], steps: int) -> float:
+def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> float:
     """The share of memory's channels that are busy, by one round and others all over the launch, if it is not the same in two."""
+    launch = sampling.launch
     row, together = pipelines(launch.device.arch), len(beginnings)
     rounds = [lines_of([one.streams for one in beginnings])]
     others = islice(spread(launch.groups - together + 1, MOST_ROUNDS), MOST_ROUNDS if row.memory_channels else 0)
     for first in others:
-        rounds.append(lines_of([one.streams for one in _round(launch, first, together, steps)]))
+        rounds.append(lines_of([one.streams for one in _round(sampling, first, together, steps)]))
         if sum(map(bool, map(len, rounds))) > 1 and busy_channels(rounds, row) > ALL_CHANNELS:
             break
     return busy_channels(rounds, row)

@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.checks.path_trace import CLOSED, ENDED, LIMIT, STEPS, USED, Storage
 from simgpu.engine.device import Kernel
-from simgpu.engine.launch import Launch
+from simgpu.engine.launch import Launch, Supervisor
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry
@@ -45,21 +45,19 @@ class AllStopped(Exception):
     """All waves of a workgroup went as far as they shall, or ended."""
 
 
-class Sampling(Launch):
+class Sampling(Supervisor):
     """A launch of chosen workgroups, one at a time, each wave as far as is asked."""
 
-    fuse = False
     stopped = 0  # waves of the workgroup that went as far as they shall
     waited = False  # whether that was because it waits for others
     further = 0  # records that waves go on to, where they do not wait for others
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
-        super().__init__(kernel, geometry, args)
-        self.workers = 1
+        self.launch = Launch(kernel, geometry, args, threads=1, fuse=False, supervisor=self)
 
-    def _serve(self, worker: Worker) -> None:
+    def serve(self, launch: Launch, worker: Worker) -> None:
         if current_wave(worker).status != Status.PATH:
-            super()._serve(worker)
+            launch.serve(worker)
             return
         wave, storage = wave_of(worker, *place_of_wave(worker)), worker.checks["path_trace"]
         assert isinstance(storage, Storage)
@@ -75,12 +73,13 @@ class Sampling(Launch):
     @property
     def code(self) -> Code:
         """The instructions that were executed so far."""
-        return code_of(dict(self.program.instructions), self.program.count + 1, pipelines(self.device.arch))
+        program = self.launch.program
+        return code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
 
     def path(self, stream: np.ndarray) -> tuple[Code, Trace]:
         """What one wave did, by its stream."""
         code = self.code
-        return code, trace_of(code, [stream], self.entry, False, 0)
+        return code, trace_of(code, [stream], self.launch.entry, False, 0)
 
     def _waits(self, stream: np.ndarray) -> bool:
         """Whether a wave only asks for the same lines again and again, in a short loop, and stores nothing."""
@@ -101,16 +100,16 @@ class Sampling(Launch):
         self.waited = all(len(lines) == 1 for lines in asked.values())
         return self.waited
 
-    def begin(self) -> list[Worker]:
-        (self.worker,) = workers = super().begin()
-        return workers
+    def begin(self) -> None:
+        """Makes the launch ready; `launch.end` follows, whatever is raised."""
+        (self.worker,) = self.launch.begin()
 
     def sample(self, group: int, steps: int, keep: int | None = None, further: int = 0) -> Streams:
         """A workgroup, each wave over so many records, and up to `further` where it does not wait for others then; keep: those
         after which its stream ends (default: all)."""
         worker, storage = self.worker, self.worker.checks["path_trace"]
         assert isinstance(storage, Storage)
-        storage.begin(self.entry, steps if keep is None else keep, steps)
+        storage.begin(self.launch.entry, steps if keep is None else keep, steps)
         job = worker.job
         job.taken = job.current = job.wave = 0
         job.turn = layout.SLICE
@@ -119,7 +118,7 @@ class Sampling(Launch):
             slot.state = scheduler.EMPTY
         self.stopped, self.waited, self.further = 0, False, further
         try:
-            self._run_groups([worker], group, group + 1)
+            self.launch.run_groups([worker], group, group + 1)
         except AllStopped:
             worker.error = None
         except Deadlock:  # where others wait for those that stopped

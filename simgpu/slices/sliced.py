@@ -24,7 +24,7 @@ from simgpu.engine.result import Run, merged
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.slices.blobs import leave, name_of
-from simgpu.slices.part import Part
+from simgpu.slices.part import Slice
 from simgpu.slices.touched import Touched, count, meet, put
 from simgpu.slices.worker import Answer, Block, Task, run_slice, version
 
@@ -207,9 +207,9 @@ class Sliced:
                 continue
             waits = answer.waits  # perhaps for later ones, which then run with it
             parts = [range(task.part.start, tasks[-1].part.stop)] if waits else [tasks[member].part for member in members]
-            part = Part(self.kernel, self.geometry, self.args, *parts)
+            part = Slice()
             try:
-                runs.append(part.run())
+                runs.append(Launch(self.kernel, self.geometry, self.args, parts=parts, supervisor=part).run())
             except SimError as error:
                 error.findings = self._arranged([*seen, *part.seen])
                 raise

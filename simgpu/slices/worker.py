@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from simgpu.engine.allocations import Allocation, Memory
 from simgpu.engine.device import Device, Kernel, Module
+from simgpu.engine.launch import Launch
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import InstructionLimit, SimError
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import source_digest
 from simgpu.slices.blobs import blobs
-from simgpu.slices.part import PartElsewhere
+from simgpu.slices.part import SliceElsewhere
 from simgpu.slices.touched import Packed, taken
 from simgpu.version import VERSION
 
@@ -137,8 +138,10 @@ def _run(task: Task) -> Answer:
             data = blobs().find(block.data, block.room, task.folder)
             placed.append(memory.place(block.address, data, block.writable, block.label, nbytes=block.nbytes, tracked=True))
             _define(placed[-1], block, task.folder)
-        part = PartElsewhere(Kernel(module, module.code.kernels[task.kernel]), task.geometry, task.args, task.part)
-        run = part.run()
+        if heap := module.device.made_heap:
+            heap.clear()
+        part, kernel = SliceElsewhere(), Kernel(module, module.code.kernels[task.kernel])
+        run = Launch(kernel, task.geometry, task.args, parts=[task.part], supervisor=part).run()
         held = {allocation.base: allocation for allocation in (*placed, *module.segments)}
         values = []
         for base, bits in part.touched.written.items():

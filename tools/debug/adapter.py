@@ -227,7 +227,8 @@ class Adapter:
         held = self._debugger()
         wanted = []
         for each in arguments["breakpoints"]:
-            offset = int(str(each["instructionReference"]), 16) + int(each.get("offset", 0)) - held.code.virtual(held.replay.entry)
+            entry = held.code.virtual(held.replay.launch.entry)
+            offset = int(str(each["instructionReference"]), 16) + int(each.get("offset", 0)) - entry
             wanted.append((self._at(f"{offset:#x}", each), {"instructionReference": each["instructionReference"]}))
         return self._replace("instructions", wanted)
 

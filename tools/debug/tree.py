@@ -143,7 +143,7 @@ class Tree:
         spot = f"{code.address(record)}{f', {line}' if line else ''}, w{node.place.wave} #{node.place.retired}"
         if node.kind == "sum":
             count = sum(source.kind == "product" for source in node.sources)
-            inst = self._debugger.replay.instruction(record)
+            inst = self._debugger.replay.launch.instruction(record)
             assert inst is not None
             d = inst.args["vdst"]
             assert isinstance(d, Reg)
@@ -179,7 +179,7 @@ class Tree:
     # -- products ------------------------------------------------------------------------------
 
     def _factors(self, node: Node) -> tuple[float, float]:
-        inst = self._debugger.replay.instruction(node.record)
+        inst = self._debugger.replay.launch.instruction(node.record)
         assert inst is not None
         return factors_of(node, inst)
 

@@ -53,7 +53,7 @@ def traces(replay: Replay) -> list[Trace]:
     if (tallies > streams.shape[1]).any():
         raise LaunchError("the workgroup executes too much to be followed: its memory accesses do not fit the trace")
     items = [min(block, size - at * block) for block, size, at in
-             zip(replay.geometry.block, replay.geometry.global_size, replay.group, strict=True)]  # fmt: skip
+             zip(replay.launch.geometry.block, replay.launch.geometry.global_size, replay.group, strict=True)]  # fmt: skip
     count = items[0] * items[1] * items[2]
     return [
         _trace(replay, wave, streams[wave, : tallies[wave]], (1 << min(64, count - 64 * wave)) - 1) for wave in range(len(replay))
@@ -63,7 +63,7 @@ def traces(replay: Replay) -> list[Trace]:
 def _trace(replay: Replay, wave: int, stream: np.ndarray, lanes: int) -> Trace:
     ordinals: Ordinals = replay.ordinals
     before = ordinals.table[:, 0]
-    entry, retired = replay.entry, 0
+    entry, retired = replay.launch.entry, 0
     pieces: list[np.ndarray] = []
     made = Trace(np.zeros(0, np.int64), [0], [lanes])
     at = 0

@@ -67,11 +67,10 @@ class Why:
             while replay.resume().kind == "wave ended":
                 pass
             self.traces: list[Trace] = traces(replay)
-            programs = tuple(replay.programs.values())
+            programs = tuple(replay.launch.programs.values())
             self.instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
-            self._mode = replay.program.mode
-            assert replay._table is not None
-            self._shared = list(replay._table[1].written()) if replay.whole else []  # memory that others may have written
+            self._mode = replay.launch.program.mode
+            self._shared = list(replay.launch.table.written()) if replay.whole else []  # memory that others may have written
             self._kernarg = replay.worker.given.kernarg, replay.worker.given.arguments
             return {at: program.effect(at).access.writes for program in programs for at in program.instructions}
         finally:

@@ -17,6 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.alu.control import ENDS
+from simgpu.engine import workgroup
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.scheduler import Job
@@ -100,6 +101,17 @@ def in_focus(wave: int) -> int:
     return focused(wave)
 
 
+def focus_on(worker: Worker, waves: int) -> np.ndarray:
+    """Give the worker the block of words that points read, for a workgroup of so many waves, and return it: no goals, all
+    workgroups in focus."""
+    workgroup.prepare(worker, waves)
+    worker.checks["focus"] = block = np.full(GOALS + waves, NEVER, np.int64)
+    block[:GOALS] = 0
+    worker.set_context(BLOCK, block.ctypes.data)
+    worker.set_context(PASSES, 0)
+    return block
+
+
 class Clock(Check):
     """Counts what waves retire; of a debugger's device."""
 
@@ -127,8 +139,5 @@ class Clock(Check):
         frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
-        worker.checks["focus"] = block = np.full(GOALS + launch.waves, NEVER, np.int64)
-        block[:GOALS] = 0
-        worker.set_context(BLOCK, block.ctypes.data)
+        focus_on(worker, launch.waves)
         worker.set_context(STOP, ctypes.addressof(worker.job) + Job.stop.offset)
-        worker.set_context(PASSES, 0)

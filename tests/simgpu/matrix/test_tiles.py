@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def both(
     monkeypatch.setattr(Program, "__init__", remembered)
     tiled = Kernel(target, text, dump).run(data)
     count = len(joined[-1].fused)
-    monkeypatch.setattr(Launch, "fuse", False)
+    monkeypatch.setattr(Launch, "__init__", partialmethod(Launch.__init__, fuse=False))
     single = Kernel(target, text, dump).run(data)
     monkeypatch.undo()
     assert not joined[-1].fused

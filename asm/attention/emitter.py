@@ -36,7 +36,8 @@ from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.emit import emit
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.registers import ATOM, partial_columns
+from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.registers import partial_columns
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results

@@ -11,8 +11,8 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.registers import ATOM, REACH, partial_columns
+from simgpu.operators.attention.problem import ATOM, AttentionProblem
+from simgpu.operators.attention.registers import REACH, partial_columns
 from simgpu.operators.attention.tiles import AttentionTiles
 
 ARRAYS = ("Q", "K", "V", "R")

@@ -13,7 +13,8 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
+from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
 
 LN_2 = math.log(2)
 LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts

@@ -9,7 +9,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import RESOURCE_WORD3
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.tiles import AttentionTiles
 
 

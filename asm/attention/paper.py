@@ -25,8 +25,8 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
-from simgpu.operators.attention.problem import GAINS
-from simgpu.operators.attention.registers import ATOM, column_blocks
+from simgpu.operators.attention.problem import ATOM, GAINS
+from simgpu.operators.attention.registers import column_blocks
 from simgpu.operators.attention.tiles import AttentionTiles
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import FINITE_FLOOR, Visitor

@@ -9,7 +9,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import FRAGMENTS, GROUPS, QUAD, chunks
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.problem import ATOM
 
 
 class MatrixValues(PaperEmitter):

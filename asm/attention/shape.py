@@ -13,7 +13,8 @@ from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
-from simgpu.operators.attention.registers import ATOM, column_blocks, fragment_elements, key_atoms
+from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.registers import column_blocks, fragment_elements, key_atoms
 from simgpu.operators.attention.shared_registers import QUERIES, padded
 from simgpu.operators.attention.tiles import AttentionTiles
 

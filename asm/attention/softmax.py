@@ -21,7 +21,7 @@ from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.problem import ATOM
 
 LAZY = 8.0  # exponents up to this stay: P <= 256, and no bits of the f32 sums are lost (HipKittens)
 LARGEST_F16 = 15.9  # with P in f16: 2^15.9 = 61147 is below its largest finite value, 65504

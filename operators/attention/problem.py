@@ -12,9 +12,9 @@ from simgpu.hardware.dtypes import DType
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import positive_dimension
-from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.tree import Extent
 
+ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 NARROW = ("fp8", "bf8")  # what K and V may be in a cache
 # P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times
 # as large; the end divides by as much.

@@ -14,8 +14,8 @@ from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, s
 from simgpu.hardware.timing_rules.issue import SLOT, TRANS_SLOTS
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
-from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.registers import ATOM, REACH
+from simgpu.operators.attention.problem import ATOM, AttentionProblem
+from simgpu.operators.attention.registers import REACH
 from simgpu.operators.resources import LdsArray, ResourcePlan, residency
 from simgpu.operators.split import Reduction
 

@@ -12,16 +12,11 @@ and dv head dimensions in whole atoms. Per lane, in 32-bit registers:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.resources import RegisterRange, scalar_ranges
 
-if TYPE_CHECKING:
-    from simgpu.operators.attention.problem import AttentionProblem
-
-ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 FRAGMENT_BYTES = 16  # one load a lane
 WAVES = 4  # one a SIMD, each with its own keys
 TEMPORARIES = 8

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import (
     ARGUMENT_WORDS,
-    ATOM,
     COORDINATES,
     KEYS,
     POINTER_WORDS,

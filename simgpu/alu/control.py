@@ -17,7 +17,8 @@ from simgpu.hardware.isa.types import u32
 from simgpu.machine import layout, mode
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault, Status
-from simgpu.machine.operands import Plan, load_scalar
+from simgpu.machine.operands import Plan
+from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I32, I64, Value
 from simgpu.memory import lds_atomics
 

@@ -12,9 +12,10 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
-from simgpu.machine.frame import MASK, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import Value, where
+from simgpu.machine.wave_frame import MASK
 
 
 def source_lanes(control: int) -> list[int | None]:

@@ -14,10 +14,11 @@ from llvmlite import ir
 from simgpu.alu.hwreg import change_mode
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout, mode
-from simgpu.machine.frame import Frame, opaque
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import RECORD, ROW, SLOTS, Fault
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I32, I64, Value, where
+from simgpu.machine.wave_frame import opaque
 
 LAST_SGPR = 101
 

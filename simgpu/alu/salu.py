@@ -13,7 +13,8 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import LLVMOps, element
-from simgpu.machine.operands import Place, Plan, load_scalar
+from simgpu.machine.operands import Place, Plan
+from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I1, I32, I64
 
 STATE_REGISTER = {"exec": isa.EXEC, "vcc": isa.VCC, "m0": isa.M0}

@@ -20,7 +20,8 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Place, Plan, load_vector
+from simgpu.machine.operands import Place, Plan
+from simgpu.machine.sources import load_vector
 from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1

@@ -21,8 +21,9 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import element
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Place, load_scalar, load_vector
+from simgpu.machine.operands import Place
 from simgpu.machine.rounding import ops_for
+from simgpu.machine.sources import load_scalar, load_vector
 from simgpu.machine.values import I32
 
 # SDWA selects (ISA guides, SDWA): BYTE_0..3, WORD_0, WORD_1, DWORD.

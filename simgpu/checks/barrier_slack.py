@@ -24,8 +24,8 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import MESSAGES, ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.runtime import load32, load64, part, runtime, store64, words
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant

@@ -26,8 +26,8 @@ from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
 from simgpu.machine.values import I32, I64

@@ -26,8 +26,8 @@ from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES, Status
 from simgpu.machine.runtime import load32, load64, part, runtime, store32, store64, words
 from simgpu.machine.values import I64

@@ -21,11 +21,12 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.hooks import Access
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import part, runtime, words
 from simgpu.machine.values import I32, I64
+from simgpu.machine.wave_frame import PTR
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry, dispatch_number
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load64, part, runtime, store64, words
 from simgpu.machine.values import I64

@@ -9,9 +9,10 @@
     named.py        arrays by name: elements to addresses and back
     breakpoints.py  breakpoints and watchpoints, and the points that stand for each
     moment.py       what the workgroup holds where it stands: registers, LDS, memory, arrays by name
-    focus.py        device memory as a workgroup finds it, and which workgroup writes a byte
+    focus.py        device memory as a workgroup finds it
     findings.py     what checked mode finds in the workgroup, each with its place
+    marks.py        where registers hold elements of the source's variables, in kernels compiled with marks
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
-    variables.py    variables of the source, of kernels compiled with marks for them
+    variables.py    variables of the source, of kernels with marks: what they hold at a moment
     flow/           where a value came from: backward through the run
 """

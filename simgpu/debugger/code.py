@@ -65,7 +65,7 @@ class Code:
     def __init__(self, replay: Replay, source: str = "") -> None:
         self.replay = replay
         self.info = replay.launch.info
-        self._file = replay.launch.kernel.module.code
+        self.file = replay.launch.kernel.module.code
         self._source = source
 
     def __iter__(self) -> Iterator[tuple[int, Instruction]]:
@@ -94,11 +94,11 @@ class Code:
 
     def line(self, record: int) -> str:
         """The `file:line`, or ""."""
-        return self._file.source_line(self.virtual(record)) or ""
+        return self.file.source_line(self.virtual(record)) or ""
 
     def find(self, where: str) -> int:
         """The record that an address, a label or a source line names. Raises LaunchError where no instruction begins there."""
-        (offset,) = offsets(where, self._file, self.info.name, self._source)
+        (offset,) = offsets(where, self.file, self.info.name, self._source)
         record = self.replay.launch.entry + offset // 4
         if self.replay.launch.instruction(record) is None:
             held = [at for at, inst in self if at < record < at + inst.size // 4]
@@ -121,7 +121,7 @@ class Code:
     def function(self, record: int) -> range:
         """The records of the function that a record lies in, by symbols: the kernel's where none has it."""
         at = self.virtual(record)
-        sizes = [(s.address, s.size) for s in self._file.symbols.values() if s.address <= at < s.address + s.size]
+        sizes = [(s.address, s.size) for s in self.file.symbols.values() if s.address <= at < s.address + s.size]
         start, size = min(sizes, key=lambda held: held[1]) if sizes else (self.info.start, self.info.code_size)
         return range(self.record(start), self.record(start + size))
 

@@ -14,18 +14,19 @@ from simgpu.debugger.armed import Point
 from simgpu.debugger.breakpoints import Breakpoint, Maker
 from simgpu.debugger.code import Code
 from simgpu.debugger.focus import Focus
+from simgpu.debugger.marks import settled
 from simgpu.debugger.moment import Moment
 from simgpu.debugger.named import Named, named_buffers
 from simgpu.debugger.native import points
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Halt, Replay, debugging
-from simgpu.debugger.variables import settled
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine.layout import Status
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
+    from simgpu.engine.finding import Finding
 
 ALL = 1 << 62  # of stops to let pass
 
@@ -324,9 +325,7 @@ class Debugger(Moment):
         if what == "nan":
             return self._maker.nan(number)
         if what.split(None, 1)[0:1] == ["finding"]:
-            from simgpu.debugger.findings import findings, kinds_of
-
-            return self._maker.findings(number, what, findings(self, kinds_of(what.removeprefix("finding"))))
+            return self._maker.findings(number, what, self.findings(what.removeprefix("finding")))
         if "#" in what:
             return self._at_place(number, Place.parse(what, self.replay.group, self.wave))
         return self._maker.at(number, what, self._records(what), condition, wave)
@@ -336,7 +335,7 @@ class Debugger(Moment):
         if where == "barrier":
             return self.code.barriers()
         first, line = self.code.find(where), re.fullmatch(r"(?:.*:)?(\d+)", where)
-        return (settled(self, int(line[1])) if line else []) or [first]
+        return (settled(self.code, int(line[1])) if line else []) or [first]
 
     def _at_place(self, number: int, place: Place) -> Breakpoint:
         here = self.stop
@@ -376,6 +375,15 @@ class Debugger(Moment):
                 for record, point in each.points:
                     self.replay.add(record, point)
             self.stop, self.wave = here, wave
+
+    def findings(self, kinds: str = "") -> list[Finding]:
+        """What checked mode finds in the workgroup, in order of places; kinds: separated by blanks or commas (default: errors)."""
+        from simgpu.debugger.findings import findings, kinds_of  # and with it checked mode
+
+        wanted = kinds_of(kinds)
+        with self.elsewhere():
+            self.replay.restart()
+            return findings(self.kernel, self.geometry, self.args, self.replay.group, wanted)
 
     def again(self, armed: Sequence[tuple[int, Point]], until: Place | None) -> None:
         """Runs the workgroup from its beginning with points at records, up to a place, or to where one of them stops a wave, or its

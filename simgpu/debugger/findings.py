@@ -7,18 +7,15 @@ finds it. So what other workgroups do meanwhile is not seen, races with them amo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from simgpu.device import Device
 from simgpu.engine.allocations import Memory
 from simgpu.engine.device import Buffer, Kernel
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import Launch
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine.host_memory import aligned_bytes
-
-if TYPE_CHECKING:
-    from simgpu.debugger.debugger import Debugger
 
 OWN_MEMORY = 1 << 46  # the device's own allocations, such as kernel arguments, begin there: apart from all of the caller's
 CHECKED = ("missing-wait", "hazard", "race", "barrier", "uninitialized", "out-of-bounds", "use-after-free", "misaligned", "buffer",
@@ -38,24 +35,25 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return found
 
 
-def findings(debugger: Debugger, kinds: Sequence[str] = ()) -> list[Finding]:
-    """The findings with a place in the debugger's workgroup, of these kinds (default: all that are errors), in order of places."""
+def findings(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], group: Sequence[int], kinds: Sequence[str] = ()
+) -> list[Finding]:
+    """The findings with a place in one workgroup of a launch, of these kinds (default: all that are errors), in order of places.
+
+    Memory is as the workgroup finds it, and stays so.
+    """
     modes = [mode for mode, held in MODES if not kinds or {*kinds} & {*held}]
-    found: list[Finding] = []
-    with debugger.elsewhere():
-        debugger.replay.restart()
-        for mode in modes:
-            found += _checked(debugger, mode)
+    found = [finding for mode in modes for finding in _checked(kernel, geometry, args, geometry.number(group), mode)]
     wanted = [each for each in found if (each.kind in kinds if kinds else each.severity == "error") and each.when]
     return sorted(wanted, key=lambda each: (int(each.when.rpartition("#")[2]), each.when))
 
 
-def _checked(debugger: Debugger, mode: bool | str) -> Sequence[Finding]:
-    kernel = _twin(debugger.kernel, mode)
-    args = [value.address if isinstance(value, Buffer) else value for value in debugger.args]
-    number = debugger.replay.number
+def _checked(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], number: int, mode: bool | str
+) -> Sequence[Finding]:
+    addresses = [value.address if isinstance(value, Buffer) else value for value in args]
     try:
-        return Launch(kernel, debugger.geometry, args, parts=[range(number, number + 1)]).run().findings
+        return Launch(_twin(kernel, mode), geometry, addresses, parts=[range(number, number + 1)]).run().findings
     except SimError as error:  # a fault: what was found before
         return error.findings
 

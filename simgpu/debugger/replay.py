@@ -23,7 +23,7 @@ from simgpu.debugger.place import Place
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
 from simgpu.engine.launch import Launch
-from simgpu.engine.workers import scheduler
+from simgpu.engine.workers import running, scheduler
 from simgpu.engine.workers.worker import current_wave, wave_bytes_of
 from simgpu.hardware.errors import SimError
 from simgpu.machine import layout
@@ -256,7 +256,7 @@ class Replay:
         self._stepper.words[WAVE] = wave
         self._stopping = False
         job.pause = PIECE
-        status = scheduler.run_worker(job, self.worker.slots)
+        status = running.run_worker(job, self.worker.slots)
         armed.disarm(record)
         if status == scheduler.NEED_PYTHON and state.status == Status.BREAK and state.resume == record and job.wave == wave:
             self.goals[wave] = NEVER
@@ -303,7 +303,7 @@ class Replay:
         while True:
             if status == scheduler.PAUSED:
                 worker.job.pause = PIECE
-                status = scheduler.run_worker(worker.job, worker.slots)
+                status = running.run_worker(worker.job, worker.slots)
             worker.job.stop = 0
             if self.whole or self._slot < 0:
                 self._find()

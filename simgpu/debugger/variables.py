@@ -1,69 +1,29 @@
 """Variables of a kernel's source as blocks of elements, where the code object says which registers hold them.
 
-`simgpu.triton.variables` has kernels compiled with marks: instructions before which a wave's registers hold elements of a variable
-and their numbers in its block. A variable at a moment is what the wave in focus assigned last, and what the other waves assign as
+A variable at a moment is what the wave in focus assigned last, and what the other waves assign as
 they come by as often: they are let run so far, before or behind the moment.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
 from simgpu.debugger.armed import Point
-from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.marks import Mark, marks
 from simgpu.debugger.native.capturing import LANES_ON, RETIRED, ROWS, VISITS, captured
-from simgpu.debugger.native.clock import ENDINGS
-from simgpu.hardware.code_object.elf import ElfFile
-from simgpu.hardware.errors import DecodeError, LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.machine.layout import LANES, ROW
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
-    from simgpu.hardware.code_object.code_object import CodeObject
 
-SECTION = ".simgpu.variables"  # for each mark its address (64 bits), and words that end with a zero: see `Mark`
 ALWAYS = 1 << 62  # visits
-TYPES = {
-    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": ml_dtypes.bfloat16, "int1": np.bool_,
-    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "fp8e4b8": ml_dtypes.float8_e4m3fnuz,
-    "fp8e5b16": ml_dtypes.float8_e5m2fnuz,
-}  # fmt: skip  # by Triton's names; integers are numpy's
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place where registers hold elements of a variable. site: the assignment; kind: Triton's type; index: the register of the
-    elements' numbers, None of a scalar."""
-
-    address: int
-    site: int
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    line: int
-    value: Registers
-    index: Registers | None
-
-    @classmethod
-    def parse(cls, address: int, text: str) -> Mark:
-        """Of the words that the section has: `3 acc fp32 64x64 37 v12 v80`."""
-        site, name, kind, shape, line, *registers = text.split()
-        extents = () if shape == "-" else tuple(map(int, shape.split("x")))
-        value, *index = map(Registers.parse, registers)
-        return cls(address, int(site), name, kind, extents, int(line), value, index[0] if index else None)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """numpy's type of an element; addresses are uint64."""
-        return np.dtype(np.uint64 if self.kind.startswith("pointer") else TYPES.get(self.kind, self.kind))
 
 
 @dataclass(frozen=True)
@@ -75,23 +35,6 @@ class Variable:
     line: int
     times: int
     values: np.ma.MaskedArray
-
-
-def marks(code: CodeObject) -> list[Mark]:
-    """The marks of a code object; none where it was compiled without. Raises DecodeError for a damaged section."""
-    file = ElfFile(code.data)
-    section = file.named((SECTION.encode(),)).get(SECTION)
-    found, at = [], 0
-    held = file.content(SECTION, section) if section else b""
-    try:
-        while at < len(held):
-            (address,) = struct.unpack_from("<Q", held, at)
-            end = held.index(b"\0", at + 8)
-            found.append(Mark.parse(address, held[at + 8 : end].decode("ascii")))
-            at = end + 1
-    except (ValueError, struct.error) as error:
-        raise DecodeError(f"{SECTION} is damaged at byte {at} of {len(held)}: {error}") from None
-    return found
 
 
 @dataclass
@@ -168,25 +111,6 @@ def assigned(debugger: Debugger) -> list[Variable]:
     """All that the wave in focus has assigned. Raises LaunchError where the code object knows none."""
     every = [mark for held in _known(debugger).values() for mark in held]
     return _values(debugger, _last_assignments(debugger, every))
-
-
-def settled(debugger: Debugger, line: int) -> list[int]:
-    """Records of a line's first instruction behind the assignment that stands before it, as the compiler moves instructions up; one
-    for each copy that it made of the code. None where no assignment is known, or nothing of the line lies behind it."""
-    site_at = {debugger.code.record(mark.address): (mark.line, mark.site) for mark in marks(debugger.kernel.module.code)}
-    before = max((site for site in site_at.values() if site[0] < line), default=None)
-    found: list[int] = []
-    behind, first = False, -1  # such a mark; where the line goes on behind the last one: marks of others and jumps part the copies
-    for at, inst in debugger.code:
-        site, control = site_at.get(at), inst.spec.control
-        if site is not None and site == before:
-            behind, first = True, -1
-        elif first >= 0 and (site is not None or control in ENDINGS or control.startswith("cbranch")):
-            found.append(first)
-            behind, first = False, -1
-        elif behind and first < 0 and debugger.code.line(at).endswith(f":{line}"):
-            first = at
-    return found + [first] * (first >= 0)
 
 
 def _known(debugger: Debugger) -> dict[str, list[Mark]]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from simgpu.engine.finding import CHECK_FAILED, Finding, finding_at
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access, Hooks, Sums
+from simgpu.machine.accesses import Access, Sums
+from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import Value

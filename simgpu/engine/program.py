@@ -19,7 +19,7 @@ from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.check import Check, CheckFailed, guarded, name_of
 from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
-from simgpu.engine.workers import scheduler
+from simgpu.engine.workers import running
 from simgpu.engine.workers.desk import Counts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
@@ -131,7 +131,7 @@ class Program:
                 if changed:
                     self._pass_over()
             if before == 0:
-                self._batch.address_of_source(scheduler.LOOP, scheduler.loop_source)  # which a launch needs as well
+                self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch needs as well
             self._batch.finish(goes_on)
             self._publish()
 

@@ -7,11 +7,14 @@
     shield.py      what must not be broken off, run to its end
     compiling/     LLVM IR to object files: many together, in several processes
     jit.py         LLVM IR to callable addresses, object code kept on disk
-    intrinsics.py  LLVM's intrinsic functions
     values.py      IR values with operators
+    intrinsics.py  LLVM's intrinsic functions
     runtime/       functions in Python that handlers call by name
-    frame.py       one handler: access to wave and record, and its ways out
+    wave_frame.py  a function of wave and record: memory of both, rows, loops
+    sources.py     the values of source operands
+    accesses.py    what hooks are told of: accesses to memory, sums of matrix instructions
+    frame.py       one handler: its ways out, and the hooks that look on
     lane_ops.py    the operations of instruction bodies, on LLVM IR
     rounding.py    arithmetic under a rounding mode other than to nearest even
-    hooks.py       what checked mode emits around an instruction's body
+    hooks.py       has the hooks of a frame look at an access
 """

@@ -1,4 +1,4 @@
-"""The frame of a handler: `void handler(wave, record)` with access to both, and its ways out.
+"""The frame of a handler: `void handler(wave, record)` with access to both, its ways out, and the hooks that look on.
 
 A handler ends by a tail call to the next record's handler, or returns to the scheduler with a
 status. Control transfers count: `entered[target]` and `exited[source]`, from which the executions
@@ -8,257 +8,41 @@ of every instruction follow by a prefix sum, so straight-line code pays nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
-from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.jit import compiler, host
-from simgpu.machine.layout import LANES, RECORD, ROW, Status
-from simgpu.machine.values import I1, I8, I32, I64, Builder, TooMuch, Value
-
-if TYPE_CHECKING:
-    from simgpu.machine.hooks import Hooks
-
-PTR = ir.PointerType()
-HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
-ROW32 = ir.VectorType(I32, LANES)
-MASK = ir.VectorType(I1, LANES)
-ALL_LANES = (1 << LANES) - 1
-HERE = nullcontext()
+from simgpu.machine.accesses import Access, Sums
+from simgpu.machine.jit import compiler
+from simgpu.machine.layout import RECORD, Status
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Plan
+from simgpu.machine.values import I1, I8, I32, I64, Value
+from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 
 
-def opaque(frame: Frame, pointer: Any) -> Value:
-    """A stack slot as a plain pointer (llvmlite's alloca still types it)."""
-    return frame.value(frame.build.ptrtoint(pointer, I64)).pointer()
-
-
-class Frame:
+class Frame(WaveFrame):
     """One handler under construction.
 
-    hooks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; dry:
-    whether only the undefined bits move (`checks.uninitialized.instrument`), so that counts and whatever else a body
-    does besides may be left out; lean: whether the handler leaves for the whole one where there is more to do than usual.
+    hooks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; body: what emits that instruction,
+    in this frame or another; dry: whether only the undefined bits move (`checks.uninitialized.instrument`), so that counts and
+    whatever else a body does besides may be left out; lean: whether the handler leaves for the whole one where there is more to do
+    than usual.
     """
 
     dry = False
     lean = False
-    TYPE = HANDLER
 
     def __init__(
-        self, module: ir.Module, name: str, hooks: Sequence[Hooks] = (), inst: Instruction | None = None
-    ) -> None:
+        self, module: ir.Module, name: str, hooks: Sequence[Hooks] = (), inst: Instruction | None = None,
+        body: Callable[[Frame], None] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(module, name)
         self.hooks = hooks
-        self.inst = inst
+        self.inst, self.body = inst, body
         self.planned: dict[type, Any] = {}  # what each check planned
-        self.counters: set[Any] = set()  # numbers of loops that are known when they are emitted
-        self.together = LANES  # of a row's lanes, those that code is emitted for: see `by_groups`
-        self.first: Value | None = None  # i64: which of them is the first, where that is not lane 0
-        self.ahead: Any = None  # the block ahead of the loop over groups of lanes
-        self.module = module
-        self.function = ir.Function(module, self.TYPE, name)
-        self.function.attributes.add("nounwind")
-        self.wave, self.record = self.function.args[:2]
-        self.build = Builder(self.function.append_basic_block("entry"))
-
-    # -- memory of the wave and the record -----------------------------------------------------
-
-    def at(self, base: Any, offset: Any) -> Value:
-        """Pointer `offset` bytes (int or i32/i64 value) after `base`."""
-        return self.value(base).at(offset)
-
-    def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> Value:
-        return self.value(pointer).load(type_, align)
-
-    def store(self, value: Any, pointer: Any, align: int = 4) -> None:
-        self.value(pointer).store(value, align)
-
-    def slot(self, index: int, type_: ir.Type = I32) -> Value:
-        """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
-        if index < 2:
-            raise UnsupportedInstruction("a constant where only a register can be")
-        with self.once():
-            return self.at(self.record, 4 * index).load(type_)
-
-    def state(self, offset: int, type_: ir.Type = I32) -> Value:
-        """A field of the wave's state."""
-        return self.at(self.wave, offset).load(type_, align=min(8, type_.width // 8))
-
-    def set_state(self, offset: int, value: Any) -> None:
-        self.at(self.wave, offset).store(value, align=min(8, value.type.width // 8))
-
-    def scalar(self, number: int) -> int:
-        """State offset of scalar operand `number`."""
-        return layout.SGPR + 4 * number
-
-    def operand(self, slot: int) -> Value:
-        """Pointer to the register whose byte offset slot `slot` holds."""
-        with self.once():
-            return self.at(self.wave, self.slot(slot))
-
-    def context_at(self, offset: int) -> Value:
-        """Pointer into the worker's context."""
-        return self.state(layout.CONTEXT, I64).pointer().at(offset)
-
-    def context(self, offset: int, type_: ir.Type = I64) -> Value:
-        return self.context_at(offset).load(type_, align=8)
-
-    # -- rows ----------------------------------------------------------------------------------
-
-    def exec_bits(self) -> Value:
-        with self.once():
-            return self.state(self.scalar(126), I64)
-
-    def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
-        """body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time: meanwhile rows and masks are so many lanes'."""
-
-        def group(first: Value, *carried: Any) -> Sequence[Any]:
-            self.together, self.first = size, first
-            return body(*carried)
-
-        self.ahead = self.build.append_basic_block("ahead")
-        self.build.branch(self.ahead)
-        self.build.position_at_end(self.ahead)
-        result = self.loop(LANES, group, state, step=size)
-        self.together, self.first, self.ahead = LANES, None, None
-        return result
-
-    def once(self) -> AbstractContextManager[None]:
-        """What is emitted here goes ahead of the loop over groups of lanes, where there is one."""
-        if self.ahead is None or self.ahead is self.build.block:
-            return HERE
-        there: AbstractContextManager[None] = self.build.goto_block(self.ahead)
-        return there
-
-    def emitted(self, emit: Callable[[], None], most: int) -> bool:
-        """Emit, and keep it, unless it computes vectors of more than `most` bits in all; whether it was kept."""
-        block, blocks = self.build.block, len(self.function.blocks)
-        before = len(block.instructions)
-        self.build.room = most
-        try:
-            emit()
-            return True
-        except TooMuch:
-            del block.instructions[before:], self.function.blocks[blocks:]
-            block.terminator = None
-            self.build.position_at_end(block)
-            return False
-        finally:
-            self.build.room = None
-
-    def lanes(self, bits: Any) -> Value:
-        """i64 mask to <64 x i1>."""
-        if self.first is None:
-            return self.build.bitcast(bits, MASK)
-        return (self.value(bits) >> self.first).trunc(ir.IntType(self.together)).bitcast(ir.VectorType(I1, self.together))
-
-    def mask(self, lanes: Value) -> Value:
-        """<64 x i1> to i64 mask."""
-        if self.first is None:
-            return lanes.bitcast(I64)
-        return lanes.bitcast(ir.IntType(self.together)).zext(I64) << self.first
-
-    def row_at(self, pointer: Any, part: int = 0) -> Value:
-        """Pointer to register `part` after the one at `pointer`."""
-        row = self.at(pointer, part * ROW)
-        return row if self.first is None else row.at(self.first * 4)
-
-    def row(self, pointer: Any, part: int = 0) -> Value:
-        """Register `part` after the one at `pointer`, <64 x i32>."""
-        return self.row_at(pointer, part).load(ir.VectorType(I32, self.together), align=64)
-
-    def write_row(self, pointer: Any, part: int, value: Any, mask: Any | None) -> None:
-        """Store <64 x i32> where the <64 x i1> mask is set (None: everywhere)."""
-        target = self.row_at(pointer, part)
-        if mask is None:
-            target.store(value, align=64)
-        elif host().has_wide_masks:
-            arguments = [value, target, ir.Constant(I32, 64), mask]
-            intrinsics.call(self.build, f"llvm.masked.store.v{self.together}i32.p0", ir.VoidType(), arguments)
-        else:
-            old = target.load(value.type, align=64)
-            target.store(self.build.select(mask, value, old), align=64)
-
-    def read_wide(self, pointer: Any, bits: int) -> Value:
-        """A vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
-        low = self.row(pointer)
-        if bits <= 32:
-            return low
-        order = [word for lane in range(self.together) for word in (lane, self.together + lane)]
-        return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
-
-    def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
-        """Store <64 x i32> or <64 x i64> into one or two registers."""
-        if value.type.element == I32:
-            self.write_row(pointer, 0, value, mask)
-            return
-        value = self.value(value)
-        words = value.bitcast(ir.VectorType(I32, 2 * self.together))
-        for number in range(2):
-            self.write_row(pointer, number, words.shuffled(range(number, words.lanes, 2)), mask)
-
-    def value(self, value: Any) -> Value:
-        """llvmlite's own value, such as a constant, with operators."""
-        return Value(self.build, value)
-
-    def splat(self, value: Any, lanes: int = LANES) -> Value:
-        """A scalar in every lane."""
-        return self.value(value).splat(lanes)
-
-    def both(self, first: Any, second: Callable[[], Any]) -> Value:
-        """i1: `first` holds, and what `second` emits, which is asked only then."""
-        build = self.build
-        before = build.block
-        with build.if_then(first):
-            value, asked = second(), build.block
-        result = build.phi(I1)
-        result.add_incoming(value, asked)
-        result.add_incoming(ir.Constant(I1, 0), before)
-        return result
-
-    def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Value:
-        """i1: what one of two emits, which alone is asked."""
-        build = self.build
-        results = []
-        with build.if_else(condition) as (first, second):
-            for branch, make in ((first, then), (second, otherwise)):
-                with branch:
-                    results.append((make(), build.block))
-        merged = build.phi(I1)
-        for value, block in results:
-            merged.add_incoming(value, block)
-        return merged
-
-    def loop(
-        self, count: Any, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
-    ) -> list[Any]:
-        """body(number, *state) for numbers (i64) from `first` (0) on while below `count`, once at least; the last state.
-
-        count: an int, or i64.
-        """
-        build = self.build
-        limit = ir.Constant(I64, count) if isinstance(count, int) else count
-        before = build.block
-        head, after = build.append_basic_block("each"), build.append_basic_block("all")
-        build.branch(head)
-        build.position_at_end(head)
-        number = build.phi(I64)
-        if first is None and isinstance(count, int):
-            self.counters.add(number.ir)
-        number.add_incoming(ir.Constant(I64, 0) if first is None else first, before)
-        carried = [build.phi(value.type) for value in state]
-        for phi, value in zip(carried, state, strict=True):
-            phi.add_incoming(value, before)
-        result = list(body(number, *carried))
-        following = number + step
-        for phi, value in zip((number, *carried), (following, *result), strict=True):
-            phi.add_incoming(value, build.block)
-        build.cbranch(following.unsigned < limit, head, after)
-        build.position_at_end(after)
-        return result
 
     # -- counting ------------------------------------------------------------------------------
 
@@ -382,3 +166,81 @@ class Part(Frame):
         """Return to the handler, which goes on."""
         self.build.ret(ir.Constant(I64, 1))
 
+
+class Hooks:
+    """What one check emits when a handler is compiled. An instance keeps nothing: handlers are shared by all launches.
+
+    Each access that passed its bounds checks is described after its bytes moved; a store to LDS is so before, too. Hooks may use
+    the wave's ADDRESSES area; staging holds what a load read, until that is in registers, or what a store writes, lane after lane.
+    A row of LDS that all are done with beforehand (`row`) is neither described nor staged.
+    """
+
+    sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.tiles`)
+
+    @property
+    def kind(self) -> type[Hooks]:
+        """The class, by whose name handlers' keys know it."""
+        return type(self)
+
+    def concerns(self, inst: Instruction) -> bool:
+        """Whether anything is emitted for the instruction; without any it shares plain handlers."""
+        return True
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        """What `before` and `after` need; may add slots and parts of the handler's key to the plan."""
+        return None
+
+    def leans(self, inst: Instruction, planned: Any) -> bool:
+        """Whether `before` leaves a lean frame (`Frame.ask_for_whole`) where there is more to do than usual."""
+        return False
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        """Emit ahead of the instruction's body."""
+
+    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        """Emit behind the body, where the wave goes on with the next instruction."""
+
+    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Emit where the body of vector instruction `frame.inst` gave its results, before omod, clamp and the write.
+
+        Both are what the body takes and returns: `lane.Value`s, or tuples of them. Of a packed instruction, once for each half.
+        """
+
+    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+        """Emit where MODE replaces denormals of a vector instruction's operand or result by 0.
+
+        value: `lane.Value` before; tiny: <64 x i1>, its lanes whose magnitude is below the least normal number, zeros among them.
+        """
+
+    def looks_at_rows(self) -> bool:
+        """Whether `evaluated` or `flushed` emits anything, for whole rows."""
+        kind = type(self)
+        return kind.evaluated is not Hooks.evaluated or kind.flushed is not Hooks.flushed
+
+    def summed(self, frame: Frame, sums: Sums) -> None:
+        """Emit where some lanes of a matrix instruction's D have their sums, before they are written; only where `sums`."""
+
+    def access(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
+
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` is about to store to LDS; `access` follows."""
+
+    def takes_rows(self) -> bool:
+        """Whether `row` may be done with an access."""
+        kind = type(self)
+        return kind.access is Hooks.access and kind.overwrite is Hooks.overwrite
+
+    def row(self, frame: Frame, first: Value) -> Any:
+        """Emit where the 64 lanes of `frame.inst` are about to load or store 128 bits each of LDS, in a row from byte `first` (i64)
+        on, in bounds; only where `takes_rows`. Returns whether it is done with the access (i1): by itself where it looks at none.
+
+        It may be told of the access all the same, by `overwrite` and `access`, where others are not done with it.
+        """
+        return ir.Constant(I1, 1)
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        """Emit where control goes from record `index` to record `target` (i32 values)."""
+
+    def end(self, frame: Frame, index: Any) -> None:
+        """Emit where a wave ends at record `index`."""

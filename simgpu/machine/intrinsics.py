@@ -1,15 +1,17 @@
-"""LLVM's intrinsic functions, declared where a module first calls them."""
+"""LLVM's intrinsic functions, declared where a module first calls them, and those of Values."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 
 from simgpu.machine.values import Value
 
+CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
 
 def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> Value:
     """Call `name`, an intrinsic's whole name, of which all calls in a module have the same types."""
@@ -28,3 +30,32 @@ def type_name(kind: ir.Type) -> str:
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{type_name(kind.element)}"
     return {ir.HalfType(): "f16", ir.FloatType(): "f32", ir.DoubleType(): "f64"}.get(kind) or f"i{kind.width}"
+
+
+def _intrinsic(name: str) -> Callable[..., Value]:
+    """LLVM's intrinsic of values of one type, of which all but the first may be numbers."""
+
+    def intrinsic(first: Value, *others: Any) -> Value:
+        values = [first, *(first.aligned(other)[1] for other in others)]
+        result: Value = call(first.build, f"llvm.{name}.{type_name(first.type)}", first.type, values)
+        return result
+
+    return intrinsic
+
+
+smin, smax, umin, umax = _intrinsic("smin"), _intrinsic("smax"), _intrinsic("umin"), _intrinsic("umax")
+sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _intrinsic("usub.sat")
+fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
+
+
+def any_special(values: Sequence[Value]) -> Value:
+    """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
+
+    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector, in CHAINS that do not wait for each other.
+    """
+    first = values[0]
+    totals = [first.aligned(0.0)[1]] * min(CHAINS, len(values))
+    for number, value in enumerate(values):
+        totals[number % CHAINS] = fma(value, 0.0, totals[number % CHAINS])
+    total = functools.reduce(operator.add, totals)
+    return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0

@@ -16,9 +16,10 @@ from llvmlite import ir
 from simgpu.hardware.isa.lane import Number
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
+from simgpu.machine.intrinsics import fabs
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, fabs, undefined, where
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, undefined, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}

@@ -6,7 +6,6 @@ register or which constant is data in the record's slots, so that one handler se
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +15,6 @@ from simgpu.hardware.isa.constants import inline_bits, is_inline
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
-from simgpu.machine.frame import Frame
-from simgpu.machine.values import I32, I64, Value
 
 # Apertures of flat addressing: the high 32 bits of addresses that mean LDS or private memory.
 SHARED_APERTURE = 0x0001_0000
@@ -51,15 +48,13 @@ class BadRegister(DecodeError):
 class Plan:
     """The record of one instruction under construction: slots, and the key of its handler.
 
-    For checked mode: all places, what emits the body and the operands as it has them, and whether M0
-    may move the vector registers.
+    For checked mode: all places, the operands as what emits the body has them, and whether M0 may move the vector registers.
     """
 
     instruction: Instruction
     slots: list[int] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
-    emitter: Callable[[Frame], None] | None = None
     operands: Any = None
     indexed: bool = False
 
@@ -144,36 +139,3 @@ def constant_bits(operand: Operand, type_: Type, bits: int) -> int:
 
 def _extend(value: int) -> int:
     return value | 0xFFFFFFFF00000000 if value & 0x80000000 else value
-
-
-def load_scalar(frame: Frame, place: Place) -> Value:
-    """A scalar source as i32 or i64."""
-    with frame.once():
-        return _load_scalar(frame, place)
-
-
-def _load_scalar(frame: Frame, place: Place) -> Value:
-    kind = I64 if place.bits == 64 else I32
-    if place.kind == "imm":
-        return frame.slot(place.slot, kind)
-    if place.kind == "sgpr":
-        if place.bits > 64:
-            raise UnsupportedInstruction("scalar operand wider than 64 bits in arithmetic")
-        return frame.load(frame.operand(place.slot), kind)
-    if place.kind == "row":  # a VGPR where the ISA wants a scalar: lane 0
-        if place.bits > 32:
-            raise UnsupportedInstruction("a scalar operand of 64 bits in vector registers")
-        return frame.load(frame.operand(place.slot), I32)
-    if place.kind == "scc":
-        value = frame.state(layout.SCC)
-    else:
-        register = isa.VCC if place.kind == "vccz" else isa.EXEC
-        value = (frame.state(frame.scalar(register), I64) == 0).zext(I32)
-    return value.zext(I64) if kind == I64 else value
-
-
-def load_vector(frame: Frame, place: Place) -> Value:
-    """A vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
-    if place.kind == "row":
-        return frame.read_wide(frame.operand(place.slot), place.bits)
-    return load_scalar(frame, place)

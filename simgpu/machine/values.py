@@ -14,19 +14,15 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine import intrinsics
-
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 WIDTHS = {**{ir.IntType(bits): bits for bits in (1, 8, 16, 32, 64, 128)}, ir.HalfType(): 16, F32: 32, F64: 64}  # bits
 _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
-CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
 
 
 class Splat(ir.Constant):
@@ -238,35 +234,6 @@ def where(condition: Value, a: Any, b: Any) -> Value:
 def default_nan(value: Value) -> Value:
     """The float, with any NaN as the default one: which NaN a sum of several returns differs between hosts."""
     return where(value.is_nan(), math.nan, value)
-
-
-def _intrinsic(name: str) -> Callable[..., Value]:
-    """LLVM's intrinsic of values of one type, of which all but the first may be numbers."""
-
-    def call(first: Value, *others: Any) -> Value:
-        values = [first, *(first.aligned(other)[1] for other in others)]
-        result: Value = intrinsics.call(first.build, f"llvm.{name}.{intrinsics.type_name(first.type)}", first.type, values)
-        return result
-
-    return call
-
-
-smin, smax, umin, umax = _intrinsic("smin"), _intrinsic("smax"), _intrinsic("umin"), _intrinsic("umax")
-sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _intrinsic("usub.sat")
-fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
-
-
-def any_special(values: Sequence[Value]) -> Value:
-    """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
-
-    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector, in CHAINS that do not wait for each other.
-    """
-    first = values[0]
-    totals = [first.aligned(0.0)[1]] * min(CHAINS, len(values))
-    for number, value in enumerate(values):
-        totals[number % CHAINS] = fma(value, 0.0, totals[number % CHAINS])
-    total = functools.reduce(operator.add, totals)
-    return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0
 
 
 class TooMuch(Exception):

@@ -16,10 +16,11 @@ from llvmlite import ir
 
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Sums
+from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.layout import LANES, SLOT_INDEX
-from simgpu.machine.values import I32, I64, Value, any_special, default_nan, fma
+from simgpu.machine.values import I32, I64, Value, default_nan
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
 from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.memory.whole_wave.prefetch import Queue

@@ -21,10 +21,12 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.hardware.mfma.numbers import FORMATS, Format
 from simgpu.machine import intrinsics
-from simgpu.machine.frame import MASK, ROW32, Frame, opaque
+from simgpu.machine.frame import Frame
+from simgpu.machine.intrinsics import fabs, fma, umin
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I8, I16, I32, Value, constant, fabs, fma, umin, where
+from simgpu.machine.values import F32, F64, I8, I16, I32, Value, constant, where
+from simgpu.machine.wave_frame import MASK, ROW32, opaque
 
 GROUP = 16  # lanes of one host vector of 32-bit elements
 # The exponent of a zero: no sum's largest exponent comes from it.

@@ -11,9 +11,10 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
+from simgpu.machine.intrinsics import sadd_sat
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I16, I32, Value, sadd_sat
+from simgpu.machine.values import I16, I32, Value
 from simgpu.matrix.fragments import GROUP, Spread
 from simgpu.matrix.operand_cache import CacheEntry
 from simgpu.matrix.sums import VI, Accumulator, Groups

@@ -16,7 +16,8 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
+from simgpu.machine.operands import Place, Plan
+from simgpu.machine.sources import load_scalar, load_vector
 from simgpu.matrix.cdna3.fast import FastSum
 from simgpu.matrix.cdna3.general import GeneralSum
 from simgpu.matrix.cdna3.scales import Scales

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.frame import ROW32, Frame
-from simgpu.machine.hooks import Sums
+from simgpu.machine.accesses import Sums
+from simgpu.machine.frame import Frame
+from simgpu.machine.intrinsics import any_special, fabs
 from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
-from simgpu.machine.values import F32, F64, I32, I64, Value, any_special, default_nan, fabs, where
+from simgpu.machine.values import F32, F64, I32, I64, Value, default_nan, where
+from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import GROUP, Spread, Walk, stack
 from simgpu.matrix.operand_cache import CacheEntry
 

@@ -13,12 +13,14 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.compiling.object_file import Source
-from simgpu.machine.frame import ALL_LANES, PTR, Frame, Part
-from simgpu.machine.hooks import Access, observe
+from simgpu.machine.frame import Frame, Part
+from simgpu.machine.hooks import observe
 from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, Value, where
+from simgpu.machine.wave_frame import ALL_LANES, PTR
 from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, inside
 
 

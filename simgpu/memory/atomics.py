@@ -12,8 +12,9 @@ from llvmlite import ir
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access, observe
+from simgpu.machine.hooks import observe
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import Place

@@ -19,12 +19,13 @@ from llvmlite import ir
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.spec import Memory
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.values import F32, I16, I32, I64, Value, where
 from simgpu.machine.values import constant as constant_of
+from simgpu.machine.wave_frame import ROW32
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.lane_copy import Rows, read_staged, write_staged
 

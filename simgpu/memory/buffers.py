@@ -13,10 +13,12 @@ from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.frame import ALL_LANES, ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.operands import Place, load_scalar
+from simgpu.machine.operands import Place
+from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I1, I64, Value, where
+from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old

@@ -14,9 +14,10 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.frame import ALL_LANES, ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I8, I16, I32, I64, Value, joined, where
+from simgpu.machine.wave_frame import ALL_LANES, ROW32
 
 WIDE64 = ir.VectorType(I64, LANES)
 GROUP = 16  # lanes at a time: dwords of a vector

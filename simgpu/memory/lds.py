@@ -15,12 +15,14 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa import lane
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, Frame
-from simgpu.machine.hooks import Access, observe, overwrites, row_taken, take_rows
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import observe, overwrites, row_taken, take_rows
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.layout import LANES, ROW, Fault
 from simgpu.machine.operands import Place, Plan
 from simgpu.machine.values import I8, I16, I32, I64, Value
+from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import (
     LaneCopy,
     Narrow,

@@ -10,8 +10,9 @@ from llvmlite import ir
 
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access, observe
+from simgpu.machine.hooks import observe
 from simgpu.machine.layout import Fault
 from simgpu.machine.operands import Place, Plan
 from simgpu.machine.values import I32, I64, Value, where

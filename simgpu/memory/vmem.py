@@ -7,10 +7,12 @@ from collections.abc import Callable
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, Frame
-from simgpu.machine.hooks import Access, observe
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import observe
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
 from simgpu.machine.values import I64, Value
+from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic

@@ -9,7 +9,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     arguments.py     a kernel's arguments by its signature
     tensors.py       host tensors: which bytes an argument may reach
     session.py       the device that launches run on, and what they left
-    usage.py         what a session's launches came to, by kernel
+    usage.py         a session's launches, and what they came to by kernel
     frames.py        instructions as lines of Triton source
     variables.py     kernels compiled with marks that the debugger finds variables by
     instructions.py  what a launch executed, decoded again
@@ -23,6 +23,7 @@ from __future__ import annotations
 from simgpu.triton.context import device
 from simgpu.triton.model import ModelledTime
 from simgpu.triton.report import LineReport, Report, report
-from simgpu.triton.session import KernelFinding, Launched, Session
+from simgpu.triton.session import KernelFinding, Session
+from simgpu.triton.usage import Launched
 
 __all__ = ["KernelFinding", "Launched", "LineReport", "ModelledTime", "Report", "Session", "device", "report"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simgpu.hardware.isa import Instruction, decode
 
 if TYPE_CHECKING:
-    from simgpu.triton.session import Launched
+    from simgpu.triton.usage import Launched
 
 
 def executed(launched: Launched) -> Iterator[tuple[int, Instruction, int]]:

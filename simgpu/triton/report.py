@@ -14,7 +14,8 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed
 from simgpu.triton.kernels import compiled
-from simgpu.triton.session import Binary, Launched
+from simgpu.triton.session import Binary
+from simgpu.triton.usage import Launched
 
 _READS = ("global_read_bytes", "scalar_read_bytes")
 

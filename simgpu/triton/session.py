@@ -15,7 +15,6 @@ from simgpu.checks.suppressions import Suppressions, read
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
-from simgpu.engine.result import Run
 from simgpu.hardware import counted
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
@@ -25,7 +24,7 @@ from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
 from simgpu.triton.tensors import GUARDS, STORAGE, Shared, Unreachable, is_tensor, lies_elsewhere, pointees, pointer_of, span_of
-from simgpu.triton.usage import KernelUse
+from simgpu.triton.usage import KernelUse, Launched
 
 __tracebackhide__ = says_it_all
 
@@ -43,18 +42,6 @@ class KernelFinding(SimError):
         rest = len(findings) - 1
         super().__init__(f"{findings[0]}" + (f"\n(and {rest} more: see .findings)" if rest else ""))
         self.findings = tuple(findings)
-
-
-@dataclass(frozen=True)
-class Launched:
-    """One finished launch: kernel, workgroups, bytes of LDS that each asked for, what ran; `when` orders launches."""
-
-    kernel: Kernel
-    grid: tuple[int, int, int]
-    warps: int
-    lds_bytes: int
-    run: Run
-    when: int
 
 
 @dataclass

@@ -1,12 +1,24 @@
-"""What a session's launches came to, by kernel."""
+"""A session's launches, and what they came to by kernel."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from simgpu.triton.session import Launched
+from simgpu.device import Kernel
+from simgpu.engine.result import Run
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One finished launch: kernel, workgroups, bytes of LDS that each asked for, what ran; `when` orders launches."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    warps: int
+    lds_bytes: int
+    run: Run
+    when: int
 
 
 @dataclass

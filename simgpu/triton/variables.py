@@ -24,7 +24,7 @@ from triton import knobs
 from triton.compiler.code_generator import CodeGenerator
 from triton.language.semantic import TritonSemantic
 
-from simgpu.debugger.variables import SECTION
+from simgpu.debugger.marks import SECTION
 
 KEY = "simgpu variables 2"  # of marked code in Triton's cache
 _MARK = re.compile(r"^\s*s_nop 0 ; simgpu (.*)$", re.MULTILINE)

@@ -108,7 +108,8 @@ class Looking(Commands):
 
     def _print_variable(self, text: str) -> bool:
         """Whether it is a variable of the source; an element of a tensor that the kernel was given goes before."""
-        from simgpu.debugger.variables import marks, variables
+        from simgpu.debugger.marks import marks
+        from simgpu.debugger.variables import variables
 
         name, _, part = text.partition("[")
         name = name.strip()

@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 
-from simgpu.debugger.findings import findings, kinds_of
 from simgpu.debugger.place import Place
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
@@ -78,7 +77,7 @@ class Running(Commands):
 
     def do_findings(self, text: str) -> None:
         """findings [KIND ...]: what checked mode finds in this workgroup, each with its place; default: all errors."""
-        found = findings(self.debugger, kinds_of(text))
+        found = self.debugger.findings(text)
         for each in found:
             self.output(f"{each.when}  {each.kind}: {each.message}")
         if not found:

@@ -3,6 +3,7 @@
     places.py        where a tensor lies: a mark on its storage
     operators/       what PyTorch's operators do on a GPU and not on the CPU
     on_host.py       "cuda" and "hip" devices are the CPU
+    environment.py   variables that give a process a GPU
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig
     cuda/            what is asked of `torch.cuda`

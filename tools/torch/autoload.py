@@ -11,11 +11,10 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
+
 if TYPE_CHECKING:
     from simgpu.triton import Session
-
-TARGET, CHECK, SUPPRESSIONS = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS"
-CHECKS: dict[str, bool | str] = {"no": False, "yes": True, **{mode: mode for mode in ("performance", "numerics", "collect")}}
 
 
 def begin() -> None:

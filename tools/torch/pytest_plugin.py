@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from simgpu.tools.torch.autoload import CHECK, CHECKS, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.results import LAUNCHES, Written
 
 

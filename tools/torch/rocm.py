@@ -12,7 +12,7 @@ from pathlib import Path
 
 import simgpu
 from simgpu import hardware
-from simgpu.tools.torch.autoload import TARGET
+from simgpu.tools.torch.environment import TARGET
 
 # A ROCm release, as programs compare its number; nothing here depends on which.
 HIP_VERSION = "7.0.0"

@@ -27,7 +27,7 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.console import show, table
-from simgpu.tools.torch.autoload import TARGET
+from simgpu.tools.torch.environment import TARGET
 from simgpu.tools.torch.pytest_plugin import sample_of
 from simgpu.tools.torch.results import Outcome, note_crash, read
 

@@ -15,7 +15,7 @@ from simgpu import hardware
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
-from simgpu.tools.torch.autoload import CHECK, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
-from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.attention.shared_registers import WAVES, step_sums
 from simgpu.operators.attention.tree import BlockAttentionNode
 

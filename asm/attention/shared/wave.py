@@ -19,8 +19,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.shared_registers import (
     FRAGMENTS,
     KEYS_OF_STEP,

@@ -23,8 +23,8 @@ from dataclasses import replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
-from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
+from simgpu.operators.attention.problem import ATOM, AttentionProblem
+from simgpu.operators.attention.registers import ARGUMENT_WORDS, COORDINATES, KEYS, column_blocks
 from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, residency, scalar_ranges
 
 WAVE = 64

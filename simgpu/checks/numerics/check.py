@@ -16,8 +16,8 @@ from simgpu.checks.numerics.wanted import Wanted
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.accesses import Access, Sums
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access, Sums
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, Plan
 

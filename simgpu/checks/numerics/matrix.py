@@ -15,8 +15,8 @@ from simgpu.checks.numerics.table import FIRST, Kind, enter, lowest, ones, speci
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.mfma.instruction import BITS
 from simgpu.hardware.mfma.numbers import FORMATS, Format
+from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Sums
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.runtime import load64, part, runtime, store64

@@ -9,8 +9,8 @@ from simgpu.checks.numerics.stored_types import Stored, stored
 from simgpu.checks.numerics.table import BLOCK, FIRST, STORED, Kind, enter
 from simgpu.engine.program import Program
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.runtime import load32, load64, runtime, store64

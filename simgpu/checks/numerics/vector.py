@@ -22,11 +22,12 @@ from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, cast, either, isnan, negate
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
-from simgpu.machine import values
-from simgpu.machine.frame import MASK, ROW32, Frame
+from simgpu.machine import intrinsics
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, SLOT_INDEX
 from simgpu.machine.mode import Mode
 from simgpu.machine.values import I64
+from simgpu.machine.wave_frame import MASK, ROW32
 from simgpu.matrix.fragments import stack
 
 GROUP = 16  # lanes that are looked at at a time
@@ -132,7 +133,7 @@ class Look:
                     lanes = lanes | more
                 tests.append(lanes.bitcast(I64) != 0)
             else:
-                tests.append(values.any_special(found))
+                tests.append(intrinsics.any_special(found))
         return tests[0] if len(tests) == 1 else tests[0] | tests[1]
 
     def _new(self, operands: Sequence[Value], result: Value, mode: Mode) -> None:

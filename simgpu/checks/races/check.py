@@ -29,11 +29,12 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, Frame
-from simgpu.machine.hooks import Access
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import I1, I32, I64, Value
+from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import load64, part, runtime, store64

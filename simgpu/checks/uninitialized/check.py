@@ -38,10 +38,11 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind, Flag
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, Plan
 from simgpu.machine.values import I1, I32, I64
+from simgpu.machine.wave_frame import ROW32
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -74,7 +75,6 @@ class Planned:
 
     places: tuple[Place, ...]
     operands: Any
-    emitter: Any
     indexed: bool
 
 
@@ -89,7 +89,7 @@ class Uninitialized(Check):
 
     def plan(self, inst: Instruction, plan: Plan) -> Planned:
         indexed = plan.indexed and inst.spec.encoding.startswith("vop")  # s_set_gpr_idx_on is for vector operands
-        return Planned(tuple(plan.places), plan.operands, plan.emitter, indexed)
+        return Planned(tuple(plan.places), plan.operands, indexed)
 
     def leans(self, inst: Instruction, planned: Planned) -> bool:
         spec = inst.spec
@@ -130,7 +130,8 @@ def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
     dry = DryFrame(frame.module, f"{frame.function.name}_shadow")
     dry.function.linkage = "internal"
     dry.function.attributes.add("noinline")
-    planned.emitter(dry)
+    assert frame.body is not None
+    frame.body(dry)
     if not dry.build.block.is_terminated:
         dry.build.ret_void()
     instrument(dry, moves)

@@ -11,9 +11,10 @@ from typing import Any
 from simgpu.checks.uninitialized.flags import undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I32, I64
+from simgpu.machine.wave_frame import PTR
 from simgpu.memory import vmem
 from simgpu.memory.buffers import read_resource
 from simgpu.memory.lane_copy import constant, inside

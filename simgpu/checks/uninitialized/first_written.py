@@ -14,10 +14,11 @@ from simgpu.checks.uninitialized.flags import STATES, undefined, undefined_state
 from simgpu.checks.uninitialized.origins import Operands
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import Flag
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import ROW
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I1
+from simgpu.machine.wave_frame import ROW32
 
 DWORD = 6  # of SDWA's dst_sel: the whole register
 

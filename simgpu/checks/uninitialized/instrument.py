@@ -16,8 +16,9 @@ from simgpu.checks.uninitialized import runtime, shadow_layout
 from simgpu.checks.uninitialized.pointers import Pointer, Pointers
 from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.values import I1, I32, I64, Builder, Value
+from simgpu.machine.wave_frame import ROW32
 
 _DROPPED = ("atomicrmw", "fence")
 

@@ -14,9 +14,10 @@ from llvmlite import ir
 from simgpu.checks.uninitialized import flags, runtime, shadow_layout
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import lds
 from simgpu.memory.whole_wave import direct
 

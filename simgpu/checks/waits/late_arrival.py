@@ -18,8 +18,8 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.runtime import clear, copy, load32, load64, part, runtime, store32, store64

@@ -22,10 +22,11 @@ from simgpu.engine.finding import Finding, finding_at, hazard_message, location_
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.values import I32, I64
+from simgpu.machine.wave_frame import PTR
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from simgpu.debugger.flow.influence import place_of
+from simgpu.debugger.flow.influence import Word, place_of
 from simgpu.debugger.flow.nodes import WHOLE, Node
+from simgpu.debugger.flow.traces import Trace
 from simgpu.debugger.place import Place
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -15,8 +17,19 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.matrix.one_mfma import DTYPES
 
-if TYPE_CHECKING:
-    from simgpu.debugger.flow.why import Why
+
+class History(Protocol):
+    """A workgroup's run, as `why.Why` follows it: its instructions by record, what each wave did, and where registers came from."""
+
+    @property
+    def instructions(self) -> Mapping[int, Instruction]: ...
+
+    @property
+    def traces(self) -> Sequence[Trace]: ...
+
+    def last_writer(self, wave: int, retired: int, word: Word) -> int | None: ...
+
+    def word(self, wave: int, retired: int, word: Word, mask: int) -> Node: ...
 
 
 def is_sparse(inst: Instruction) -> bool:
@@ -30,7 +43,7 @@ def row_of(inst: Instruction) -> MatrixInstruction:
     return row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
 
 
-def follow(why: Why, node: Node, inst: Instruction) -> None:
+def follow(run: History, node: Node, inst: Instruction) -> None:
     """Gives a node its products, and those of the instructions before that it adds up."""
     assert node.place and node.word
     node.kind = "sum"
@@ -43,25 +56,25 @@ def follow(why: Why, node: Node, inst: Instruction) -> None:
         for k in range(row.k):
             product = Node("product", f"k {k}", place=place, record=node.record)
             product.factors = (
-                _words(why, place, row, a, "A", (i, k, block), broadcast), _words(why, place, row, b, "B", (k, j, block), broadcast)
+                _words(run, place, row, a, "A", (i, k, block), broadcast), _words(run, place, row, b, "B", (k, j, block), broadcast)
             )  # fmt: skip
             product.sources = [*product.factors[0], *product.factors[1]]
             if row.scaled:
-                product.scales = [_scale(why, place, row, inst, number, (i, j, k, block)) for number in range(2)]
+                product.scales = [_scale(run, place, row, inst, number, (i, j, k, block)) for number in range(2)]
                 product.sources += product.scales
             node.sources.append(product)
         if not isinstance(c, Reg):
             return
         word = (c.file, c.index + word[1] - d.index, word[2])
-        before = why.last_writer(place.wave, place.retired, word)
-        earlier = None if before is None else why.instructions[int(why.traces[place.wave].records[before])]
+        before = run.last_writer(place.wave, place.retired, word)
+        earlier = None if before is None else run.instructions[int(run.traces[place.wave].records[before])]
         if before is None or earlier is None or earlier.spec.kind != "matrix" or is_sparse(earlier):
-            node.sources.append(why.word(place.wave, place.retired, word, WHOLE))
+            node.sources.append(run.word(place.wave, place.retired, word, WHOLE))
             return
         place, inst = Place(place.group, place.wave, before), earlier
 
 
-def follow_sparse(why: Why, node: Node, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
+def follow_sparse(run: History, node: Node, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
     """The same of an smfmac, which keeps two elements of A of each four k; rows: registers that it reads, by `place_of`."""
     assert node.place and node.word
     place, word, row = node.place, node.word, mfma.find(inst.mnemonic, inst.target)
@@ -73,7 +86,7 @@ def follow_sparse(why: Why, node: Node, inst: Instruction, rows: dict[int, np.nd
     for first in range(0, row.k, 4):
         _, lane, low = row.owner("IDX", i, first, block, **mods)
         held = int(rows[place_of((index.file, index.index, 0))][lane]) >> low
-        chosen = why.word(place.wave, place.retired, (index.file, index.index, lane), 15 << low)
+        chosen = run.word(place.wave, place.retired, (index.file, index.index, lane), 15 << low)
         register, lane, low = row.owner("A", i, first, block)
         for kept in range(2):
             bit = low + width * kept
@@ -81,12 +94,12 @@ def follow_sparse(why: Why, node: Node, inst: Instruction, rows: dict[int, np.nd
             product = Node("product", f"k {k}", place=place, record=node.record)
             word_of_a = (a.file, a.index + register + bit // 32, lane)  # type: ignore[union-attr]
             product.factors = (
-                [why.word(place.wave, place.retired, word_of_a, (1 << width) - 1 << bit % 32)],
-                _words(why, place, row, b, "B", (k, j, block), {}),
+                [run.word(place.wave, place.retired, word_of_a, (1 << width) - 1 << bit % 32)],
+                _words(run, place, row, b, "B", (k, j, block), {}),
             )
             product.sources = [*product.factors[0], *product.factors[1], chosen]
             node.sources.append(product)
-    node.sources.append(why.word(place.wave, place.retired, word, WHOLE))
+    node.sources.append(run.word(place.wave, place.retired, word, WHOLE))
 
 
 def number(parts: list[Node], kind: str) -> float:
@@ -137,8 +150,9 @@ def _broadcast(inst: Instruction) -> dict[str, int]:
 
 
 def _words(
-    why: Why, place: Place, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int], broadcast: dict[str, int]
-) -> list[Node]:
+    run: History, place: Place, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int],
+    broadcast: dict[str, int],
+) -> list[Node]:  # fmt: skip
     """The words that hold an element of A or B, with its bits."""
     assert isinstance(reg, Reg)
     register, lane, low = row.owner(operand, *at, **broadcast)
@@ -146,12 +160,14 @@ def _words(
     while width > 0:  # 6-bit elements, and f64, may lie in two words
         here = min(width, 32 - low % 32)
         mask = ((1 << here) - 1) << low % 32
-        found.append(why.word(place.wave, place.retired, (reg.file, reg.index + register + low // 32, lane), mask))
+        found.append(run.word(place.wave, place.retired, (reg.file, reg.index + register + low // 32, lane), mask))
         low, width = low + here, width - here
     return found
 
 
-def _scale(why: Why, place: Place, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]) -> Node:
+def _scale(
+    run: History, place: Place, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]
+) -> Node:
     """The E8M0 scale of A (0) or B (1) of a product."""
     i, j, k, block = at
     first = k // SCALE_BLOCK * SCALE_BLOCK
@@ -161,4 +177,4 @@ def _scale(why: Why, place: Place, row: MatrixInstruction, inst: Instruction, nu
     if not isinstance(reg, Reg):
         return Node("constant", f"scale {reg}")
     lane = 0 if reg.file == "s" else owner[1]
-    return why.word(place.wave, place.retired, (reg.file, reg.index, lane), 0xFF << 8 * byte)
+    return run.word(place.wave, place.retired, (reg.file, reg.index, lane), 0xFF << 8 * byte)

@@ -7,10 +7,11 @@ from typing import Any
 from simgpu.debugger.native.clock import BASE, ORDINALS
 from simgpu.debugger.native.points import STOPS, test_of, word
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.jit import Compiler
 from simgpu.machine.layout import ROW
 from simgpu.machine.values import I32, I64
+from simgpu.machine.wave_frame import ROW32
 
 # Own words: address of the waves' blocks, bytes from one to the next; visits to keep; where it counts the waves that are still to
 # make them; the record and the entry's; where the wave's state has the value's first row, and the index's.

@@ -8,9 +8,10 @@ from llvmlite import ir
 
 from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, Typed, result_kind
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, F64, I1, I32, I64, where
+from simgpu.machine.wave_frame import ROW32
 
 
 class Emitted(Backend):

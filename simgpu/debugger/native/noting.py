@@ -18,8 +18,8 @@ from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import copy, load32, load64, part, runtime, store64
 from simgpu.machine.values import I64

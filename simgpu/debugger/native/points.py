@@ -14,9 +14,10 @@ from llvmlite import ir
 
 from simgpu.debugger.native.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES, in_focus
 from simgpu.machine import layout
-from simgpu.machine.frame import HANDLER, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, RECORD, ROW, SLOT_INDEX, Status
 from simgpu.machine.values import I8, I32, I64
+from simgpu.machine.wave_frame import HANDLER
 
 if TYPE_CHECKING:
     from simgpu.machine.jit import Compiler

@@ -20,8 +20,8 @@ from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
+from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, Plan
 from simgpu.machine.runtime import load32, load64, part, records, runtime, store8, store64

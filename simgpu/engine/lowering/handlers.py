@@ -10,8 +10,7 @@ from simgpu.alu import register_indexing, salu, valu
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
-from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Hooks
+from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.jit import Compiler
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
@@ -50,7 +49,6 @@ class Handler:
 
     def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Hooks] = (), turns: bool = False) -> None:
         self.inst, self.emitter, self.turns = inst, emitter, turns
-        plan.emitter = emitter
         if turns:
             plan.note("turns")
         active = [check for check in checks if check.concerns(inst)]
@@ -69,7 +67,7 @@ class Handler:
 
     def _build(self, module: ir.Module, name: str) -> None:
         dwords = self.inst.size // 4
-        frame = Frame(module, name, [check for check, _ in self.planned], self.inst)
+        frame = Frame(module, name, [check for check, _ in self.planned], self.inst, self.emitter)
         frame.lean = self.lean
         frame.planned = {check.kind: data for check, data in self.planned}
         for check, data in self.planned:

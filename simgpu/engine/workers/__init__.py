@@ -8,6 +8,7 @@
     worker.py          one thread's state and counts, and the wave at which it stopped
     global_sync.py     where waves of all workgroups meet: ds_gws_* instructions
     team.py            the workers together: begun, watched, and ended before anything is raised
-    scheduler.py       a worker's job as the loop knows it, and the way into the loop
+    scheduler.py       a worker's job as the loop knows it
     scheduler_loop.py  the loop: workgroups to waves to handlers
+    running.py         the way into the loop
 """

@@ -1,21 +1,13 @@
-"""A worker's job as the scheduler's loop knows it, and the way into that loop.
-
-The loop itself is `scheduler_loop`. Its machine code is kept with the handlers' (`jit`), so that only the first launch of an
-installation translates it.
-"""
+"""A worker's job as the scheduler's loop (`scheduler_loop`) knows it, and what its counts mean."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-from collections.abc import Callable
 from ctypes import c_int64
 
 import numpy as np
 
 from simgpu.machine import layout
-from simgpu.machine.compiling.object_file import Source
-from simgpu.machine.jit import compiler
 
 
 class Job(ctypes.Structure):
@@ -95,31 +87,6 @@ EMPTY, BUSY = 0, 1
 TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others on
 PATIENCE = 16  # turns of workgroups that pass barriers after which another one is opened: a tile with 4096 steps of k takes three
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
-
-
-LOOP = "scheduler"  # the loop's key among the handlers
-
-
-def loop_source(name: str) -> Source:
-    """The loop's source."""
-    from simgpu.engine.workers import scheduler_loop  # which knows this file's structures
-
-    return scheduler_loop.run_worker.source(name)
-
-
-@functools.cache
-def _entry() -> Callable[[int, int, int], int]:
-    signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
-    return signature(compiler().address_of_source(LOOP, loop_source))
-
-
-def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
-    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or
-    IDLE (all waves wait for other workers').
-
-    It may be called again after each of them but FINISHED, and goes on where it was.
-    """
-    return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))
 
 
 def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:

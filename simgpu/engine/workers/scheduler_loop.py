@@ -29,10 +29,10 @@ from simgpu.engine.workers.scheduler import (
     Slot,
 )
 from simgpu.machine import layout
-from simgpu.machine.frame import HANDLER
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.runtime import builtin, clear, copy, load64, part, records, runtime, store32, store64, structure
 from simgpu.machine.values import Builder, Value
+from simgpu.machine.wave_frame import HANDLER
 
 # The structures' dtypes.
 JOB, SLOT, WAVE = np.dtype(Job), np.dtype(Slot), np.dtype(Wave)

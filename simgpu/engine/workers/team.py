@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simgpu.engine.workers import scheduler
+from simgpu.engine.workers import running, scheduler
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout, shield
@@ -100,7 +100,7 @@ class Team:
             self.check()
             worker.job.pause = self._steps if self._alone else UNBOUNDED
             begun = time.monotonic()
-            worker.status = scheduler.run_worker(worker.job, worker.slots)
+            worker.status = running.run_worker(worker.job, worker.slots)
             if worker.status != scheduler.PAUSED:
                 return
             took = time.monotonic() - begun

@@ -8,18 +8,16 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from simgpu.machine.intrinsics import smax, smin
 from simgpu.machine.runtime import places
 from simgpu.machine.runtime.places import Array, Builtin, NotTranslated, Record, number, shape, truth
 from simgpu.machine.runtime.source import Part
-from simgpu.machine.values import I1, I64, Builder, Value, smax, smin, where
-
-if TYPE_CHECKING:
-    from simgpu.machine.runtime.translate import Translation
+from simgpu.machine.values import I1, I64, Builder, Value, where
 
 SAME: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
@@ -36,9 +34,8 @@ BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 class Expressions:
     """What a function under translation says of values; a method for each kind of node."""
 
-    translation: Translation
+    module: ir.Module
     build: Builder
-    entry: Builder  # where stack slots are made
     choices: itertools.count[int]
 
     def read(self, name: str) -> Any:
@@ -47,6 +44,10 @@ class Expressions:
 
     def assign(self, name: str, value: Any) -> None:
         """Give a variable a value."""
+        raise NotImplementedError
+
+    def call(self, part: Part, arguments: Sequence[Any]) -> Any:
+        """Emit a call of another function; what it returns."""
         raise NotImplementedError
 
     def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
@@ -102,7 +103,7 @@ class Expressions:
     def table(self, values: Any) -> Array:
         """A tuple of integers as an array."""
         kind = ir.ArrayType(I64, len(values))
-        held = ir.GlobalVariable(self.translation.module, kind, self.translation.module.get_unique_name("table"))
+        held = ir.GlobalVariable(self.module, kind, self.module.get_unique_name("table"))
         held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
         return Array(np.dtype(np.int64), Value(self.build, held).address().pointer(), len(values))
 
@@ -190,7 +191,7 @@ class Expressions:
             raise NotTranslated("calls take no keywords")
         called, given = self.value(node.func), list(self.spread(node.args))
         if isinstance(called, Part):
-            return self.translation.call(self.build, self.entry, called, given)
+            return self.call(called, given)
         if isinstance(called, Builtin):
             return called.emit(self.build, *(number(self.build, one) if shape(one) is int else one for one in given))
         if called in (min, max):

@@ -81,7 +81,7 @@ class _Body(Expressions):
     """One function under translation, for arguments of some shapes."""
 
     def __init__(self, translation: Translation, part: Part, forms: Sequence[Any]) -> None:
-        self.translation = translation
+        self.translation, self.module = translation, translation.module
         self.part = part
         self.forms = forms
         self.variables: dict[str, tuple[Any, list[Any]]] = {}
@@ -125,6 +125,9 @@ class _Body(Expressions):
         self.made.ftype.args = (*self.made.ftype.args, *kinds)
         self.results = [ir.Argument(self.made, kind) for kind in kinds]
         self.made.args = (*self.made.args, *self.results)
+
+    def call(self, part: Part, arguments: Sequence[Any]) -> Any:
+        return self.translation.call(self.build, self.entry, part, arguments)
 
     # -- variables ---------------------------------------------------------------------------------
 

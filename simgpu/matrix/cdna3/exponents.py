@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu.machine.intrinsics import uadd_sat, umin
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I8, I32, Value, joined, uadd_sat, umin
+from simgpu.machine.values import I8, I32, Value, joined
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import Groups
 

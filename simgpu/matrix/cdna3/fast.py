@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu.machine.intrinsics import smax, umin
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, smax, umin
+from simgpu.machine.values import F32, I8, I32, I64, Builder, Value
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand

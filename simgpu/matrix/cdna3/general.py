@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, default_nan, fabs, floor, smax, where
+from simgpu.machine.intrinsics import fabs, floor, smax
+from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, default_nan, where
 from simgpu.matrix.cdna3.scales import Scales
 from simgpu.matrix.fragments import GROUP, Fields, Spread
 from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.frame import MASK, ROW32
+from simgpu.machine.intrinsics import umax, umin
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, I1, I8, I32, I64, Value, constant, umax, umin, where
+from simgpu.machine.values import F32, I1, I8, I32, I64, Value, constant, where
+from simgpu.machine.wave_frame import MASK, ROW32
 from simgpu.matrix.fragments import FROW, Spread, reduced
 from simgpu.matrix.i8 import Pairs
 from simgpu.matrix.operand_cache import CacheEntry

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.values import I32, Value
+from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import GROUP, Walk, reduced, scale_places, stack
 from simgpu.matrix.sums import Groups
 

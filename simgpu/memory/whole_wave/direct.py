@@ -16,9 +16,10 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, Value, joined, where
+from simgpu.machine.wave_frame import PTR
 from simgpu.memory.lane_copy import GROUP, Rows, each_group, transposed
 
 BLOCK = ir.VectorType(I32, GROUP)

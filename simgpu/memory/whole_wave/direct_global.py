@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, ROW32, Frame
-from simgpu.machine.hooks import Access, observe
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import observe
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, Value, where
+from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory.any_lanes import field, hinted, mark_lane, note_page
 from simgpu.memory.lane_copy import constant, each_lane
 from simgpu.memory.whole_wave import contiguous, direct

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.debugger.findings import findings, kinds_of
+from simgpu.debugger.findings import kinds_of
 from simgpu.debugger.place import Place
 from simgpu.hardware.errors import LaunchError
 from tests.support.kernels import loaded_kernel
@@ -69,7 +69,7 @@ def test_a_finding_has_the_place_at_which_it_was_seen(name: str) -> None:
         assert (stop.place.wave, stop.place.retired) == (wave, retired)
         debugger.step()
         assert debugger.reverse_go_on().place == stop.place
-        assert str(stop.place) in [each.when for each in findings(debugger, (kind,))]
+        assert str(stop.place) in [each.when for each in debugger.findings(kind)]
 
 
 def test_kernels_with_nothing_wrong_stop_nowhere() -> None:
@@ -77,7 +77,7 @@ def test_kernels_with_nothing_wrong_stop_nowhere() -> None:
     out = gpu.upload(np.zeros(1024, np.float32))
     kernel = loaded_kernel(gpu, HEAD + "v_add_f32 v2, 1.0, v2" + TAIL, "buffer")
     with simgpu.debug(kernel, grid=1, block=128, args=[out]) as debugger:
-        assert not findings(debugger) and not debugger.breakpoint("finding").points
+        assert not debugger.findings() and not debugger.breakpoint("finding").points
         assert debugger.go_on().kind == "ended"
         for where, condition, words in (("finding foo", "", "no kind of finding"), ("finding", "s4 == 1", "takes no condition")):
             with pytest.raises(LaunchError, match=words):

@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an optional extra")
 
 from simgpu.debugger.debugger import Debugger
-from simgpu.debugger.variables import SECTION, assigned, marks, variables
+from simgpu.debugger.marks import SECTION, marks
+from simgpu.debugger.variables import assigned, variables
 from simgpu.hardware.code_object.elf import SECTION_HEADER
 from simgpu.hardware.errors import DecodeError, LaunchError
 from simgpu.tools.cases.script import at_launch

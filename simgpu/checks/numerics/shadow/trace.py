@@ -26,12 +26,13 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.lane import Value
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
-from simgpu.machine.hooks import Access
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.mode import Mode
 from simgpu.machine.runtime import copy, load32, load64, part, runtime, store32, store64
 from simgpu.machine.values import I32, I64
+from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import stack
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from simgpu.engine import device as engine
 from simgpu.engine.device import Buffer
-from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.engine.launch import launch
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
 if TYPE_CHECKING:
@@ -32,21 +33,30 @@ class Kernel(engine.Kernel):
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
         executor: Executor | None = None, slices: int | None = None,
     ) -> Run:  # fmt: skip
-        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that takes on a GPU, `Run.html` shows it.
+        """Run the kernel to its end. `Run.time` says what that takes on a GPU, `Run.html` shows it.
+
+        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial); block: work-items of a
+        workgroup; args: one entry per explicit argument; dynamic_lds: bytes; cooperative: have all workgroups resident at once,
+        so that they may wait for each other. Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
+        TimeLimit, HostCallError, KernelTrap, UnsupportedInstruction or DecodeError where the kernel fails. An exception in
+        this thread, a KeyboardInterrupt or a signal handler's, ends the launch; its buffers then hold what was written so far.
 
         executor: where to run the workgroups, in `slices` ranges of them (default: as many as this host has cores), with the
         result of the ranges one after another; docs/cluster.md. What cannot be cut runs whole, as `Run.notes` then says.
         """
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+        extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
+        call = {**extents, "args": list(args)}
         if executor is None:
             if slices is not None:
                 raise LaunchError(f"slices={slices}: give the executor that is to run them")
-            return super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
+            check_geometry(self.info, geometry)
+            self.check_buffers(args)
+            return launch(self, geometry, args, cooperative, call)
         from simgpu.slices.sliced import launch_sliced
 
-        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
-        extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
-        return replace(run, kernel=self, call={**extents, "args": list(args)})
+        return replace(run, kernel=self, call=call)
 
     def time(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),

@@ -31,7 +31,7 @@ from simgpu.machine.jit import compiler
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Device
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.result import Run
     from simgpu.machine.jit import Compiler
 
@@ -154,7 +154,7 @@ class Profiler:
                 wait = round(1e6 * min(random.expovariate(1 / INTERVAL), 1.0))
                 signals(threads, len(self._threads), self._notes.ctypes.data, wait, *calls)
 
-    def finished(self, launch: Launch, run: Run) -> None:
+    def finished(self, launch: Dispatch, run: Run) -> None:
         """Count what a launch executed."""
         self._launches += 1
         for offset, times in run.profile.items():

@@ -18,7 +18,8 @@ from simgpu.checks.races.lds.shadow import HEADER, OWN, OWN_ATOMIC, OWN_MAPS, OW
 from simgpu.checks.races.order import block_of
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at
 from simgpu.engine.workgroup import WAVES, context, number_of, slot_of, waves_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import MESSAGES, ControlKind
@@ -31,7 +32,7 @@ from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 SIGNS = (
@@ -85,7 +86,7 @@ class BarrierSlack(Check):
         with self._several(frame):
             leave.call(frame.build, frame.wave)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         counts = np.zeros((launch.program.count + 1, COUNTED), np.int64)
         fields = PER_WAVE + launch.waves * (WAVE_FIELDS + OWN_MAPS * map_words(launch.lds_bytes))
         areas = aligned_bytes(8 * fields * len(worker.slots))
@@ -93,7 +94,7 @@ class BarrierSlack(Check):
         worker.checks["barrier_slack"] = counts, areas, block
         worker.set_context(BARRIERS, block.ctypes.data)
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         counts = sum(worker.checks["barrier_slack"][0] for worker in workers)
         idle = np.flatnonzero((counts[:, MET] > 0) & (counts[:, NEEDED] == 0))
         if any(worker.error is not None for worker in workers):
@@ -101,7 +102,7 @@ class BarrierSlack(Check):
         return [_note(launch, int(record), int(counts[record, MET])) for record in idle]
 
 
-def _note(launch: Launch, record: int, count: int) -> Finding:
+def _note(launch: Dispatch, record: int, count: int) -> Finding:
     message = (
         "no two waves touch the same bytes before and behind this s_barrier, up to the next ones: on these paths it orders nothing "
         "and may go (one such barrier at a time: without it, another may be needed)"

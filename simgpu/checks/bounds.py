@@ -17,9 +17,9 @@ from llvmlite import ir
 
 from simgpu.engine.allocations import named
 from simgpu.engine.check import Check
-from simgpu.engine.events import Report, event, finding_of, report, retired_before
-from simgpu.engine.faults import argument_names
-from simgpu.engine.finding import Finding, finding_at, moment
+from simgpu.engine.events import event, finding_of, report, retired_before
+from simgpu.engine.finding import Finding, moment
+from simgpu.engine.positions import Report, argument_names, finding_at
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
@@ -35,7 +35,7 @@ from simgpu.memory.lane_copy import WIDE64, constant
 from simgpu.memory.smem import SCRATCH_LOG2
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 # Of the context: device address of the kernel argument segment; bytes of it that belong to the kernel.
@@ -118,12 +118,12 @@ class Bounds(Check):
     def takes_rows(self) -> bool:
         return True  # of LDS it asks about atomics alone
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
         worker.set_context(KERNARG, worker.given.kernarg)
         worker.set_context(KERNARG_BYTES, declared)
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         failed = (worker for worker in workers if isinstance(worker.error, MemoryFault))
         found = (_fault(launch, worker, current_wave(worker)) for worker in failed)
         return [finding for finding in found if finding is not None]
@@ -227,13 +227,13 @@ def _arguments(frame: Frame, access: Access) -> None:
 # -- findings ---------------------------------------------------------------------------------------
 
 
-def _found(launch: Launch, event: Report, kind: str, message: str, place: str = "") -> Finding:
+def _found(launch: Dispatch, event: Report, kind: str, message: str, place: str = "") -> Finding:
     return finding_at(launch, event.record, kind, message, event=event, place=place)
 
 
 @finding_of(Misuse.FOREIGN)
-def _of_foreign(launch: Launch, event: Report) -> Finding | None:
-    memory = launch.device.memory
+def _of_foreign(launch: Dispatch, event: Report) -> Finding | None:
+    memory = launch.memory
     origin, landed = memory.find(event.address), memory.find(event.extra)
     if origin is None or landed is None or origin is landed:
         return None
@@ -246,8 +246,8 @@ def _of_foreign(launch: Launch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.FILLING)
-def _of_filling(launch: Launch, event: Report) -> Finding | None:
-    landed = launch.device.memory.find(event.address)
+def _of_filling(launch: Dispatch, event: Report) -> Finding | None:
+    landed = launch.memory.find(event.address)
     if landed is None or (not event.extra and launch.table.exchanged(event.address)):
         return None  # what a compare-and-swap of that dword expects is loaded first
     whose = named(landed, argument_names(launch))
@@ -256,7 +256,7 @@ def _of_filling(launch: Launch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.NO_RECORDS)
-def _of_no_records(launch: Launch, event: Report) -> Finding | None:
+def _of_no_records(launch: Dispatch, event: Report) -> Finding | None:
     if launch.table.touched(event.address):  # kernels clip what lies past the end so, and reach the rest
         return None
     message = (
@@ -267,7 +267,7 @@ def _of_no_records(launch: Launch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.SCALAR_ALIGNMENT)
-def _of_scalar(launch: Launch, event: Report) -> Finding:
+def _of_scalar(launch: Dispatch, event: Report) -> Finding:
     message = (
         "scalar memory takes dwords at multiples of 4: the hardware drops the low two bits of the base, "
         f"here {event.address:#x}, of the offset and of the offset's register"
@@ -276,13 +276,13 @@ def _of_scalar(launch: Launch, event: Report) -> Finding:
 
 
 @finding_of(Misuse.LDS_ALIGNMENT)
-def _of_lds(launch: Launch, event: Report) -> Finding:
+def _of_lds(launch: Dispatch, event: Report) -> Finding:
     message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
     return _found(launch, event, "misaligned", message)
 
 
 @finding_of(Misuse.KERNARG)
-def _of_kernarg(launch: Launch, event: Report) -> Finding:
+def _of_kernarg(launch: Dispatch, event: Report) -> Finding:
     message = (
         f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "
         "by the metadata: it reads what no argument is"
@@ -290,14 +290,14 @@ def _of_kernarg(launch: Launch, event: Report) -> Finding:
     return _found(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
 
 
-def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
+def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None:
     """The finding of the fault that ended a worker's part of the launch."""
     if state.fault_kind not in WORKING:
         return None
     address = state.fault_address
     kind, message = "out-of-bounds", ""
     if state.fault_kind == Fault.MEMORY:
-        near = launch.device.memory.describe(address, argument_names(launch))
+        near = launch.memory.describe(address, argument_names(launch))
         kind = "use-after-free" if "freed" in near else "out-of-bounds"
         message = f"access to {address:#x}, {near}{_origin(launch, worker, state, address)}"
         if _resource_reaches(launch, worker, state):
@@ -323,7 +323,7 @@ def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
     return wave_bytes_of(worker, worker.job.current, state.wave)[:512].view(np.uint32)
 
 
-def _pointer(launch: Launch, worker: Worker, state: WaveState) -> int | None:
+def _pointer(launch: Dispatch, worker: Worker, state: WaveState) -> int | None:
     """The pointer that the faulting instruction starts from, where scalar registers hold it."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
@@ -335,22 +335,22 @@ def _pointer(launch: Launch, worker: Worker, state: WaveState) -> int | None:
     return base & BASE_BITS if kind == "resource" else base
 
 
-def _origin(launch: Launch, worker: Worker, state: WaveState, address: int) -> str:
+def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) -> str:
     pointer = _pointer(launch, worker, state)
     if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
         return ""
-    owner = launch.device.memory.find(pointer)
+    owner = launch.memory.find(pointer)
     return f"; its pointer {pointer:#x} is one to {named(owner, argument_names(launch))}" if owner is not None else ""
 
 
-def _resource_reaches(launch: Launch, worker: Worker, state: WaveState) -> bool:
+def _resource_reaches(launch: Dispatch, worker: Worker, state: WaveState) -> bool:
     """Whether the faulting access is in range of a resource that covers more than its allocation."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
     pointer = _pointer(launch, worker, state)
     if found is None or pointer is None or found[0] != "resource":
         return False
-    owner = launch.device.memory.find(pointer)
+    owner = launch.memory.find(pointer)
     words = _scalars(worker, state)[found[1].index : found[1].index + 4]
     stride = int(words[1]) >> 16 & 0x3FFF if inst is not None and inst.mods.get("idxen") else 0
     return owner is not None and pointer + int(words[2]) * max(stride, 1) > owner.end

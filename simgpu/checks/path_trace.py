@@ -35,7 +35,7 @@ from simgpu.memory.lane_copy import constant
 from simgpu.timing.trace import END, JUMP, LDS, MEMORY
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 LINE_SHIFT = 6  # the smaller of the vector caches' lines
@@ -243,8 +243,8 @@ class PathTrace(Check):
         base = build.and_(base, constant(-ALIGNMENT))  # the host's own memory begins anywhere
         note_memory.call(build, frame.wave, index, access.lanes, access.size, base)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
-        rules = rules_of(launch.device.arch)
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
+        rules = rules_of(launch.arch)
         streams, tallies = np.empty((launch.waves, ROOM), np.uint32), np.zeros((launch.waves, TALLY), np.int64)
         block = np.zeros(BLOCK_FIELDS, np.int64)
         block[:SCRATCH] = streams.ctypes.data, tallies.ctypes.data, ROOM, 0, 0, rules.ctypes.data

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at, location_of
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
@@ -30,7 +31,7 @@ from simgpu.machine.wave_frame import PTR
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 # Counts of a record: accesses, their active lanes, clocks lost in LDS, lines touched, fewest lines.
@@ -77,15 +78,15 @@ class Performance(Check):
         record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
         count_access.call(build, frame.wave, record, access.lanes, access.size, kind)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         counts = np.zeros((launch.program.count + 1, FIELDS), np.int64)
-        rules = rules_of(launch.device.arch)
+        rules = rules_of(launch.arch)
         block = np.zeros(BLOCK_FIELDS, np.int64)
-        block[:ROOM] = counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.device.arch]
+        block[:ROOM] = counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.arch]
         worker.checks["performance"] = counts, rules, block
         worker.set_context(BLOCK, block.ctypes.data)
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         counts = sum(worker.checks["performance"][0] for worker in workers)
         records = (int(record) for record in np.flatnonzero(counts[:, ACCESSES]))
         found = [note for record in records for note in _notes(launch, record, counts[record])]
@@ -193,23 +194,23 @@ def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> No
     counts[LEAST] += (distinct_bytes(offsets, lanes, size) + (1 << line) - 1) >> line
 
 
-def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
+def _notes(launch: Dispatch, record: int, counts: np.ndarray) -> list[Finding]:
     accesses, _, lost, lines, least = (int(value) for value in counts)
     said = []
     if lost:
         said.append(f"LDS bank conflicts: {lost / accesses:.3g} clocks lost each time, {lost} in all")
     if lines and lines >= WASTE * least:
-        size = 1 << LINE_LOG2[launch.device.arch]
+        size = 1 << LINE_LOG2[launch.arch]
         touched, needed = f"{lines / accesses:.3g}", f"{least / accesses:.3g}"
         said.append(f"touches {touched} cache lines of {size} bytes each time where {needed} would hold its bytes")
     return [_note(launch, record, message, accesses) for message in said]
 
 
-def _note(launch: Launch, record: int, message: str, count: int) -> Finding:
+def _note(launch: Dispatch, record: int, message: str, count: int) -> Finding:
     return finding_at(launch, record, "performance", message, count=count, severity="note")
 
 
-def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
+def _idle_lanes(launch: Dispatch, counts: np.ndarray) -> list[Finding]:
     """Where few lanes are active: one note for instructions that follow each other with the same lanes as often."""
     ran = np.flatnonzero(counts[:, ACCESSES])
     found = []
@@ -225,7 +226,7 @@ def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
     return found
 
 
-def _spills(launch: Launch) -> list[Finding]:
+def _spills(launch: Dispatch) -> list[Finding]:
     """Registers that the compiler keeps in private memory, by the metadata."""
     info = launch.info
     spilled = ("SGPRs", info.sgpr_spill_count), ("VGPRs", info.vgpr_spill_count)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from simgpu.checks.declared import excesses, used
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at
 from simgpu.engine.result import executed
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 
@@ -26,7 +27,7 @@ class Resources(Check):
     def concerns(self, inst: Instruction) -> bool:
         return False
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         records = launch.accounts.records[executed(launch, workers) != 0]
         effects: dict[int, Effect] = {}
         for program in launch.programs.values():
@@ -36,14 +37,14 @@ class Resources(Check):
         for excess in excesses(launch.info, used(effects.items())):
             record = launch.entry if excess.place is None else excess.place
             found.append(finding_at(launch, record, "resource", excess.message, place=excess.what))
-        if launch.device.check == "performance":
+        if launch.check == "performance":
             found += _waves(launch)
         return found
 
 
-def _waves(launch: Launch) -> Iterable[Finding]:
+def _waves(launch: Dispatch) -> Iterable[Finding]:
     """How many waves a SIMD holds by registers, and what one granule less of each file would give."""
-    hardware, descriptor = launch.device.descriptor, launch.info.descriptor
+    hardware, descriptor = launch.chip, launch.info.descriptor
     accum = descriptor.accum_offset
     arch = min(accum or descriptor.vgprs, descriptor.vgprs)
     acc = max(0, descriptor.vgprs - accum) if accum else 0

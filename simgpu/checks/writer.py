@@ -9,6 +9,7 @@ import numpy as np
 
 from simgpu.engine.check import Check
 from simgpu.engine.device import Kernel
+from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
@@ -56,9 +57,9 @@ class Writer(Check):
             base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
             note_writer.call(frame.build, frame.wave, access.lanes, access.size, base)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         across, down, _ = launch.geometry.groups
-        worker.checks["writer"] = block = np.array((launch.device.shadows["writer"], across, down, NOBODY), np.int64)
+        worker.checks["writer"] = block = np.array((launch.shadows["writer"], across, down, NOBODY), np.int64)
         worker.set_context(WRITER, block.ctypes.data)
 
 

@@ -1,4 +1,4 @@
-"""What a check is: hooks at compile time around an instruction's body (`machine.hooks`), and around a launch.
+"""What a check is: hooks at compile time around an instruction's body (`machine.frame.Hooks`), and around a launch.
 
 A check's own errors bear its name and spoil nothing (`Guarded`): the launch's result stays what plain mode gives. What fails
 while a handler is compiled leaves the check out of all later handlers of the program (`Program`); what fails around a launch is
@@ -8,14 +8,13 @@ where a launch cannot go on without the check (`prepare`, `resume`) does the err
 
 from __future__ import annotations
 
-import os
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simgpu.engine.finding import CHECK_FAILED, Finding, finding_at
-from simgpu.hardware.errors import SimError
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.failures import FAILURES, blamed, noted
+from simgpu.engine.finding import CHECK_FAILED, Finding
+from simgpu.engine.positions import finding_at
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import Access, Sums
 from simgpu.machine.frame import Frame, Hooks
@@ -24,10 +23,7 @@ from simgpu.machine.operands import Plan
 from simgpu.machine.values import Value
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
-
-FAILURES = "failures"  # among what checks keep
 
 
 class Check(Hooks):
@@ -40,77 +36,30 @@ class Check(Hooks):
     undefined = False  # whether it asks device memory which of its bits nothing wrote
     wave_bytes = 0  # wanted behind each wave's state; one check of a device may want any
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Before a launch runs, for each of its workers."""
 
-    def together(self, launch: Launch) -> int:
+    def together(self, launch: Dispatch) -> int:
         """How many workgroups may run before `ran` is called and the next ones start; 1 or more."""
         return launch.groups
 
-    def resume(self, launch: Launch, worker: Worker) -> bool:
+    def resume(self, launch: Dispatch, worker: Worker) -> bool:
         """Whether the check lets the worker's current wave go on, which stopped with Status.PATH."""
         return False
 
-    def ran(self, launch: Launch, first: int, last: int) -> None:
+    def ran(self, launch: Dispatch, first: int, last: int) -> None:
         """After workgroups first to last - 1 ended, before any later one starts."""
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
         """Clocks lost to LDS bank conflicts by record; None where the check does not count them."""
         return None
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         """After a launch ended or failed: findings that were not reported as events."""
         return []
 
 
-# -- a check's own errors ---------------------------------------------------------------------------
-
-
-class CheckFailed(SimError):
-    """An error of a check's own. name: the check's class, or its formatter; home: see there."""
-
-    def __init__(self, check: Any, error: Exception) -> None:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.name = name_of(check)
-        self.home = home(check)
-        said = f"{type(error).__name__}: {error} (at {os.path.basename(frame.filename)}:{frame.lineno})"
-        super().__init__(f"internal error of check {self.name}: {said}; please report it with the kernel")
-
-
-@contextmanager
-def blamed(check: Any) -> Iterator[None]:
-    """Errors within are the check's; a SimError says something of the kernel, as of an instruction that is not supported."""
-    try:
-        yield
-    except SimError:
-        raise
-    except Exception as error:
-        raise CheckFailed(check, error) from error
-
-
-@contextmanager
-def noted(kept: dict[str, Any], check: Any) -> Iterator[None]:
-    """The check's errors within go to `failures`; kept: what checks keep for a launch or a worker."""
-    try:
-        with blamed(check):
-            yield
-    except CheckFailed as error:
-        kept.setdefault(FAILURES, []).append(error)
-
-
-def name_of(check: Any) -> str:
-    """The name by which messages and handlers' keys know a check, or a formatter of events."""
-    of = check.kind if isinstance(check, Guarded) else check if hasattr(check, "__name__") else type(check)
-    return str(of.__name__)
-
-
-def home(check: Any) -> str:
-    """The file or folder of `simgpu.checks` in which a check has all that it is, or a formatter of its events lies."""
-    module = check.kind.__module__ if isinstance(check, Guarded) else check.__module__
-    return ".".join(module.split(".")[:3])
-
-
-def failures(launch: Launch, workers: list[Worker]) -> dict[str, Finding]:
+def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
     """Findings of the checks that failed, in their handlers or around the launch: the first error of each, by the check's home."""
     compiled = [failure for program in launch.programs.values() for failure in program.failures]
     around = [error for kept in (launch.checks, *(worker.checks for worker in workers)) for error in kept.get(FAILURES, ())]
@@ -197,20 +146,20 @@ class Guarded(Check):
 
     # -- around a launch -------------------------------------------------------------------------
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         with blamed(self):
             self.check.prepare(launch, worker)
 
-    def resume(self, launch: Launch, worker: Worker) -> bool:
+    def resume(self, launch: Dispatch, worker: Worker) -> bool:
         with blamed(self):
             return self.check.resume(launch, worker)
 
-    def together(self, launch: Launch) -> int:
+    def together(self, launch: Dispatch) -> int:
         with noted(launch.checks, self):
             return self.check.together(launch)
         return launch.groups
 
-    def ran(self, launch: Launch, first: int, last: int) -> None:
+    def ran(self, launch: Dispatch, first: int, last: int) -> None:
         with noted(launch.checks, self):
             self.check.ran(launch, first, last)
 
@@ -219,7 +168,7 @@ class Guarded(Check):
             return self.check.conflicts(workers)
         return None
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         with noted(launch.checks, self):
             return self.check.finish(launch, workers)
         return []

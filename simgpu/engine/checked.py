@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simgpu.engine import events, workgroup
-from simgpu.engine.check import failures, home, noted
-from simgpu.engine.finding import Finding, finding_at, grouped
+from simgpu.engine.check import Check, failures
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.failures import home, noted
+from simgpu.engine.finding import Finding, grouped
+from simgpu.engine.positions import finding_at
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
 
 
-def prepare(launch: Launch, workers: list[Worker]) -> None:
+def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> None:
     """Give each worker what checked handlers use."""
     for worker in workers:
         workgroup.prepare(worker, launch.waves)
         events.prepare(worker)
-        for check in launch.device.checks:
+        for check in checks:
             check.prepare(launch, worker)
 
 
-def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
+def findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
     """What was seen so far, errors first, then by place; of a check that failed itself, that alone."""
-    return arranged(seen(launch, workers), launch.kernel.module.origins)
+    return arranged(seen(launch, workers, checks), launch.origins)
 
 
-def seen(launch: Launch, workers: list[Worker]) -> list[Finding]:
+def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
     """The same, not in order yet, and each place by itself."""
     told: list[tuple[str, Finding | None]] = []
     for formatter, event in events.drained(workers):
         with noted(launch.checks, formatter):
             told.append((home(formatter), formatter(launch, event)))
-    for check in launch.device.checks:
+    for check in checks:
         told += [(home(check), finding) for finding in check.finish(launch, workers)]
     failed = failures(launch, workers)
     found = [finding for place, finding in told if finding is not None and place not in failed]

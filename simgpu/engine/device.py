@@ -1,4 +1,4 @@
-"""The simulated GPU: memory, modules, kernels. `simgpu.Device` is this one with checked mode by name."""
+"""The simulated GPU: memory, modules, kernels. `simgpu.Device` is this one with launches, and checked mode by name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from numpy.typing import DTypeLike
 
 from simgpu import hardware
 from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
-from simgpu.engine.check import guarded, name_of
+from simgpu.engine.check import Check, guarded
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.failures import name_of
 from simgpu.engine.hostcall.heap import Heap
-from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
-from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
@@ -32,8 +33,6 @@ from simgpu.machine.mode import Mode, number
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from simgpu.engine.check import Check
-    from simgpu.engine.launch import Launch
 
 __tracebackhide__ = says_it_all
 
@@ -56,7 +55,7 @@ class Watcher(Protocol):
     def working(self) -> AbstractContextManager[None]:
         """Around the work of one worker's thread."""
 
-    def finished(self, launch: Launch, run: Run) -> None:
+    def finished(self, launch: Dispatch, run: Run) -> None:
         """After a launch that ended well."""
 
 
@@ -148,7 +147,7 @@ class Device:
         self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Watcher | None = None
-        self.shown: Callable[[Launch], AbstractContextManager[None]] | None = None  # entered around a launch, to show how far it is
+        self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # entered around a launch
         self.compiler: Compiler = compiler()
 
     def __repr__(self) -> str:
@@ -379,7 +378,7 @@ class Module(Mapping[str, "Kernel"]):
 
 
 class Kernel(Loaded):
-    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+    """One kernel of a module: `arguments` (explicit ones), `resources`."""
 
     def __init__(self, module: Module, info: KernelInfo) -> None:
         self.module = module
@@ -402,31 +401,6 @@ class Kernel(Loaded):
                     f"{where}: {value!r} is no memory of this Device, which has nothing at {address:#x}, "
                     f"{device.memory.describe(address)}; a bare address is passed as an int"
                 )
-
-    def launch(
-        self,
-        grid: int | Sequence[int] | None = None,
-        block: int | Sequence[int] = 64,
-        args: Sequence[object] = (),
-        dynamic_lds: int = 0,
-        *,
-        global_size: int | Sequence[int] | None = None,
-        cooperative: bool = False,
-    ) -> Run:
-        """Run the kernel to its end.
-
-        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be
-        partial); block: work-items of a workgroup; args: one entry per explicit argument;
-        dynamic_lds: bytes; cooperative: have all workgroups resident at once, so that they may wait for each other.
-        Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
-        TimeLimit, HostCallError, KernelTrap, UnsupportedInstruction or DecodeError where the kernel fails. An exception in
-        this thread, a KeyboardInterrupt or a signal handler's, ends the launch; its buffers then hold what was written so far.
-        """
-        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
-        check_geometry(self.info, geometry)
-        self.check_buffers(args)
-        extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
-        return launch(self, geometry, args, cooperative, {**extents, "args": list(args)})
 
     def resident_groups(self, block: int | Sequence[int] = 64, dynamic_lds: int = 0) -> int:
         """Workgroups of the kernel that reside on the GPU at once, by its registers and LDS: the most of a cooperative launch."""

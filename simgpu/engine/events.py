@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine.check import Check, Guarded
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.check import Check
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import Report, finding_at
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -30,7 +31,6 @@ from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldo
 from simgpu.machine.values import I32, I64, Builder, Value
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
 
 
@@ -39,26 +39,8 @@ def event(name: str) -> int:
     return zlib.crc32(name.encode()) & 0x7FFFFFFE | 1
 
 
-@dataclass(frozen=True)
-class Report:
-    """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
-
-    lanes: mask; extra: whatever the reporting check put there; retired: instructions of the wave before it.
-    """
-
-    code: int
-    record: int
-    wave: int
-    workgroup: tuple[int, int, int]
-    lanes: int
-    address: int
-    extra: int
-    count: int
-    retired: int = -1
-
-
 # None: not worth telling in this launch.
-Formatter = Callable[["Launch", Report], Finding | None]
+Formatter = Callable[[Dispatch, Report], Finding | None]
 FORMATTERS: dict[int, Formatter] = {}
 
 
@@ -136,7 +118,7 @@ class Retired(Check):
         build = frame.build
         _jumped.call(build, frame.wave, build.zext(index, I64), build.zext(target, I64))
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         worker.set_context(STARTS, launch.program.starts.ctypes.data)
         worker.set_context(BEGIN, launch.entry)
 
@@ -201,9 +183,9 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
     enter(wave, record, code, lanes, address, extra)
 
 
-def retired_before(launch: Launch, wave: np.ndarray, record: int) -> int:
+def retired_before(launch: Dispatch, wave: np.ndarray, record: int) -> int:
     """What a stopped wave has retired at a record of its straight-line code; -1 where nobody counts. wave: its bytes."""
-    if not any(isinstance(check, Guarded) and check.kind is Retired for check in launch.device.checks):
+    if not any(check.kind is Retired for check in launch.program.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
     return count + int(launch.program.starts[since - 1 if since else launch.entry : record].sum())
@@ -255,7 +237,7 @@ def drained(workers: list[Worker]) -> list[tuple[Formatter, Report]]:
     return [(FORMATTERS[event.code], event) for event in reports(workers)]
 
 
-def overflow(launch: Launch, workers: list[Worker]) -> list[Finding]:
+def overflow(launch: Dispatch, workers: list[Worker]) -> list[Finding]:
     """A note where the tables were full."""
     missing = lost(workers)
     if not missing:

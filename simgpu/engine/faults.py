@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.positions import argument_names, element, place
 from simgpu.engine.workers.worker import Worker, current_wave, live_waves, wave_of
 from simgpu.hardware.errors import (
     Deadlock,
@@ -17,51 +15,10 @@ from simgpu.hardware.errors import (
     TimeLimit,
     UnsupportedInstruction,
 )
-from simgpu.hardware.isa import text
 from simgpu.machine.layout import Fault, Status
 
-if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
 
-
-def place(launch: Launch, index: int) -> str:
-    """Words for a record: code offset, instruction text and source line."""
-    inst = launch.instruction(index)
-    shown = text(inst) if inst is not None else "no instruction"
-    virtual = launch.program.base + 4 * index - launch.kernel.module.bias
-    line = launch.kernel.module.code.source_line(virtual)
-    offset = 4 * (index - launch.entry)
-    return f"{launch.info.name}+{offset:#x} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "")
-
-
-def argument_names(launch: Launch) -> dict[int, str]:
-    """The arguments by the address of the buffer that was given: `argument x`, with type and shape where they are known."""
-    names: dict[int, str] = {}
-    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
-        address, form = getattr(value, "address", None), getattr(value, "form", None)
-        if isinstance(address, int) and address not in names:
-            names[address] = f"argument {argument.name}" + (f" ({form})" if form else "")
-    return names
-
-
-def element(launch: Launch, address: int) -> str:
-    """The element of an argument's buffer that an address lies in, as ` (y[3, 5])` for messages; "" where no argument has it."""
-    held = launch.device.memory.find(address)
-    if held is not None and held.element is not None:
-        return f" ({named})" if (named := held.element(address)) else ""
-    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
-        if held is None or getattr(value, "address", None) != held.address:
-            continue
-        form, away = getattr(value, "form", None), address - held.address
-        if form is None or away >= form.nbytes:
-            return f" ({argument.name}, byte {away:#x})"
-        at, byte = divmod(away, form.dtype.itemsize)
-        index = ", ".join(str(int(i)) for i in np.unravel_index(at, form.shape or (1,)))
-        return f" ({argument.name}[{index}]{f', byte {byte}' if byte else ''})"
-    return ""
-
-
-def describe(launch: Launch, worker: Worker) -> SimError:
+def describe(launch: Dispatch, worker: Worker) -> SimError:
     """The error for a worker that stopped at a fault."""
     state = current_wave(worker)
     where = place(launch, state.resume)
@@ -77,7 +34,7 @@ def describe(launch: Launch, worker: Worker) -> SimError:
     if kind in (Fault.UNDECODABLE, Fault.REGISTER):
         return DecodeError(f"{where}: {problem} ({who})")
     if kind == Fault.MEMORY:
-        near = launch.device.memory.describe(address, argument_names(launch))
+        near = launch.memory.describe(address, argument_names(launch))
         return MemoryFault(f"{where}: access to {address:#x}, {near} ({who}{lane})")
     if kind == Fault.READONLY:
         return MemoryFault(f"{where}: write to read-only memory at {address:#x}{element(launch, address)} ({who}{lane})")
@@ -100,7 +57,7 @@ def describe(launch: Launch, worker: Worker) -> SimError:
     return MemoryFault(f"{_jump(launch, state.resume, address)} ({who})")
 
 
-def _jump(launch: Launch, index: int, address: int) -> str:
+def _jump(launch: Dispatch, index: int, address: int) -> str:
     """Where control left the code, and to where; addresses are the device's."""
     base, count = launch.program.base, launch.program.count
     code = f"the code, {base:#x} to {base + 4 * count:#x}"
@@ -113,13 +70,13 @@ def _jump(launch: Launch, index: int, address: int) -> str:
     return f"{place(launch, index)}: jump to {address:#x}, {away:+#x} bytes from here, {wrong} {code}"
 
 
-def _complaints(launch: Launch) -> str:
+def _complaints(launch: Dispatch) -> str:
     """What the kernel wrote to stderr before it trapped, as failed assertions do."""
     said = launch.output.taken_complaints()
     return "".join(f"\n{text.strip()}" + (f" ({times} lanes)" if times > 1 else "") for text, times in said.items())
 
 
-def all_wait(launch: Launch, worker: Worker) -> Deadlock:
+def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
     """The error for a launch all of whose waves wait for others at ds_gws instructions; worker: one that has such waves."""
     waves = [wave for wave in live_waves(worker) if wave.status == Status.WAITING]
     where = place(launch, waves[0].resume) if waves else launch.info.name
@@ -129,18 +86,18 @@ def all_wait(launch: Launch, worker: Worker) -> Deadlock:
     )
 
 
-def out_of_budget(launch: Launch, worker: Worker) -> SimError:
+def out_of_budget(launch: Dispatch, worker: Worker) -> SimError:
     """The error for a launch that spent its instructions, as its worker found."""
-    spent = f"after {launch.device.max_instructions} instructions (max_instructions)"
+    spent = f"after {launch.max_instructions} instructions (max_instructions)"
     where = _running_at(launch, worker, spent)
     if isinstance(where, Deadlock):
         return where
     return InstructionLimit(f"{where}: still running {spent}; raise max_instructions if it is meant to ({_group(worker)})")
 
 
-def out_of_time(launch: Launch, workers: list[Worker]) -> SimError:
+def out_of_time(launch: Dispatch, workers: list[Worker]) -> SimError:
     """The error for a launch that spent its time: `workers` have not finished."""
-    spent = f"after {launch.device.timeout:g} s (timeout)"
+    spent = f"after {launch.timeout:g} s (timeout)"
     worker = next((worker for worker in workers if any(live_waves(worker))), None)
     if worker is None:
         return TimeLimit(f"{launch.info.name}: no wave ran yet {spent}; what was compiled is kept, so a second try takes less")
@@ -154,7 +111,7 @@ def _group(worker: Worker) -> str:
     return f"workgroup {current_wave(worker).group}"
 
 
-def _running_at(launch: Launch, worker: Worker, spent: str) -> str | Deadlock:
+def _running_at(launch: Dispatch, worker: Worker, spent: str) -> str | Deadlock:
     """Where a wave of the worker's workgroup runs; a deadlock where others of it wait for one that runs away."""
     state = current_wave(worker)
     slot = worker.job.current

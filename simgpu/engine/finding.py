@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
-
-from simgpu.hardware.isa import text
-
-if TYPE_CHECKING:
-    from simgpu.engine.events import Report
-    from simgpu.engine.launch import Launch
+from typing import Any, Literal
 
 Severity = Literal["error", "note"]
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
@@ -195,43 +189,3 @@ def lane_ranges(lanes: tuple[int, ...]) -> str:
 def lanes_of(mask: int) -> tuple[int, ...]:
     """The lanes of a 64-bit mask."""
     return tuple(lane for lane in range(64) if mask >> lane & 1)
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where an instruction stands in the code object."""
-
-    pc: int  # virtual address
-    text: str  # as LLVM prints it
-    source: str  # file:line, or ""
-    name: str  # see `code_address`
-
-
-def location_of(launch: Launch, record: int) -> Location:
-    """The location of a record's instruction."""
-    inst = launch.instruction(record)
-    pc = launch.program.base + 4 * record - launch.kernel.module.bias
-    line = launch.kernel.module.code.source_line(pc)
-    name = code_address(launch.info.name, launch.info.start, pc)
-    return Location(pc, text(inst) if inst is not None else "", line or "", name)
-
-
-def finding_at(
-    launch: Launch, record: int, kind: str, message: str, *,
-    earlier: int | None = None, event: Report | None = None, **fields: Any,
-) -> Finding:  # fmt: skip
-    """A finding at a record's instruction.
-
-    earlier: record of the other instruction that it names; event: what a handler reported, whose wave, lanes and count it has.
-    """
-    here = location_of(launch, record)
-    if earlier is not None:
-        there = location_of(launch, earlier)
-        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source}
-    if event is not None:
-        seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
-        if event.retired >= 0:
-            seen["when"] = moment(event.workgroup, event.wave, event.retired)
-        fields = seen | fields
-    info = launch.info
-    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=info.name, start=info.start, **fields)

@@ -9,13 +9,15 @@ from ctypes import addressof
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from simgpu.engine.device import Kernel
+from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall import heap, packets
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.program import Program
-from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
+from simgpu.engine.result import Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import Borrowed
 from simgpu.engine.workers.desk import EXTENTS, Counts, Desk
@@ -26,7 +28,6 @@ from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
-from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
 from simgpu.machine.layout import Status
 from simgpu.machine.shield import unbroken
@@ -34,7 +35,6 @@ from simgpu.machine.shield import unbroken
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simgpu.engine.device import Kernel
     from simgpu.memory.table import Table
 
 __tracebackhide__ = says_it_all
@@ -73,12 +73,12 @@ class Supervisor:
             return []
         from simgpu.engine import checked
 
-        return checked.findings(launch, workers)
+        return checked.findings(launch, workers, launch.device.checks)
 
 
 @final
-class Launch:
-    """The state of one launch, until `run` returns.
+class Launch(Dispatch):
+    """A launch, until `run` returns.
 
     call: how the user asked for it, for `Run`; None for launches of our own; parts: the workgroups that run, by their number in the
     order of dispatch (default: all); threads: host threads at most (default: the device's); fuse: see `Program`. A caller that runs
@@ -92,41 +92,41 @@ class Launch:
     ) -> None:  # fmt: skip
         self.kernel, self.call = kernel, call
         self.fuse, self.supervisor = fuse, supervisor or Supervisor()
-        self.info = kernel.info
-        self.device = kernel.module.device
-        self.geometry = geometry
+        self.info, self.geometry, self.args = kernel.info, geometry, list(args)
+        self.code, self.bias, self.origins = kernel.module.code, kernel.module.bias, kernel.module.origins
+        self.device = device = kernel.module.device
+        self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
+        self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks look at what is written into memory, and from when on: their launches have memory of their own.
-        self.borrowed = Borrowed(self.device.memory, None if self.device.checks else self.device.kept)
+        self.borrowed = Borrowed(device.memory, None if device.checks else device.kept)
         self._table: tuple[int, Table] | None = None
         descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
-        limit = self.device.descriptor.lds_bytes
+        limit = self.chip.lds_bytes
         if self.lds_bytes > limit:
             raise LaunchError(
                 f"{self.info.name}: {self.lds_bytes} bytes of LDS (static and dynamic); "
-                f"{self.device.arch} has {limit} for a workgroup"
+                f"{self.arch} has {limit} for a workgroup"
             )
-        self.args = list(args)
         self.kernarg = pack(self.info, args, geometry)
         self.notes = assumptions(self.info, args)
-        self.items = geometry.block[0] * geometry.block[1] * geometry.block[2]
-        self.waves = -(-self.items // 64)
+        self.waves = -(-geometry.block[0] * geometry.block[1] * geometry.block[2] // 64)
         groups = geometry.groups
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
         self.shared = Shared()
-        self.at_work: Sequence[Worker] = ()
+        self.at_work = ()
         self.cooperative = cooperative
         if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
             raise LaunchError(
                 f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
-                f"{self.device.descriptor.num_cus} CUs, which all must"
+                f"{self.chip.num_cus} CUs, which all must"
             )
         self.parts = parts or (range(self.groups),)
         self.count = sum(map(len, self.parts))  # workgroups that run
-        self.workers = min(threads or self.device.threads, self.count)
-        self.output = Output(self.device.stdout, self.device.stderr)
+        self.workers = min(threads or device.threads, self.count)
+        self.output = Output(device.stdout, device.stderr)
         self.sync = GlobalSync(self.groups - 1)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
@@ -135,11 +135,10 @@ class Launch:
                 f"{self.info.name}: {self.private} bytes of private memory for a lane; "
                 f"the hardware has at most {PRIVATE_LIMIT}"
             )
-        self.stride = layout.WAVE_BYTES + sum(check.wave_bytes for check in self.device.checks)
-        self.programs: dict[int, Program] = {}
-        self.checks: dict[str, Any] = {}  # what a check keeps for all workers
+        self.stride = layout.WAVE_BYTES + sum(check.wave_bytes for check in device.checks)
+        self.programs, self.checks = {}, {}
         self.lock = threading.Lock()
-        self.team = Team(self.device.timeout)
+        self.team = Team(self.timeout)
         self.program = self.program_for(mode_register(descriptor))
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
 
@@ -154,15 +153,6 @@ class Launch:
                     raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
                 self.programs[number] = self.kernel.module.program(self.info, word, self.fuse)
             return self.programs[number]
-
-    def instruction(self, index: int) -> Instruction | None:
-        """The instruction at a record, if any of the programs lowered it."""
-        found = (program.instructions.get(index) for program in self.programs.values())
-        return next((inst for inst in found if inst is not None), None)
-
-    def problem(self, index: int) -> str:
-        """Why a record cannot be executed, or nothing."""
-        return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -211,7 +201,7 @@ class Launch:
         """A worker's buffer for calls of the host, where the kernel has one."""
         if not self._wants(packets.ARGUMENT):
             return None
-        memory, count = self.device.memory, resident * self.waves
+        memory, count = self.memory, resident * self.waves
         made = self.borrowed.take(
             ("host calls", count), packets.nbytes(count), lambda: HostCalls(memory, count), lambda it: memory.free(it.allocation)
         )
@@ -227,16 +217,16 @@ class Launch:
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.count // self.workers)
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
-        self.shared.budget = self.device.max_instructions
+        self.shared.budget = self.max_instructions
         shared = self._shared_arguments()
         given = [self._given(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
-        self._table = self.device.memory.table()
+        self._table = self.memory.table()
         self.table = self._table[1]
         workers = [self._worker(resident, lds_stride, wave_bytes, *each) for each in given]
         if self.device.checks:
             from simgpu.engine import checked
 
-            checked.prepare(self, workers)
+            checked.prepare(self, workers, self.device.checks)
         return workers
 
     def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, list[int]]:
@@ -278,7 +268,7 @@ class Launch:
         fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
         waves = self.borrowed.host("waves", resident * self.waves * self.stride)
         lds = self.borrowed.host("LDS", resident * lds_stride)
-        job = desk.job(self.info, self.geometry, self.device.arch)
+        job = desk.job(self.info, self.geometry, self.arch)
         shared = addressof(self.shared)
         job.counter, job.budget = shared + Shared.counter.offset, shared + Shared.budget.offset
         job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.address, self.stride
@@ -288,18 +278,6 @@ class Launch:
         slots = (Slot * resident)()
         return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
 
-    @property
-    def accounts(self) -> Accounts:
-        """What the launch's instructions count as."""
-        programs = tuple(self.programs.values())
-        version = tuple(program.version for program in programs)
-        known = self.program.kept.get(("accounts", self.entry))
-        if known is None or known[0] != version:
-            known = version, Accounts.of(programs, self.entry)
-            self.program.kept["accounts", self.entry] = known
-        found: Accounts = known[1]
-        return found
-
     def clear_counts(self, workers: list[Worker]) -> None:
         """Zero what a launch that ended well has counted."""
         records = self.accounts.records
@@ -307,12 +285,6 @@ class Launch:
             worker.counts[:, records] = 0
 
     # -- running -------------------------------------------------------------------------------
-
-    @property
-    def ended(self) -> tuple[int, int]:
-        """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
-        begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
-        return begun - sum(worker.job.taken for worker in self.at_work), self.count
 
     def run(self) -> Run:
         shown = self.device.shown
@@ -348,7 +320,7 @@ class Launch:
         """Gives back what the launch took; well: whether it may serve the next one."""
         try:
             if self._table is not None:
-                self.device.memory.give_back(*self._table)
+                self.memory.give_back(*self._table)
         finally:
             self.borrowed.end(well)
 
@@ -366,14 +338,15 @@ class Launch:
                 check.ran(self, first, last)
         seconds = time.perf_counter() - begun
         self.supervisor.ran(self, workers)
-        run = summarise(self, workers, seconds)
+        lost = next((clocks for check in checks if (clocks := check.conflicts(workers)) is not None), None)
+        run = summarise(self, workers, seconds, lost, self.kernel if self.call else None, self.call or {})
         if self.device.profiler:
             self.device.profiler.finished(self, run)
-        if run.instructions > self.device.max_instructions:
+        if run.instructions > self.max_instructions:
             # The budget is looked at where control flow branches: a short kernel ends before.
             raise InstructionLimit(
                 f"{self.info.name}: executed {run.instructions} instructions, more than "
-                f"max_instructions={self.device.max_instructions}; raise it if that is meant"
+                f"max_instructions={self.max_instructions}; raise it if that is meant"
             )
         return run
 
@@ -400,7 +373,7 @@ class Launch:
 
     def refill(self, workers: list[Worker]) -> None:
         """The budget of record steps anew, when it is spent: an instruction of 8 bytes took two, and counts as one."""
-        left = self.device.max_instructions - instructions_so_far(self, workers)
+        left = self.max_instructions - instructions_so_far(self, workers)
         if left < 0:
             raise out_of_budget(self, next((worker for worker in workers if worker.status == scheduler.LIMIT), workers[0]))
         self.shared.budget = left

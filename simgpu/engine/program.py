@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simgpu.alu.control import NO_EFFECT, RESUMED, Control
-from simgpu.engine.check import Check, CheckFailed, guarded, name_of
+from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import running
@@ -29,6 +29,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
+from simgpu.machine.frame import Hooks
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, uncollected
 from simgpu.machine.layout import SLOTS, Fault, Status
@@ -50,14 +51,14 @@ class Program:
 
     def __init__(
         self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler,
-        checks: Sequence[Check] = (), fuse: bool = True, starts: np.ndarray | None = None,
+        checks: Sequence[Hooks] = (), fuse: bool = True, starts: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.code = code
         self.base = base
         self.target = target
         self.mode = mode
         self.compiler = compiler
-        self.checks = tuple(map(guarded, checks))
+        self.checks = tuple(checks)
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later ones are without them
         self.count = len(code) // 4
         # Filled where code was lowered, and nearby: a module may have far more code than its kernels that run.

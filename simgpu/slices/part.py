@@ -36,7 +36,7 @@ class Slice(Supervisor):
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if launch.device.checks:
-            self.seen = checked.seen(launch, workers)
+            self.seen = checked.seen(launch, workers, launch.device.checks)
         return []
 
 

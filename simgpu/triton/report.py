@@ -9,7 +9,7 @@ from typing import Any
 
 from triton.runtime.jit import JITFunction
 
-from simgpu.engine.result import bytes_moved
+from simgpu.engine.accounts import bytes_moved
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed

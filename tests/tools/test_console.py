@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import simgpu
-from simgpu.engine.launch import Launch
+from simgpu.engine.dispatch import Dispatch
 from simgpu.tools.shared import launching
 from simgpu.tools.shared.console import GAP, Sheet, about_left, counted, progress, quiet, table
 from simgpu.tools.shared.launching import HowFar, showing
@@ -110,11 +110,11 @@ def test_what_is_left_is_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_launch_says_how_many_workgroups_ended(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal_of(monkeypatch)
     monkeypatch.setattr(launching, "COUNTED_AFTER", 0.0)
-    seen: list[Launch] = []
+    seen: list[Dispatch] = []
     told: list[str] = []
 
     class Told(HowFar):
-        def __init__(self, launch: Launch) -> None:
+        def __init__(self, launch: Dispatch) -> None:
             super().__init__(launch)
             seen.append(launch)
             told.append(self.__rich__())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.checks.lint.registers import FILES
 from simgpu.checks.lint.steps import Step
-from simgpu.engine.result import bytes_moved, instruction_class
+from simgpu.engine.accounts import bytes_moved, instruction_class
 from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of

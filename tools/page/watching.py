@@ -19,9 +19,9 @@ from simgpu.tools.page.lds import has_addresses
 
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run
+    from simgpu.engine.allocations import Memory
     from simgpu.engine.check import Check
-    from simgpu.engine.device import Device
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.timing.predict import Prediction
 
 Bits = Mapping[int, np.ndarray]  # of allocations, by base address
@@ -95,7 +95,7 @@ class Watching:
         except SimError as error:
             watched.error, watched.findings = f"{type(error).__name__}: {error}", error.findings
             if watched.touches is not None:
-                watched.touched = _touched(device, watched.touches.read, watched.touches.written, watched.touches)
+                watched.touched = _touched(device.memory, watched.touches.read, watched.touches.written, watched.touches)
             raise
         finally:
             device.profiler = before
@@ -138,22 +138,22 @@ class _Listener:
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def finished(self, launch: Launch, run: Run) -> None:
+    def finished(self, launch: Dispatch, run: Run) -> None:
         self.watched.touched = touched_of(launch, self.watched.touches)
 
 
-def touched_of(launch: Launch, touches: Touches | None = None) -> list[Touched]:
+def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[Touched]:
     """The buffers of a launch that ended, by address; touches: what was counted of the same launch before."""
     if launch.table.bitmaps is None:
         return []
     read, written = (launch.table.touched_bits(which) for which in (0, 1))
-    return _touched(launch.device, read, written, touches)
+    return _touched(launch.memory, read, written, touches)
 
 
-def _touched(device: Device, read: Bits, written: Bits, touches: Touches | None) -> list[Touched]:
+def _touched(memory: Memory, read: Bits, written: Bits, touches: Touches | None) -> list[Touched]:
     times = touches.reads if touches is not None else {}
     found = []
-    for one in device.memory.allocations:
+    for one in memory.allocations:
         if one.tracked:
             none = np.zeros(-(-one.data.size // 8), np.uint8)
             was_read, was_written = (_part(bits.get(one.base, none), one.lead, one.nbytes) for bits in (read, written))

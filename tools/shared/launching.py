@@ -17,7 +17,7 @@ from simgpu.tools.shared.errors import KernelFailed
 
 if TYPE_CHECKING:
     from simgpu import Device, Finding, Run
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.hardware import hip
 
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
@@ -98,7 +98,7 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
 
 
 @contextmanager
-def showing(launch: Launch) -> Iterator[None]:
+def showing(launch: Dispatch) -> Iterator[None]:
     """Shows on a terminal how far a launch is, while the block runs."""
     with progress(HowFar(launch)):
         yield
@@ -107,7 +107,7 @@ def showing(launch: Launch) -> Iterator[None]:
 class HowFar:
     """What is said of a launch while it runs, each time anew."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Dispatch) -> None:
         self._launch, self._begun = launch, time.perf_counter()
 
     def __rich__(self) -> str:

@@ -22,7 +22,7 @@ from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, Plan
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 
@@ -63,9 +63,9 @@ class Numerics(Check):
         if access.space == "global" and access.writes and access.lanes is not None:
             stores.emit(frame, access, frame.planned[Numerics])
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         types = launch.checks.setdefault("numerics", stores.types_of(launch.program))
         table.prepare(worker, launch.program.count + 1, stores.table_of(launch.program, types))
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         return findings.findings(launch, workers, self.wanted)

@@ -13,14 +13,15 @@ from simgpu.checks.numerics.table import ENTRIES, Kind, Noted, lost, noted
 from simgpu.checks.numerics.vector import float_parameters, unpacked
 from simgpu.checks.numerics.wanted import Wanted
 from simgpu.engine import faults
-from simgpu.engine.finding import Finding, Location, finding_at, lanes_of, location_of, moment
+from simgpu.engine.finding import Finding, lanes_of, moment
+from simgpu.engine.positions import Location, finding_at, location_of
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.types import Type
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.matrix.instruction import row_of
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 KIND = {
@@ -31,7 +32,7 @@ KIND = {
 SERIOUS = (Kind.NAN, Kind.INFINITY, Kind.OVERFLOW)
 
 
-def findings(launch: Launch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
+def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
     """All that is to be told of a launch."""
     seen = noted(workers)
     if any(one.kind in SERIOUS for one in seen):
@@ -53,7 +54,7 @@ def findings(launch: Launch, workers: list[Worker], wanted: Wanted) -> list[Find
 class Reached:
     """What NaN and infinities of a launch reached memory."""
 
-    def __init__(self, launch: Launch, seen: list[Noted]) -> None:
+    def __init__(self, launch: Dispatch, seen: list[Noted]) -> None:
         self.launch = launch
         self.seen = sorted(seen, key=lambda one: (one.rank, one.record))
         types = launch.checks["numerics"]  # of what was lowered before the launch ran
@@ -85,7 +86,7 @@ def _place(where: Location) -> str:
     return f"`{where.text}` at {where.name}" + (f" ({where.source})" if where.source else "")
 
 
-def _finding(launch: Launch, one: Noted, serious: bool, reached: str) -> Finding:
+def _finding(launch: Dispatch, one: Noted, serious: bool, reached: str) -> Finding:
     inst = launch.instruction(one.record)
     assert inst is not None
     what, place = _what(inst, one)

@@ -12,13 +12,14 @@ import ml_dtypes
 import numpy as np
 
 from simgpu.checks.numerics.conversions import NAME, SMALL
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.instruction import row_of
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
 
 # Of fp8 and bf8, by the CDNA3 and CDNA4 ISA guides.
 OF_TARGET = {"gfx942": ("fp8_fnuz", "bf8_fnuz"), "gfx950": ("fp8", "bf8")}
@@ -48,10 +49,10 @@ def kinds_of(inst: Instruction) -> set[str]:
     return {kind for word, kind in zip(SMALL, OF_TARGET[inst.target], strict=False) if word in words}
 
 
-def findings(launch: Launch) -> list[Finding]:
+def findings(launch: Dispatch) -> list[Finding]:
     """One for each argument made from an array of the kind that an instruction of the kernel does not mean."""
     forms = []
-    for argument, value in zip(launch.kernel.arguments, launch.args, strict=False):
+    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
         form = getattr(value, "form", None)
         if form is not None and form.dtype in NUMPY.values():
             forms.append((argument.name, form.dtype))

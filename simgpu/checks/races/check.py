@@ -20,9 +20,9 @@ from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, gro
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.check import Check
-from simgpu.engine.events import Report, finding_of
-from simgpu.engine.faults import element
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.events import finding_of
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import Report, element, finding_at
 from simgpu.engine.workgroup import WAVES
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
@@ -38,7 +38,7 @@ from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, *ENDS)
@@ -113,7 +113,7 @@ class Races(Check):
     def end(self, frame: Frame, index: Any) -> None:
         accesses.end.call(frame.build, frame.wave, index_of(frame))
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         if "races" not in launch.checks:
             launch.checks["races"] = groups_table(launch), order.Clock(), allocation_shadows(launch)
             launch.checks["expected"] = _tables(launch)
@@ -142,10 +142,10 @@ class Races(Check):
         worker.checks["races"] = of_lds, states, block
         worker.set_context(order.BLOCK_AT, ctypes.addressof(block))
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         if all(worker.error is None for worker in workers):
             lds = [worker.checks["races"][0] for worker in workers]
-            give_back(launch.device, [*lds, *launch.checks["races"][2]])
+            give_back(launch.shadows, [*lds, *launch.checks["races"][2]])
         return []
 
 
@@ -161,7 +161,7 @@ class Tables(NamedTuple):
         return len(self.rivals)
 
 
-def _tables(launch: Launch) -> Tables:
+def _tables(launch: Dispatch) -> Tables:
     """Kept with the code from launch to launch."""
     kept, key = launch.program.kept, ("expected", launch.entry)
     if key not in kept:
@@ -212,14 +212,14 @@ BARRIER_MISSING = "nothing orders them; put an s_barrier between"
 GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
 
 
-def _site(launch: Launch, low: int) -> int:
+def _site(launch: Dispatch, low: int) -> int:
     """The record of which a cell holds the low bits."""
     return low if launch.program.count <= cells.SITES else next(
         (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
     )
 
 
-def _race(launch: Launch, event: Report, where: str) -> Finding:
+def _race(launch: Dispatch, event: Report, where: str) -> Finding:
     swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it stood at the earlier place
     sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
     records = _site(launch, event.record), _site(launch, event.extra)
@@ -248,30 +248,30 @@ def _race(launch: Launch, event: Report, where: str) -> Finding:
     )  # fmt: skip
 
 
-def _number(launch: Launch, workgroup: tuple[int, int, int]) -> int:
+def _number(launch: Dispatch, workgroup: tuple[int, int, int]) -> int:
     """A workgroup's number as cells hold it."""
     return launch.geometry.number(workgroup) & cells.GROUPS
 
 
-def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
+def _side(launch: Dispatch, other: int) -> tuple[tuple[int, int, int], int]:
     """Workgroup and wave of a race's other side."""
     return launch.geometry.group(other >> 4), other & 15
 
 
 @finding_of(clashes.RACE)
-def _race_lds(launch: Launch, event: Report) -> Finding:
+def _race_lds(launch: Dispatch, event: Report) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
     mine = _number(launch, event.workgroup) << 4 + clashes.OTHER_SHIFT
     return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
 
 
 @finding_of(accesses.RACE)
-def _race_global(launch: Launch, event: Report) -> Finding:
+def _race_global(launch: Dispatch, event: Report) -> Finding:
     return _race(launch, event, "memory")
 
 
 @finding_of(carried.CARRIED)
-def _carried(launch: Launch, event: Report) -> Finding:
+def _carried(launch: Dispatch, event: Report) -> Finding:
     def tell(earlier: str, left: int, writes: bool) -> str:
         return (
             f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
@@ -282,7 +282,7 @@ def _carried(launch: Launch, event: Report) -> Finding:
 
 
 @finding_of(accesses.BARRIER)
-def _barrier(launch: Launch, event: Report) -> Finding | None:
+def _barrier(launch: Dispatch, event: Report) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = (
             "waves of the workgroup end without this barrier; the hardware takes them for arrived, but no language lets a kernel "
@@ -300,8 +300,8 @@ def _barrier(launch: Launch, event: Report) -> Finding | None:
 
 
 @finding_of(clashes.DUPLICATE)
-def _duplicate(launch: Launch, event: Report) -> Finding | None:
-    if launch.device.check != "performance":
+def _duplicate(launch: Dispatch, event: Report) -> Finding | None:
+    if launch.check != "performance":
         return None
     message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"
     place = f"LDS {event.address:#x}"

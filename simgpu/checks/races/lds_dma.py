@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, missing_wait
 from simgpu.engine.check import Check
-from simgpu.engine.events import Report, enter, event, finding_of
+from simgpu.engine.events import enter, event, finding_of
 from simgpu.engine.finding import Finding
+from simgpu.engine.positions import Report
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -29,7 +30,7 @@ from simgpu.machine.values import I32, I64, Value
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 # A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
@@ -153,7 +154,7 @@ class LdsDma(Check):
     def row(self, frame: Frame, first: Value) -> Value:
         return ~_has_cells(frame)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Cells for kernels that load to LDS; without them the hooks do nothing."""
         effects = (program.effect(index) for program in launch.programs.values() for index in program.instructions)
         if not launch.lds_bytes or not any(effect.dma for effect in effects):
@@ -165,7 +166,7 @@ class LdsDma(Check):
         worker.set_context(CELLS_STRIDE, stride)
 
 
-def _finding(launch: Launch, event: Report, what: str) -> Finding:
+def _finding(launch: Dispatch, event: Report, what: str) -> Finding:
     def tell(load: str, left: int, other_wave: bool) -> str:
         whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
         return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
@@ -174,10 +175,10 @@ def _finding(launch: Launch, event: Report, what: str) -> Finding:
 
 
 @finding_of(READ)
-def _read(launch: Launch, event: Report) -> Finding:
+def _read(launch: Dispatch, event: Report) -> Finding:
     return _finding(launch, event, "read")
 
 
 @finding_of(OVERWRITTEN)
-def _overwritten(launch: Launch, event: Report) -> Finding:
+def _overwritten(launch: Dispatch, event: Report) -> Finding:
     return _finding(launch, event, "overwritten")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from ctypes import c_int64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ from simgpu.engine.workers.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:
-    from simgpu.engine.device import Device
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
 
 LARGE = 1 << 26  # bytes of shadow that take huge pages
 KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
@@ -64,9 +63,9 @@ def lazy_zeros(nbytes: int) -> np.ndarray:
         ) from error
 
 
-def _take(device: Device, key: Hashable, make: Callable[[], Shadow]) -> Shadow:
+def _take(shadows: Mapping[str, Any], key: Hashable, make: Callable[[], Shadow]) -> Shadow:
     """A shadow of this key that an earlier launch left, or a new one."""
-    kept: list[Shadow] = device.shadows.get(POOL, [])
+    kept: list[Shadow] = shadows.get(POOL, [])
     found = next((shadow for shadow in kept if shadow.key == key), None)
     if found is None:
         return make()
@@ -74,19 +73,19 @@ def _take(device: Device, key: Hashable, make: Callable[[], Shadow]) -> Shadow:
     return found
 
 
-def lds_shadow(launch: Launch, slots: int) -> Shadow:
+def lds_shadow(launch: Dispatch, slots: int) -> Shadow:
     """For the LDS of a worker's slots."""
     stride = shadow_bytes(launch.lds_bytes, launch.waves)
     key = "lds", slots, launch.lds_bytes, launch.waves
-    return _take(launch.device, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
+    return _take(launch.shadows, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
 
 
-def groups_table(launch: Launch) -> np.ndarray:
+def groups_table(launch: Dispatch) -> np.ndarray:
     """A row for each workgroup (`order.Group`)."""
     return lazy_zeros(order.GROUP_BYTES * min(launch.groups, cells.GROUPS + 1))
 
 
-def allocation_shadows(launch: Launch) -> list[Shadow]:
+def allocation_shadows(launch: Dispatch) -> list[Shadow]:
     """Of the writable allocations that waves may share, entered in the launch's table."""
     if launch.groups * launch.waves == 1:
         return []
@@ -97,7 +96,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
             continue
         dwords = -(-entry.size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
-        shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
+        shadow = _take(launch.shadows, key, functools.partial(_cells, key, dwords))
         assert shadow.area is not None
         shadow.area.address, shadow.area.number = entry.base, len(made) + 1
         c_int64.from_buffer(entry, AREA).value = ctypes.addressof(shadow.area)
@@ -116,7 +115,7 @@ def _cells(key: Hashable, dwords: int) -> Shadow:
     return Shadow(key, memory, area)
 
 
-def give_back(device: Device, used: list[Shadow]) -> None:
+def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
     """Clear what a finished launch used, and keep it instead of what is kept."""
     kept = []
     for shadow in used:
@@ -125,7 +124,7 @@ def give_back(device: Device, used: list[Shadow]) -> None:
                 continue
             _clear(shadow.memory, shadow.area)
         kept.append(shadow)  # LDS shadows are clear when no workgroup is left
-    device.shadows[POOL] = kept
+    shadows[POOL] = kept
 
 
 def _clear(memory: np.ndarray, area: cells.Area) -> None:

@@ -30,7 +30,7 @@ from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.register_use import Register
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
 
 Stores = frozenset[int] | None  # records; None where the value goes elsewhere, too
 Held = tuple[frozenset[Register], frozenset[Register]]  # registers that depend on the value: in active lanes, in others
@@ -39,7 +39,7 @@ SCRATCH = "scratch_"  # no other wave sees what is spilled, but it comes back
 PLAIN = frozenset(("vcc", "scc"))  # registers without a number that are data
 
 
-def is_unused(launch: Launch, load: int) -> bool:
+def is_unused(launch: Dispatch, load: int) -> bool:
     """Whether a load, by its record, is redundant where it races: of use to some waves, and to none that race."""
     kept = launch.checks.setdefault("unused", {})
     if load not in kept:
@@ -54,7 +54,7 @@ def is_unused(launch: Launch, load: int) -> bool:
     return bool(kept[load])
 
 
-def _unseen(launch: Launch, table: np.ndarray, use: np.ndarray) -> bool:
+def _unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
     """Whether one of those that went unseen may have raced where and when a load did, and make use of what it loaded."""
     writers = int(use["writers"])
     alone = writers if writers & (writers - 1) == 0 else 0  # a wave does not race with itself
@@ -64,7 +64,7 @@ def _unseen(launch: Launch, table: np.ndarray, use: np.ndarray) -> bool:
     return any(_users(launch, table, int(at), int(table[at]["unseen"]) & ~alone) for at in concerned)
 
 
-def _table(launch: Launch) -> np.ndarray:
+def _table(launch: Dispatch) -> np.ndarray:
     """`uses.Use` by record, of all workers."""
     whole = launch.checks["uses"][0].view(USE).copy()
     for worker in (table.view(USE) for table in launch.checks["uses"][1:]):
@@ -81,7 +81,7 @@ def _table(launch: Launch) -> np.ndarray:
     return whole
 
 
-def _users(launch: Launch, table: np.ndarray, load: int, waves: int) -> int:
+def _users(launch: Dispatch, table: np.ndarray, load: int, waves: int) -> int:
     """Those of some waves, as bits, to which the value of a load may be of use."""
     program = launch.program
     key = "unused", load

@@ -45,7 +45,7 @@ from simgpu.machine.values import I1, I32, I64
 from simgpu.machine.wave_frame import ROW32
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
@@ -107,7 +107,7 @@ class Uninitialized(Check):
         else:
             _arithmetic(frame, inst, planned)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         initial_state.prepare(launch, worker)
 
 

@@ -14,11 +14,11 @@ from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.runtime import clear, copy, fill, load32, load64, runtime
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 
-def prepare(launch: Launch, worker: Worker) -> None:
+def prepare(launch: Dispatch, worker: Worker) -> None:
     """The shadow of a wave's first state, and the worker's addresses for handlers and scheduler."""
     shadow = aligned_bytes(shadow_layout.BEGIN_BYTES)
     begin_scalars(launch, worker, shadow[:512].view(np.uint32))
@@ -31,7 +31,7 @@ def prepare(launch: Launch, worker: Worker) -> None:
     worker.storage += shadow, lds
     worker.job.begin = begin.address
     worker.set_context(shadow_layout.BEGIN, shadow.ctypes.data)
-    scratch = launch.device.memory.find(worker.job.scratch)
+    scratch = launch.memory.find(worker.job.scratch)
     if scratch is not None and scratch.undefined is not None:
         worker.set_context(shadow_layout.SCRATCH_SHADOW, scratch.undefined.ctypes.data)
     worker.set_context(shadow_layout.LDS_SHADOW, lds.ctypes.data - worker.job.lds)
@@ -51,7 +51,7 @@ def begin(wave: int, place: int) -> None:
         fill(scratch + place * nbytes, nbytes, 0xFF)
 
 
-def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:
+def begin_scalars(launch: Dispatch, worker: Worker, shadow: np.ndarray) -> None:
     """Scalar registers that the launch sets are defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
     descriptor = launch.info.descriptor
     shadow[:] = 0xFFFFFFFF

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
-from simgpu.engine.events import Report
-from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import Report, finding_at, location_of
 from simgpu.engine.workers.fields import wave_fields
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
@@ -23,7 +23,7 @@ from simgpu.machine.values import I64, Value
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
 
 # Of the wave, for either in-order queue: operations that it issued, and those that are complete for certain.
 VM_ISSUED, VM_DONE, DS_ISSUED, DS_DONE = wave_fields("in_flight", 4)
@@ -33,7 +33,7 @@ FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED
 LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 
-def missing_wait(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
+def missing_wait(launch: Dispatch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
     """The finding of such an event. tell(earlier instruction, count, bit) says what is done to the LDS, and what is missing."""
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF

@@ -26,7 +26,7 @@ from simgpu.machine.runtime import clear, copy, load32, load64, part, runtime, s
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
     from simgpu.machine.operands import Plan
 
@@ -213,7 +213,7 @@ class LateArrival(Check):
             frame.store(access.offsets, where, align=8)
             issue_lds.call(frame.build, frame.wave, access.lanes, access.size, where)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_STRIDE)
         worker.checks["late"] = memory
         worker.set_context(LOADS, memory.ctypes.data)

@@ -18,7 +18,8 @@ from llvmlite import ir
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.check import Check
 from simgpu.engine.events import retired_before
-from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, moment, wait_message
+from simgpu.engine.finding import Finding, hazard_message, moment, wait_message
+from simgpu.engine.positions import finding_at, location_of
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -29,7 +30,7 @@ from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import PTR
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
 
 # Of the wave, i32: the automaton's state when the current run began; the record whose transfer has no transition yet; where to.
 WAVE_STATE, WAVE_FROM, WAVE_TO = wave_fields("paths", 3)
@@ -101,10 +102,10 @@ class Paths(Check):
         build.position_at_end(found)
         return entry
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         worker.checks["paths"] = Table(worker, FIRST_SIZE)
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         """One finding for each pair of places, its count the times that its transitions were taken."""
         automaton = automaton_of(launch)
         counts: dict[tuple[str, int, int], int] = {}
@@ -126,7 +127,7 @@ class Paths(Check):
             found.append(finding_at(launch, launch.entry, "resource", message, severity="note"))
         return found
 
-    def resume(self, launch: Launch, worker: Worker) -> bool:
+    def resume(self, launch: Dispatch, worker: Worker) -> bool:
         """Make the transition that the current wave lacks, and let it go on."""
         raw = wave_bytes_of(worker, *place_of_wave(worker))
         fields = raw[WAVE_STATE : WAVE_TO + 8].view(np.int32)[::2]
@@ -156,7 +157,7 @@ class Taken:
         """The lowest workgroup's lowest wave is told."""
         return self.wave.group[::-1], self.wave.wave, self.retired
 
-    def when(self, launch: Launch, record: int) -> str:
+    def when(self, launch: Dispatch, record: int) -> str:
         """The moment at which the wave was at a record on its way; "" where nobody counts."""
         if self.retired < 0:
             return ""
@@ -226,15 +227,15 @@ class Table:
 LOCK = threading.Lock()
 
 
-def automaton_of(launch: Launch) -> Automaton:
+def automaton_of(launch: Dispatch) -> Automaton:
     """The kernel's automaton, kept with its code from launch to launch."""
     kept, key = launch.program.kept, ("waits", launch.entry)
     if key not in kept:
-        kept[key] = Automaton(launch.entry, launch.device.arch, launch.kernel.module.code.xnack)
+        kept[key] = Automaton(launch.entry, launch.arch, launch.code.xnack)
     return kept[key]
 
 
-def _finding(launch: Launch, seen: Sighting, first: Taken, count: int) -> Finding:
+def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int) -> Finding:
     earlier = location_of(launch, seen.other).text
     if seen.kind == "hazard":
         message = hazard_message(seen.what, seen.place, earlier, seen.needed, seen.found)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from simgpu.checks.waits.automaton import END
 from simgpu.checks.waits.paths import Table, automaton_of
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at, location_of
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, MESSAGES, ControlKind
@@ -26,7 +27,7 @@ from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 COHERENT_BITS = ("glc", "sc0", "sc1")
@@ -85,11 +86,11 @@ class Survey:
     one that does; without it, waits ask for what the code says, and the last one counts.
     """
 
-    def __init__(self, launch: Launch, blocks: Sequence[Passage], counts: Mapping[tuple[int, str], int] | None = None) -> None:
+    def __init__(self, launch: Dispatch, blocks: Sequence[Passage], counts: Mapping[tuple[int, str], int] | None = None) -> None:
         self.launch = launch
         self.counts = counts
         self.automaton = automaton_of(launch)
-        self.target = launch.device.arch
+        self.target = launch.arch
         self.uses: dict[tuple[int, str], Use] = {}  # by wait and counter: the use that asks most
         self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of what the wave was held up for
         self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest wait states too many
@@ -303,7 +304,7 @@ class Surplus(Check):
     def concerns(self, inst: Instruction) -> bool:
         return False
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         tables: list[Table] = [worker.checks["paths"] for worker in workers]
         if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
             return []  # what came behind is not known

@@ -34,7 +34,7 @@ from simgpu.machine.values import I32, I64
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
@@ -138,6 +138,6 @@ class Clock(Check):
         """Has the worker come back: somebody may want to see the wave."""
         frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         focus_on(worker, launch.waves)
         worker.set_context(STOP, ctypes.addressof(worker.job) + Job.stop.offset)

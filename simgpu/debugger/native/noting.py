@@ -25,7 +25,7 @@ from simgpu.machine.runtime import copy, load32, load64, part, runtime, store64
 from simgpu.machine.values import I64
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 (BLOCK,) = context_fields("flow", 1)  # address of the worker's block; its words:
@@ -97,7 +97,7 @@ class Flow(Check):
         how = access.size | SPACES.index(access.space) << 16 | int(access.reads) << 20 | int(access.writes) << 21
         note_access.call(frame.build, frame.wave, self._head(frame, ACCESS), lanes, how)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         room = TOTAL // launch.waves
         streams, tallies = np.empty((launch.waves, room), np.int64), np.zeros(launch.waves, np.int64)
         block = np.array([streams.ctypes.data, room, tallies.ctypes.data, 0], np.int64)

@@ -29,8 +29,8 @@ from simgpu.machine.values import I64
 from simgpu.memory.table import PAGE
 
 if TYPE_CHECKING:
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.finding import Finding
-    from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
 
 (BLOCK,) = context_fields("touching", 1)  # address of the worker's block, 0 where nothing is counted; its words:
@@ -149,7 +149,7 @@ class Touching(Check):
         how = access.size << 1 | int(access.reads)
         note_bytes.call(frame.build, frame.wave, _record(frame), lanes, how, bitmap)
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         table = launch.table
         worker.set_context(BLOCK, 0)
         if table.bitmaps is None or not 0 < 8 * table.half_bytes <= MOST_BYTES:
@@ -166,7 +166,7 @@ class Touching(Check):
         worker.checks["touching"] = mine
         worker.set_context(BLOCK, mine.block.ctypes.data)
 
-    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         counts = [worker.checks["touching"] for worker in workers if "touching" in worker.checks]
         if counts:
             self.touches = _joined(launch, counts, self.offsets)
@@ -190,7 +190,7 @@ def _record(frame: Frame) -> Any:
     return frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
 
 
-def _joined(launch: Launch, counts: list[Counts], offsets: list[int]) -> Touches:
+def _joined(launch: Dispatch, counts: list[Counts], offsets: list[int]) -> Touches:
     distinct, beyond = {}, {}
     lanes = np.sum([one.lanes for one in counts], axis=0)
     for number, offset in enumerate(offsets, 1):

@@ -11,9 +11,10 @@ import simgpu
 from simgpu.asm.builder import toolchain
 from simgpu.engine import events
 from simgpu.engine.check import Check
+from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.events import finding_of
-from simgpu.engine.finding import Finding, lanes_of, location_of
-from simgpu.engine.launch import Launch
+from simgpu.engine.finding import Finding, lanes_of
+from simgpu.engine.positions import location_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
@@ -31,7 +32,7 @@ class Probe(Check):
 
 
 @finding_of(CODE)
-def _probed(launch: Launch, event: events.Report) -> Finding:
+def _probed(launch: Dispatch, event: events.Report) -> Finding:
     place = location_of(launch, event.record)
     return Finding(
         "performance", f"address {event.address}", place.pc, place.text, event.wave,

@@ -12,8 +12,9 @@ from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.uninitialized import findings as uninitialized
 from simgpu.checks.uninitialized.runtime import Undefined
-from simgpu.engine.check import Check, CheckFailed
+from simgpu.engine.check import Check
 from simgpu.engine.events import FORMATTERS, event, finding_of, report
+from simgpu.engine.failures import CheckFailed
 from simgpu.engine.finding import Finding
 from tests.support.engine_kernel import Kernel
 

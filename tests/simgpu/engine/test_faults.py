@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.engine.faults import element
+from simgpu.engine.positions import element
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, UnsupportedInstruction
 from tests.support.kernels import loaded_kernel
 
@@ -134,7 +134,7 @@ def test_an_argument_and_its_element_are_named():
     k = loaded_kernel(gpu, STORE, "buffer")
     with pytest.raises(MemoryFault, match=r"0 bytes past the end of argument a0 \(uint32 10x10\) of 400 bytes"):
         k.launch(grid=1, block=128, args=[gpu.zeros((10, 10), np.uint32)])
-    launch = SimpleNamespace(device=gpu, info=k.info, args=[gpu.zeros((3, 5), np.float16)])
+    launch = SimpleNamespace(memory=gpu.memory, info=k.info, args=[gpu.zeros((3, 5), np.float16)])
     at = launch.args[0].address
     assert element(launch, at) == " (a0[0, 0])" and element(launch, at + 2 * 7) == " (a0[1, 2])"
     assert element(launch, at + 2 * 14 + 1) == " (a0[2, 4], byte 1)"

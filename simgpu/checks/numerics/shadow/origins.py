@@ -18,7 +18,7 @@ from simgpu.checks.numerics.shadow.steps import steps
 from simgpu.checks.writer import writer_of
 from simgpu.engine.allocations import Saved
 from simgpu.engine.device import Kernel
-from simgpu.engine.finding import Location, location_of
+from simgpu.engine.positions import Location, location_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError
 
@@ -67,7 +67,7 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     after = Saved.of(kernel.module.device.memory)
     saved.restore()
     words, launch = traced(kernel, geometry, args, group)
-    allocation = launch.device.memory.find(address)
+    allocation = launch.memory.find(address)
     assert allocation is not None
     at = address - allocation.address
     value = float(allocation.data[at : at + dtype.itemsize].copy().view(dtype)[0])

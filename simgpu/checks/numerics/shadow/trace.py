@@ -36,7 +36,7 @@ from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import stack
 
 if TYPE_CHECKING:
-    from simgpu.engine.launch import Launch
+    from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
 BEGIN, ROW_PART, LANES_PART, ACCESS, END = range(1, 6)
@@ -166,7 +166,7 @@ class Trace(Check):
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         put_end.call(frame.build, frame.wave, frame.slot(layout.SLOT_INDEX, I32).zext(I64))
 
-    def prepare(self, launch: Launch, worker: Worker) -> None:
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
         program = launch.program
         first = np.zeros(program.count + 2, np.int32)
         writes: list[int] = []

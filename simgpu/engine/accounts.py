@@ -1,0 +1,121 @@
+"""What executions of a launch's instructions count as: classes, fidelity, bytes moved, arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.engine.program import Program
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
+
+WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)
+BRANCHES = {ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.GETPC, ControlKind.SETPC, ControlKind.SWAPPC}
+CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
+
+
+def instruction_class(inst: Instruction) -> str:
+    """The class an instruction counts in."""
+    spec = inst.spec
+    if spec.kind == "matrix":
+        return "mfma"
+    if spec.encoding == "ds":
+        return "lds"
+    if spec.encoding == "smem":
+        return "smem"
+    if spec.encoding in ("flat", "mubuf", "mtbuf"):
+        return "vmem"
+    if spec.kind == "control":
+        return "wait" if spec.control in WAITS else "branch" if spec.control in BRANCHES else "other"
+    return "salu" if spec.encoding.startswith("sop") else "valu"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What each execution of an instruction counts as; flops: of a matrix instruction; moved: bytes for each lane of a memory
+    instruction, by counter."""
+
+    category: str
+    fidelity: Fidelity
+    flops: int
+    moved: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, inst: Instruction) -> Account:
+        flops = matrix_flops(inst) if inst.spec.kind == "matrix" else 0
+        return cls(instruction_class(inst), fidelity_of(inst), flops, bytes_moved(inst) if inst.spec.memory else None)
+
+
+FIDELITIES = ("exact", "bounded", "unverified", "unsupported")
+COUNTED = tuple(f"instructions_{name}" for name in CLASSES)
+MOVED = ("global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes", "scalar_read_bytes")
+MOVED_NOTHING = dict.fromkeys(MOVED, 0)
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What the instructions that a launch may execute count as, a row each in the order of the code.
+
+    records: (rows,); offsets: (rows,), their bytes of code from the entry; counted: (rows, columns), what an execution adds to each
+    class, each fidelity and mfma_flops; memory: the rows of memory instructions; moved: (of these, columns of MOVED), bytes a lane;
+    inexact: rows whose results may not be the hardware's bits, with mnemonic and reason.
+    """
+
+    records: np.ndarray
+    offsets: np.ndarray
+    counted: np.ndarray
+    memory: np.ndarray
+    moved: np.ndarray
+    inexact: Sequence[tuple[int, str, Fidelity]]
+
+    @classmethod
+    def of(cls, programs: Sequence[Program], entry: int) -> Accounts:
+        """Those of the one program's code from an entry on, or of all that was lowered in several."""
+        instructions: dict[int, Instruction] = {}
+        accounts: dict[int, Account] = {}
+        for program in programs:
+            instructions |= program.instructions
+            accounts |= program.each(Account.of)
+        records = sorted(programs[0].executable(entry) if len(programs) == 1 else instructions)
+        rows = [accounts[record] for record in records]
+        counted = np.zeros((len(rows), len(CLASSES) + len(FIDELITIES) + 1), np.int64)
+        for row, account in zip(counted, rows, strict=True):
+            row[CLASSES.index(account.category)] = 1
+            row[len(CLASSES) + FIDELITIES.index(account.fidelity.kind)] = 1
+            row[-1] = account.flops
+        memory = [at for at, account in enumerate(rows) if account.moved is not None]
+        moved = [[(rows[at].moved or {}).get(key, 0) for key in MOVED] for at in memory]
+        inexact = [
+            (at, instructions[record].mnemonic, rows[at].fidelity) for at, record in enumerate(records) if rows[at].fidelity.why
+        ]
+        at, bytes_ = np.array(records, np.int64), np.array(moved, np.int64).reshape(-1, len(MOVED))
+        return cls(at, 4 * (at - entry), counted, np.array(memory, np.int64), bytes_, inexact)
+
+
+def bytes_moved(inst: Instruction) -> dict[str, int]:
+    """Bytes that a memory instruction moves for each lane, by the counter that they belong to."""
+    memory = inst.spec.memory
+    assert memory is not None
+    moved = memory.bits * memory.count // 8
+    if memory.space == "ds":
+        reads, writes = "lds_read_bytes", "lds_write_bytes"
+    elif inst.spec.encoding == "smem":
+        reads, writes = "scalar_read_bytes", "global_write_bytes"
+    else:
+        reads, writes = "global_read_bytes", "global_write_bytes"
+    found = {}
+    if memory.op in ("load", "atomic"):
+        found[reads] = moved
+    if memory.op in ("store", "atomic"):
+        found[writes] = moved
+    return found
+
+
+def matrix_flops(inst: Instruction) -> int:
+    row: Any = mfma.find(inst.mnemonic, inst.target)
+    return 2 * row.m * row.n * row.k * row.blocks

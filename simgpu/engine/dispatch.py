@@ -1,0 +1,89 @@
+"""One launch as checks, errors and findings see it: what runs, on which memory, what was lowered. `launch.Launch` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simgpu.engine.accounts import Accounts
+from simgpu.engine.allocations import Memory
+from simgpu.engine.hostcall.output import Output
+from simgpu.engine.program import Program
+from simgpu.engine.workers.borrowed import Borrowed
+from simgpu.engine.workers.scheduler import Shared
+from simgpu.engine.workers.worker import Worker
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.isa import Instruction
+from simgpu.memory.table import Table
+
+
+class Dispatch:
+    """The state of one launch."""
+
+    # What was asked for:
+    info: KernelInfo
+    code: CodeObject  # the kernel's module
+    bias: int  # device address of the code, less the virtual one
+    origins: Mapping[str, str]  # what emitted source lines, see `device.Module`
+    geometry: Geometry
+    args: list[object]
+    notes: Sequence[str]  # what was assumed of arguments
+    # The device:
+    chip: HardwareDescriptor
+    memory: Memory
+    shadows: dict[str, Any]  # what checks keep from one launch to the next
+    check: bool | str  # see `device.Device`
+    max_instructions: int
+    timeout: float | None  # seconds
+    # What follows from them:
+    groups: int  # workgroups of the grid
+    parts: Sequence[range]  # the workgroups that run, by their number in the order of dispatch
+    count: int  # how many these are
+    waves: int  # of a whole workgroup
+    lds_bytes: int  # of a workgroup
+    private: int  # bytes of private memory, a lane
+    entry: int  # the record at which waves begin
+    # While it runs:
+    program: Program  # of the MODE register's first value
+    programs: dict[int, Program]  # by MODE's number
+    table: Table  # of the allocations
+    borrowed: Borrowed
+    output: Output
+    checks: dict[str, Any]  # what a check keeps for all workers
+    shared: Shared
+    at_work: Sequence[Worker]
+
+    @property
+    def arch(self) -> str:
+        """The chip's architecture: "gfx942"."""
+        return self.chip.arch
+
+    @property
+    def ended(self) -> tuple[int, int]:
+        """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
+        begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
+        return begun - sum(worker.job.taken for worker in self.at_work), self.count
+
+    @property
+    def accounts(self) -> Accounts:
+        """What the launch's instructions count as."""
+        programs = tuple(self.programs.values())
+        version = tuple(program.version for program in programs)
+        known = self.program.kept.get(("accounts", self.entry))
+        if known is None or known[0] != version:
+            known = version, Accounts.of(programs, self.entry)
+            self.program.kept["accounts", self.entry] = known
+        found: Accounts = known[1]
+        return found
+
+    def instruction(self, index: int) -> Instruction | None:
+        """The instruction at a record, if any of the programs lowered it."""
+        found = (program.instructions.get(index) for program in self.programs.values())
+        return next((inst for inst in found if inst is not None), None)
+
+    def problem(self, index: int) -> str:
+        """Why a record cannot be executed, or nothing."""
+        return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")

@@ -1,0 +1,107 @@
+"""Where something is in a launch: instructions by their records, addresses by the arguments that lie there, and findings there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.engine.dispatch import Dispatch
+from simgpu.engine.finding import Finding, code_address, lanes_of, moment
+from simgpu.hardware.isa import text
+
+
+@dataclass(frozen=True)
+class Report:
+    """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
+
+    lanes: mask; extra: whatever the reporting check put there; retired: instructions of the wave before it.
+    """
+
+    code: int
+    record: int
+    wave: int
+    workgroup: tuple[int, int, int]
+    lanes: int
+    address: int
+    extra: int
+    count: int
+    retired: int = -1
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where an instruction stands in the code object."""
+
+    pc: int  # virtual address
+    text: str  # as LLVM prints it
+    source: str  # file:line, or ""
+    name: str  # see `code_address`
+
+
+def location_of(launch: Dispatch, record: int) -> Location:
+    """The location of a record's instruction."""
+    inst = launch.instruction(record)
+    pc = launch.program.base + 4 * record - launch.bias
+    line = launch.code.source_line(pc)
+    name = code_address(launch.info.name, launch.info.start, pc)
+    return Location(pc, text(inst) if inst is not None else "", line or "", name)
+
+
+def finding_at(
+    launch: Dispatch, record: int, kind: str, message: str, *,
+    earlier: int | None = None, event: Report | None = None, **fields: Any,
+) -> Finding:  # fmt: skip
+    """A finding at a record's instruction.
+
+    earlier: record of the other instruction that it names; event: what a handler reported, whose wave, lanes and count it has.
+    """
+    here = location_of(launch, record)
+    if earlier is not None:
+        there = location_of(launch, earlier)
+        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source}
+    if event is not None:
+        seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
+        if event.retired >= 0:
+            seen["when"] = moment(event.workgroup, event.wave, event.retired)
+        fields = seen | fields
+    info = launch.info
+    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=info.name, start=info.start, **fields)
+
+
+def place(launch: Dispatch, index: int) -> str:
+    """Words for a record: code offset, instruction text and source line."""
+    inst = launch.instruction(index)
+    shown = text(inst) if inst is not None else "no instruction"
+    virtual = launch.program.base + 4 * index - launch.bias
+    line = launch.code.source_line(virtual)
+    offset = 4 * (index - launch.entry)
+    return f"{launch.info.name}+{offset:#x} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "")
+
+
+def argument_names(launch: Dispatch) -> dict[int, str]:
+    """The arguments by the address of the buffer that was given: `argument x`, with type and shape where they are known."""
+    names: dict[int, str] = {}
+    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+        address, form = getattr(value, "address", None), getattr(value, "form", None)
+        if isinstance(address, int) and address not in names:
+            names[address] = f"argument {argument.name}" + (f" ({form})" if form else "")
+    return names
+
+
+def element(launch: Dispatch, address: int) -> str:
+    """The element of an argument's buffer that an address lies in, as ` (y[3, 5])` for messages; "" where no argument has it."""
+    held = launch.memory.find(address)
+    if held is not None and held.element is not None:
+        return f" ({named})" if (named := held.element(address)) else ""
+    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+        if held is None or getattr(value, "address", None) != held.address:
+            continue
+        form, away = getattr(value, "form", None), address - held.address
+        if form is None or away >= form.nbytes:
+            return f" ({argument.name}, byte {away:#x})"
+        at, byte = divmod(away, form.dtype.itemsize)
+        index = ", ".join(str(int(i)) for i in np.unravel_index(at, form.shape or (1,)))
+        return f" ({argument.name}[{index}]{f', byte {byte}' if byte else ''})"
+    return ""

@@ -76,6 +76,9 @@ class Supervisor:
         return checked.findings(launch, workers, launch.device.checks)
 
 
+UNATTENDED = Supervisor()
+
+
 @final
 class Launch(Dispatch):
     """A launch, until `run` returns.
@@ -88,10 +91,10 @@ class Launch(Dispatch):
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False,
         call: Mapping[str, Any] | None = None, *,
-        parts: Sequence[range] = (), threads: int | None = None, fuse: bool = True, supervisor: Supervisor | None = None,
+        parts: Sequence[range] = (), threads: int | None = None, fuse: bool = True, supervisor: Supervisor = UNATTENDED,
     ) -> None:  # fmt: skip
         self.kernel, self.call = kernel, call
-        self.fuse, self.supervisor = fuse, supervisor or Supervisor()
+        self.fuse, self.supervisor = fuse, supervisor
         self.info, self.geometry, self.args = kernel.info, geometry, list(args)
         self.code, self.bias, self.origins = kernel.module.code, kernel.module.bias, kernel.module.origins
         self.device = device = kernel.module.device
@@ -124,7 +127,7 @@ class Launch(Dispatch):
                 f"{self.chip.num_cus} CUs, which all must"
             )
         self.parts = parts or (range(self.groups),)
-        self.count = sum(map(len, self.parts))  # workgroups that run
+        self.count = sum(map(len, parts)) if parts else self.groups
         self.workers = min(threads or device.threads, self.count)
         self.output = Output(device.stdout, device.stderr)
         self.sync = GlobalSync(self.groups - 1)

@@ -39,16 +39,9 @@ class Check(Hooks):
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Before a launch runs, for each of its workers."""
 
-    def together(self, launch: Dispatch) -> int:
-        """How many workgroups may run before `ran` is called and the next ones start; 1 or more."""
-        return launch.groups
-
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
         """Whether the check lets the worker's current wave go on, which stopped with Status.PATH."""
         return False
-
-    def ran(self, launch: Dispatch, first: int, last: int) -> None:
-        """After workgroups first to last - 1 ended, before any later one starts."""
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
         """Clocks lost to LDS bank conflicts by record; None where the check does not count them."""
@@ -153,15 +146,6 @@ class Guarded(Check):
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
         with blamed(self):
             return self.check.resume(launch, worker)
-
-    def together(self, launch: Dispatch) -> int:
-        with noted(launch.checks, self):
-            return self.check.together(launch)
-        return launch.groups
-
-    def ran(self, launch: Dispatch, first: int, last: int) -> None:
-        with noted(launch.checks, self):
-            self.check.ran(launch, first, last)
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
         with noted(workers[0].checks, self):

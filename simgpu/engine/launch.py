@@ -329,19 +329,12 @@ class Launch(Dispatch):
 
     def _run(self, workers: list[Worker]) -> Run:
         self.supervisor.begun(self, workers)
-        begun, checks = time.perf_counter(), self.device.checks
-        together = min((check.together(self) for check in checks), default=self.groups)
-        pieces = ((first, min(part.stop, first + together)) for part in self.parts for first in part[:: max(1, together)])
-        for first, last in pieces:
-            self.run_groups(workers, first, last)
-            for worker in workers:
-                if worker.error is not None:
-                    raise worker.error
-            for check in checks:
-                check.ran(self, first, last)
+        begun = time.perf_counter()
+        for part in self.parts:
+            self.run_groups(workers, part.start, part.stop)
         seconds = time.perf_counter() - begun
         self.supervisor.ran(self, workers)
-        lost = next((clocks for check in checks if (clocks := check.conflicts(workers)) is not None), None)
+        lost = next((clocks for check in self.device.checks if (clocks := check.conflicts(workers)) is not None), None)
         run = summarise(self, workers, seconds, lost, self.kernel if self.call else None, self.call or {})
         if self.device.profiler:
             self.device.profiler.finished(self, run)

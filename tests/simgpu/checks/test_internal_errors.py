@@ -28,7 +28,7 @@ v_mov_b32 v1, 0
 on:
 v_add_u32 v1, v1, v0
 """
-HOOKS = ("concerns", "plan", "before", "after", "access", "overwrite", "transfer", "end", "together", "ran", "conflicts", "finish")
+HOOKS = ("concerns", "plan", "before", "after", "access", "overwrite", "transfer", "end", "conflicts", "finish")
 
 
 def broken(*_: Any) -> Any:

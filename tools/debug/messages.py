@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from simgpu.hardware.errors import LaunchError
 
 LARGEST = 1 << 26  # bytes of a message
+LONGEST = 1 << 10  # bytes of a header line
 
 
 class Channel:
@@ -20,19 +21,26 @@ class Channel:
         self._sent = 0
 
     def read(self) -> dict[str, Any] | None:
-        """The next message; None at the end. Raises LaunchError for what is none."""
+        """Reads the next message; None at the end. Raises LaunchError for what is none.
+
+        A header line other than the protocol's two ends the session: a web page can have a browser send a POST to a local port.
+        """
         length = -1
-        while True:
-            line = self._source.readline()
-            if not line:
-                return None
+        while line := self._source.readline(LONGEST):
             if not line.strip():
                 break
             name, _, value = line.partition(b":")
-            if name.strip().lower() == b"content-length" and value.strip().isdigit():
-                length = int(value)
+            match name.strip().lower():
+                case b"content-length" if value.strip().isdigit():
+                    length = int(value)
+                case b"content-type":
+                    pass
+                case _:
+                    raise LaunchError("a header line that is neither Content-Length nor Content-Type: this is no debugger's client")
+        else:
+            return None
         if not 0 <= length <= LARGEST:
-            raise LaunchError("a message without its Content-Length")
+            raise LaunchError(f"a message without its Content-Length, or of more than {LARGEST:,} bytes")
         try:
             message = json.loads(self._source.read(length))
         except ValueError as error:

@@ -104,6 +104,7 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html())}" style="{look}" title="{escape(self.title)}"></iframe>'
 
 
+LARGEST = 256 << 20  # bytes of a page that is read, and of its data, expanded
 COMPARED = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")  # columns of a kernel's code
 
 
@@ -130,12 +131,18 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """The document of a page's file. UsageError for a file that is none, or another version's."""
+    """Reads the document of a page's file. UsageError for a file that is none, is too large, or is another version's."""
+    if Path(path).stat().st_size > LARGEST:
+        raise UsageError(f"{path}: more than {LARGEST >> 20} MiB, as no page has")
     text = Path(path).read_text("utf-8", errors="replace")
     _, found, rest = text.partition('<script id="data" type="application/octet-stream">')
     try:
-        document = json.loads(zlib.decompress(base64.b64decode(rest.partition("</script>")[0])))
-    except (ValueError, zlib.error):
+        packed = zlib.decompressobj()
+        expanded = packed.decompress(base64.b64decode(rest.partition("</script>")[0]), LARGEST)
+        if packed.unconsumed_tail:
+            raise UsageError(f"{path}: its data is more than {LARGEST >> 20} MiB, as no page's is")
+        document = json.loads(expanded)
+    except (ValueError, zlib.error, RecursionError):
         document = None
     if not found or not isinstance(document, dict):
         raise UsageError(f"{path}: no page of simgpu: give a file that --html wrote")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug.adapter import Adapter
 from simgpu.tools.debug.messages import Channel
 
@@ -182,3 +184,18 @@ def test_what_cannot_be_done_is_an_answer(client: Client) -> None:
     ):  # fmt: skip
         assert not client.request(command, **arguments)["success"]
     assert client.asked("threads")["threads"]
+
+
+@pytest.mark.parametrize("request_", [
+    b"POST /launch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}", b"x" * 5000 + b"\r\n\r\n", b"\r\n{}", b"{}\n",
+], ids=["web page", "long line", "no length", "no header"])  # fmt: skip
+def test_what_is_no_client_ends_the_session(request_: bytes, tmp_path: Path) -> None:
+    """A web page may have the browser send a POST to a local port: nothing that its body asks for is done."""
+    sink = io.BytesIO()
+    with pytest.raises(LaunchError, match=r"header line|Content-Length"):
+        Channel(io.BytesIO(request_), sink).read()
+    adapter = Adapter(Channel(io.BytesIO(request_), sink))
+    adapter.serve()
+    sent = sink.getvalue()
+    assert b"response" not in sent
+    assert sent.count(b"Content-Length: ") == 1 and b"stderr" in sent

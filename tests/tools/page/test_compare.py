@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 from simgpu import Device
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cli import main
+from simgpu.tools.page import page
 from simgpu.tools.page.code import listed
 from simgpu.tools.page.page import FORMAT, MOST_BYTES, Page, read_document
+from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser
 
 RUN = "run softmax --rows 20 -n 300 --target mi300x"
@@ -136,3 +140,16 @@ def test_a_prologue_that_loads_arguments_is_none_of_the_kernel(compiled: bytes) 
     assert info.start - info.entry == 256
     offset, inst, _ = listed(code, info)[0]
     assert offset == 0 and inst is not None
+
+
+def test_a_page_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data are decompressed up to a limit, whatever they would come to."""
+    monkeypatch.setattr(page, "LARGEST", 1 << 20)
+    data = base64.b64encode(zlib.compress(b"[" + b" " * (4 << 20) + b"]")).decode()
+    file = tmp_path / "bomb.html"
+    file.write_text(f'<script id="data" type="application/octet-stream">{data}</script>')
+    with pytest.raises(UsageError, match="more than 1 MiB"):
+        read_document(str(file))
+    file.write_bytes(bytes(2 << 20))
+    with pytest.raises(UsageError, match="more than 1 MiB"):
+        read_document(str(file))

@@ -1,0 +1,25 @@
+"""docs/security.md lists every reader of a file: a new one must be put there, with its limit."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.places import ROOT
+from tests.test_imports import MAY_IMPORT, modules
+
+READS = re.compile(
+    r"\.read_bytes\(|\.read_text\(|(?<!def )(?<![\w.])open\(|np\.load\(|np\.fromfile\(|json\.load\(|os\.open\(self"
+    r"|mmap\.mmap\((?!-1)|\.readline\("
+)
+# Rooms that measure the project, and PyTorch's suites: they read what their developer names.
+OURS = re.compile(r"tools/(benchmarks|robustness|validation|torch)/")
+
+
+def test_the_list_of_readers_is_complete() -> None:
+    assert set(MAY_IMPORT) == {"hardware", "operators", "asm", "simgpu", "tools"}
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text() for path in modules().values()}
+    readers = {name for name, text in sources.items() if READS.search(text) and not OURS.match(name)}
+    table = (ROOT / "docs" / "security.md").read_text().partition("**Readers of files.**")[2].partition("* **Names.**")[0]
+    named = set(re.findall(r"`([\w/]+\.py)`", table)) - {"tests/test_security.py"}
+    assert readers - named == set()
+    assert named - set(sources) == set()

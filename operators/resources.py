@@ -73,6 +73,16 @@ class ResourcePlan:
     waves_per_simd: int  # that reside at once, by registers, LDS and wave slots together
     blocks_per_cu: int
 
+    @classmethod
+    def of(
+        cls, descriptor: HardwareDescriptor, waves: int, registers: tuple[RegisterRange, ...], lds: tuple[LdsArray, ...],
+        scalars: tuple[RegisterRange, ...],
+    ) -> Self:  # fmt: skip
+        """The plan of blocks of `waves` waves, with what of them resides on the target at once: 0 and 0 if a block does not fit."""
+        plan = cls(registers, lds, scalars, 0, 0)
+        blocks = descriptor.blocks_per_cu(plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, waves)
+        return replace(plan, waves_per_simd=-(-blocks * waves // descriptor.simds_per_cu), blocks_per_cu=blocks)
+
     @property
     def arch_vgprs(self) -> int:
         """ArchVGPRs per lane."""
@@ -114,15 +124,6 @@ def rounding_sgprs(dtype: str, arch: str) -> int:
 def sgprs(scalars: Iterable[RegisterRange]) -> int:
     """What a wave with these ranges takes of the SGPRs, the reserved ones included."""
     return sum(r.count for r in scalars) + RESERVED_SGPRS
-
-
-def residency(
-    descriptor: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds_bytes: int, waves: int
-) -> tuple[int, int]:
-    """(waves per SIMD, blocks per CU) that reside at once for a block of `waves` waves; (0, 0) if it does not fit at all.
-    """
-    blocks = descriptor.blocks_per_cu(arch, acc, sgprs, lds_bytes, waves)
-    return -(-blocks * waves // descriptor.simds_per_cu), blocks
 
 
 class Derivation:

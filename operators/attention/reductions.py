@@ -6,8 +6,6 @@ registers are of different keys, so it takes each for itself; those that stage V
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
@@ -16,7 +14,7 @@ from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH
-from simgpu.operators.resources import LdsArray, ResourcePlan, residency
+from simgpu.operators.resources import LdsArray, ResourcePlan
 from simgpu.operators.split import Reduction
 
 _LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
@@ -46,15 +44,11 @@ def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
 def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
     ranges, partial = chained.registers(p, desc, queries), chained.merge_bytes(p.padded_dv, p.element.bytes)
     lds = (LdsArray("partial O", partial), LdsArray("statistics", chained.statistics_bytes(queries)))
-    plan = ResourcePlan(ranges, lds, chained.scalars(p, split), 1, 1)
-    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
-    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+    return ResourcePlan.of(desc, chained.WAVES, ranges, lds, chained.scalars(p, split))
 
 
 def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourcePlan:
-    plan = ResourcePlan(shared.registers(p, desc), shared.lds(p), shared.scalars(p, desc), 1, 1)
-    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, shared.WAVES)
-    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+    return ResourcePlan.of(desc, shared.WAVES, shared.registers(p, desc), shared.lds(p), shared.scalars(p, desc))
 
 
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:

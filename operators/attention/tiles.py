@@ -21,8 +21,6 @@ from simgpu.operators.resources import (
     assumption,
     occupancy_row,
     quantised,
-    residency,
-    sgprs,
 )
 
 STEP = 16  # rows of Q and keys per atom
@@ -191,8 +189,7 @@ class AttentionTiles(Derivation):
             return paper.kernel_resources(self.problem, self.descriptor, self.values, self.tile_Q, self.tile_KV)
         registers, lds = RegisterRange("Q, S, O (E14)", "arch", self.vgprs), LdsArray("K or V", 4 * self.tile_KV * self.d)
         scalars = paper.scalars(self.dtype, self.descriptor, "mfma")  # the paper states none
-        held = residency(self.descriptor, self.vgprs, 0, sgprs(scalars), lds.nbytes, 1)
-        return ResourcePlan((registers,), (lds,), scalars, *held)
+        return ResourcePlan.of(self.descriptor, 1, (registers,), (lds,), scalars)
 
 
 def alignment_row(plan: AttentionTiles) -> Constraint:

@@ -15,10 +15,8 @@ from simgpu.operators.resources import (
     alignment_row,
     limit_rows,
     occupancy_row,
-    residency,
     rounding_sgprs,
     scalar_ranges,
-    sgprs,
 )
 from simgpu.operators.split import Reduction
 
@@ -97,9 +95,7 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
         RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),
     )
     lds = (LdsArray("X halo", plan.halo.nbytes), LdsArray("W", 2 * plan.taps.nbytes))
-    scalars = conv2d_scalars(plan)
-    arch, acc = (sum(r.count for r in registers if r.file == file) for file in ("arch", "acc"))
-    return ResourcePlan(registers, lds, scalars, *residency(d, arch, acc, sgprs(scalars), sum(a.nbytes for a in lds), waves))
+    return ResourcePlan.of(d, waves, registers, lds, conv2d_scalars(plan))
 
 
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:

@@ -19,10 +19,8 @@ from simgpu.operators.resources import (
     assumption,
     limit_rows,
     occupancy_row,
-    residency,
     rounding_sgprs,
     scalar_ranges,
-    sgprs,
 )
 
 # Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
@@ -143,11 +141,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
             RegisterRange("scales' addresses", "arch", MX_VGPRS),
         )
         lds += (LdsArray("MX scales", t.stages * 2 * MX_PITCH * scales),)
-    sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
-    scalars = gemm_scalars(problem, descriptor, atom, t)
-    nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
-    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), nbytes, block_waves)
-    return ResourcePlan(registers, lds, scalars, waves, blocks)
+    return ResourcePlan.of(descriptor, t.waves_m * t.waves_n, registers, lds, gemm_scalars(problem, descriptor, atom, t))
 
 
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:

@@ -47,9 +47,7 @@ from simgpu.operators.resources import (
     limit_rows,
     mark_binding,
     occupancy_row,
-    residency,
     scalar_ranges,
-    sgprs,
 )
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
@@ -296,9 +294,7 @@ def softmax_resources(
         *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 else ()),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
-    count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
-    scalars = _scalars(p, d, in_flight)
-    return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
+    return ResourcePlan.of(d, waves, registers, lds, _scalars(p, d, in_flight))
 
 
 def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, in_flight: int) -> tuple[RegisterRange, ...]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import numpy as np
 
-VERSION = 1
+VERSION = 2
 FRAME = struct.Struct("<II")  # kind, bytes that follow; of a reply: status, bytes
 HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, those of them for code objects, the program's path
 # Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, the batch that it is sent in, how
@@ -39,6 +39,7 @@ class Request(IntEnum):
     FINISH = 8
     SHARE = 9
     LINK = 10
+    OCCUPANCY = 11
 
 
 class Change(IntEnum):

@@ -115,11 +115,7 @@ class Server:
         """What the library is to know: options, then of each device its figures, properties and attributes."""
         made = struct.pack("<II", self._gpus.track_definedness, len(self._boards))
         for index, board in enumerate(self._boards):
-            registers = board.vgpr_per_thread + board.agpr_per_thread * board.unified_vgprs
-            made += struct.pack(
-                "<Q7I", board.hbm_bytes, board.num_cus, board.simds_per_cu, board.lds_bytes, board.max_waves_per_simd, registers,
-                board.vgpr_granule, board.unified_vgprs,
-            )  # fmt: skip
+            made += struct.pack("<Q3I", board.hbm_bytes, board.num_cus, board.lds_bytes, board.lds_granule)
             told = properties.values(board, index)
             pairs = properties.attributes(told, board)
             for blob in (
@@ -145,6 +141,7 @@ class Server:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
                 Request.COMPILE: self._compiled, Request.SHARE: self._share, Request.LINK: self._linked,
+                Request.OCCUPANCY: self._occupancy,
             }  # fmt: skip
             try:
                 content = handlers[kind](data)
@@ -180,6 +177,15 @@ class Server:
             info.private_segment_size, info.vgpr_count - info.agpr_count, info.agpr_count, info.sgpr_count, version,
         )  # fmt: skip
         return Status.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
+
+    def _occupancy(self, data: bytes) -> tuple[int, bytes]:
+        """Blocks of a kernel that reside on a CU at once with so many bytes of dynamic LDS, for blocks of 1 wave, of 2, to 16."""
+        number, dynamic_lds = struct.unpack("<II", data)
+        function = self._gpus.functions[number]
+        board = self._boards[function.device]
+        most = board.max_workgroup_size // board.wavefront_size
+        blocks = [function.kernel.resident_groups(64 * (waves + 1), dynamic_lds) // board.num_cus for waves in range(most)]
+        return Status.SUCCESS, struct.pack(f"<{most}I", *blocks)
 
     def _symbol(self, data: bytes) -> tuple[int, bytes]:
         (module,) = struct.unpack_from("<I", data)

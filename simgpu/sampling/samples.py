@@ -18,7 +18,7 @@ from simgpu.sampling.kinds import MOST_STEPS, chosen, share
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.dispatch import spread
-from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
+from simgpu.timing.predict import Prediction, Resources, Sampled, predict
 from simgpu.timing.trace import part_of, renumbered, trace_of
 
 SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that workgroups wait for lie in small ones
@@ -44,8 +44,8 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     try:
         sampling.begin()
         used = _resources(launch)
-        together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
-        wholes, told = chosen(sampling, saved, chip.num_cus * resident_groups(chip, used))
+        together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
+        wholes, told = chosen(sampling, saved, chip.num_cus * used.resident(chip))
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
         # Around the longest: those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group

@@ -35,10 +35,9 @@ class Resources:
     lds: int
     waves: int
 
-
-def resident_groups(chip: HardwareDescriptor, used: Resources) -> int:
-    """Workgroups that a CU holds at once, at least 1."""
-    return max(1, chip.blocks_per_cu(used.vgprs, used.agprs, used.sgprs, used.lds, used.waves))
+    def resident(self, chip: HardwareDescriptor) -> int:
+        """The workgroups that a CU holds at once, at least 1."""
+        return max(1, chip.blocks_per_cu(self.vgprs, self.agprs, self.sgprs, self.lds, self.waves))
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def predict(
     code = code_of(sampled.instructions, sampled.numbers, row)
     code = code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
     per_cu = math.ceil(sampled.groups / chip.num_cus)
-    places = resident_groups(chip, sampled.used)
+    places = sampled.used.resident(chip)
     resident = min(places, per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]

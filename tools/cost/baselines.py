@@ -102,9 +102,8 @@ def _foreign(p: GemmProblem, d: HardwareDescriptor, tile_m: int, tile_n: int, ti
     accumulators = tile_m * tile_n * dtype(p.accumulator).registers // (waves * d.wavefront_size)
     operands = (tile_m // along + tile_n // across) * min(tile_k, 32) * e // (4 * d.wavefront_size)
     staged = (tile_m + tile_n) * tile_k * e // (4 * waves * d.wavefront_size)
-    by_registers = d.waves_from_vgprs(operands + staged + 32, accumulators) * d.simds_per_cu // waves
-    by_lds = d.lds_bytes // d.lds_allocation(_lds(p, tile_m, tile_n, tile_k, 1))
-    return Tiles(tile_m, tile_n, tile_k, 1, min(by_registers, by_lds), along, across)
+    resident = d.blocks_per_cu(operands + staged + 32, accumulators, 0, _lds(p, tile_m, tile_n, tile_k, 1), waves)  # SGPRs: unknown
+    return Tiles(tile_m, tile_n, tile_k, 1, resident, along, across)
 
 
 def _lds(p: GemmProblem, tile_m: int, tile_n: int, tile_k: int, stages: int) -> int:

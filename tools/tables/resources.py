@@ -8,7 +8,7 @@ from typing import Any
 
 from simgpu.operators.gemm.limits import matrix_flops_per_clock, matrix_tflops
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.resources import Derivation, residency
+from simgpu.operators.resources import Derivation
 from simgpu.tools.shared.console import Sheet, table
 from simgpu.tools.tables.kernel_use import KernelUse
 
@@ -85,14 +85,13 @@ def _constraints(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
 def _residency(plan: Any, waves: int, use: KernelUse | None) -> list[ResourceRow]:
     """What resides at once, for blocks of `waves` waves."""
     d, planned = plan.descriptor, plan.resources
-    actual: tuple[int | None, int | None] = (None, None)
-    if use:
-        actual = residency(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, waves)
+    blocks = d.blocks_per_cu(use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, waves) if use else None
+    per_simd = None if blocks is None else -(-blocks * waves // d.simds_per_cu)
     note = "reside at once, by registers, LDS and wave slots together"
     slots, most = d.max_waves_per_simd * d.simds_per_cu // waves, d.max_waves_per_simd
     return [
-        ResourceRow("block", "resident blocks", planned.blocks_per_cu, actual[1], slots, "blocks a CU", note),
-        ResourceRow("warp", "resident waves", planned.waves_per_simd, actual[0], most, "waves a SIMD", note),
+        ResourceRow("block", "resident blocks", planned.blocks_per_cu, blocks, slots, "blocks a CU", note),
+        ResourceRow("warp", "resident waves", planned.waves_per_simd, per_simd, most, "waves a SIMD", note),
     ]
 
 

@@ -20,7 +20,7 @@ from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import STORE, Code, columns
 from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
-from simgpu.timing.predict import Resources, resident_groups
+from simgpu.timing.predict import Resources
 from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
 
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated
@@ -96,7 +96,7 @@ def model(
     steps = max(1, math.ceil(k / kernel.split / kernel.k))
     length = len(step(kernel))
     most = max(4, min(steps, STEPS // max(1, length * kernel.waves)))
-    resident = min(resident_groups(chip, resources(kernel)), math.ceil(groups / chip.num_cus))
+    resident = min(resources(kernel).resident(chip), math.ceil(groups / chip.num_cus))
     traffic = _traffic(kernel, chip, tiles, groups, resident, warm, on)
 
     def cycles(count: int) -> tuple[float, cu.CuResult]:

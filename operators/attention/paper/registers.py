@@ -19,13 +19,11 @@ keys are left, and as many keys, at most the published ones:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import ARGUMENT_WORDS, COORDINATES, KEYS, column_blocks
-from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, residency, scalar_ranges
+from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, scalar_ranges
 
 WAVE = 64
 OVERHEAD = 16  # registers beside tiles in the published formulas (E14)
@@ -137,6 +135,4 @@ def published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
 def kernel_resources(p: AttentionProblem, desc: HardwareDescriptor, values: str, queries: int, keys: int) -> ResourcePlan:
     """What a kernel of these tiles takes."""
     ranges = registers(p.d, p.dtype, desc, values, queries, keys)
-    plan = ResourcePlan(ranges, lds(p.d, p.dtype, values, queries, keys), scalars(p.dtype, desc, values), 1, 1)
-    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, 1)
-    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+    return ResourcePlan.of(desc, 1, ranges, lds(p.d, p.dtype, values, queries, keys), scalars(p.dtype, desc, values))

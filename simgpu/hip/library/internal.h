@@ -129,7 +129,7 @@ void end_handle(void *pointer, Kind kind);
 
 // -- connection.c --------------------------------------------------------------------------------
 
-enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE, LINK };  // requests; 1 is the greeting
+enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE, LINK, OCCUPANCY };  // requests; 1 is the greeting
 
 typedef struct {
     u8 *data;
@@ -143,7 +143,7 @@ typedef struct {
     const int *attribute;  // pairs: number, value
     const u8 *old_properties, *properties;  // hipDeviceProp_t of HIP 5 and of HIP 6
     u32 old_bytes, bytes;
-    u32 compute_units, simds, lds, waves, registers, granule, unified;
+    u32 compute_units, lds, lds_granule;
     Error failure;  // of a kernel: answered until the device is reset
     u32 refused;  // times that it was
     u64 used;  // bytes allocated
@@ -392,7 +392,14 @@ Error find_variable(Module *module, const char *name, void **address, size_t *by
 Error function_of(const void *host, int device, Function **found);
 Error variable_of(const void *host, int device, void **address, size_t *bytes);
 size_t image_bytes(const void *image);
-u32 blocks_per_cu(const Function *function, u32 block, u32 dynamic_lds);
+
+// -- occupancy.c ---------------------------------------------------------------------------------
+
+#define MAX_BLOCK 1024u  // threads
+#define MAX_WAVES 16  // of a block
+
+u32 largest_block(const Function *function);  // threads
+Error blocks_per_cu(const Function *function, u32 dynamic_lds, u32 blocks[MAX_WAVES]);  // that reside at once, of 1, 2, … waves
 
 // -- launches.c ----------------------------------------------------------------------------------
 
@@ -406,8 +413,6 @@ typedef struct {
     u32 bytes;
     u8 arguments[];
 } Launch;
-
-#define MAX_BLOCK 1024u  // threads
 
 enum { MAX_BATCH = 64 };
 u32 batch_of(const Operation *first);  // how many of a queue's first operations are launches that may be sent at once

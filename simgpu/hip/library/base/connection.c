@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define GREETING 1
-#define PROTOCOL 1
+#define PROTOCOL 2
 #define LOG_BYTES (64ull << 30)
 #define DESCRIPTORS 4
 #define SECONDS_AT_EXIT 10
@@ -282,9 +282,7 @@ static bool configure(const Reply *reply) {
         Device *device = &state.device[i];
         device->memory = number(&cursor);
         device->memory |= (u64)number(&cursor) << 32;
-        device->compute_units = number(&cursor), device->simds = number(&cursor), device->lds = number(&cursor);
-        device->waves = number(&cursor), device->registers = number(&cursor), device->granule = number(&cursor);
-        device->unified = number(&cursor);
+        device->compute_units = number(&cursor), device->lds = number(&cursor), device->lds_granule = number(&cursor);
         device->old_properties = blob(&cursor, &device->old_bytes);
         device->properties = blob(&cursor, &device->bytes);
         device->attribute = (const int *)blob(&cursor, &device->attributes);

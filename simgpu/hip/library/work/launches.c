@@ -92,7 +92,7 @@ static Error check_shape(const Function *function, Dim3 size, Dim3 block, u32 dy
     u64 threads = (u64)block.x * block.y * block.z;
     if (!threads || threads > UINT32_MAX) return bad_shape(function, INVALID_CONFIGURATION, "a block of %llu threads", threads, 0);
     if (!size.x || !size.y || !size.z) return bad_shape(function, INVALID_CONFIGURATION, "a grid without blocks", 0, 0);
-    u32 most = function->max_block && function->max_block < MAX_BLOCK ? function->max_block : MAX_BLOCK;
+    u32 most = largest_block(function);
     if (threads > MAX_BLOCK)
         return bad_shape(function, INVALID_CONFIGURATION, "a block of %llu threads; the GPU has at most %llu", threads, most);
     if (threads > most)
@@ -112,7 +112,9 @@ Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bo
     if (cooperative) {
         u64 blocks = (u64)((size.x + block.x - 1) / block.x) * ((size.y + block.y - 1) / block.y) *
                      ((size.z + block.z - 1) / block.z);
-        u64 fit = (u64)blocks_per_cu(function, block.x * block.y * block.z, dynamic_lds) * device->compute_units;
+        u32 of_cu[MAX_WAVES];
+        if ((error = blocks_per_cu(function, dynamic_lds, of_cu))) return error;
+        u64 fit = (u64)of_cu[(block.x * block.y * block.z - 1) / 64] * device->compute_units;
         if (blocks > fit)
             return bad_shape(function, COOPERATIVE_TOO_LARGE, "a cooperative launch of %llu blocks; %llu fit the GPU at once",
                              blocks, fit);

@@ -1,41 +1,47 @@
 // How many workgroups of a kernel fit a compute unit.
 #include "internal.h"
 
-static u32 up(u32 value, u32 to) { return (value + to - 1) / to * to; }
+u32 largest_block(const Function *function) {
+    return function->max_block && function->max_block < MAX_BLOCK ? function->max_block : MAX_BLOCK;
+}
 
-u32 blocks_per_cu(const Function *function, u32 block, u32 dynamic_lds) {
-    const Device *device = &state.device[function->module->device];
-    u32 waves = (block + 63) / 64, lds = function->lds + dynamic_lds;
-    if (!waves || lds > device->lds) return 0;
-    u32 used = device->unified ? up(up(function->vgprs, 4) + function->agprs, device->granule)
-                               : up(function->vgprs > function->agprs ? function->vgprs : function->agprs, device->granule);
-    u32 fit = used ? device->registers / used : device->waves;
-    if (fit > device->waves) fit = device->waves;
-    u32 blocks = fit * device->simds / waves;
-    return lds && blocks > device->lds / lds ? device->lds / lds : blocks;
+// The server's answer, by the GPU's descriptor: the library knows neither granules nor register files.
+Error blocks_per_cu(const Function *function, u32 dynamic_lds, u32 blocks[MAX_WAVES]) {
+    u32 head[] = {function->number, dynamic_lds};
+    Reply reply;
+    Error error = ask(OCCUPANCY, head, sizeof head, NULL, 0, &reply);
+    if (!error && reply.bytes != MAX_WAVES * sizeof *blocks) error = UNKNOWN_ERROR;
+    if (!error) memcpy(blocks, reply.data, reply.bytes);
+    free(reply.data);
+    return error;
 }
 
 static Error active(int *result, const void *host, int block, size_t lds, u32 flags) {
     Function *function;
+    u32 blocks[MAX_WAVES];
     Error error = begin();
     if (!error && (!result || block <= 0 || flags > 1)) error = INVALID_VALUE;
     if (!error) error = function_of(host, current_device, &function);
     if (error) return done(error);
-    bool fits = (u32)block <= (function->max_block ? function->max_block : MAX_BLOCK) && lds <= UINT32_MAX;
-    *result = fits ? (int)blocks_per_cu(function, (u32)block, (u32)lds) : 0;
-    return SUCCESS;
+    bool fits = (u32)block <= largest_block(function) && lds <= UINT32_MAX;
+    if (fits) error = blocks_per_cu(function, (u32)lds, blocks);
+    if (!error) *result = fits ? (int)blocks[(block - 1) / 64] : 0;
+    return error ? done(error) : SUCCESS;
 }
 
 static Error potential(int *grid, int *block, const void *host, size_t lds, int limit) {
     Function *function;
+    u32 blocks[MAX_WAVES];
     Error error = begin();
     if (!error && (!grid || !block)) error = INVALID_VALUE;
     if (!error) error = function_of(host, current_device, &function);
+    if (!error && lds > UINT32_MAX) error = INVALID_VALUE;
+    if (!error) error = blocks_per_cu(function, (u32)lds, blocks);
     if (error) return done(error);
-    u32 most = function->max_block ? function->max_block : MAX_BLOCK, best = 0, best_block = 0;
+    u32 most = largest_block(function), best = 0, best_block = 0;
     if (limit > 0 && (u32)limit < most) most = (u32)limit;
-    for (u32 size = up(most, 64); size >= 64; size -= 64) {
-        u32 each = size > most ? most : size, threads = each * blocks_per_cu(function, each, (u32)lds);
+    for (u32 waves = (most + 63) / 64; waves; waves--) {
+        u32 each = 64 * waves > most ? most : 64 * waves, threads = each * blocks[waves - 1];
         if (threads > best) best = threads, best_block = each;
     }
     *block = (int)best_block;
@@ -72,7 +78,8 @@ API Error hipOccupancyAvailableDynamicSMemPerBlock(size_t *result, const void *h
     if (!error && (!result || blocks <= 0 || block <= 0)) error = INVALID_VALUE;
     if (!error) error = function_of(host, current_device, &function);
     if (error) return done(error);
-    size_t each = state.device[current_device].lds / (u32)blocks;
+    const Device *device = &state.device[current_device];
+    size_t each = device->lds / (u32)blocks / device->lds_granule * device->lds_granule;
     *result = each > function->lds ? each - function->lds : 0;
     return done(SUCCESS);
 }

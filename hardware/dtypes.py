@@ -66,12 +66,25 @@ _ML_DTYPES = {
 _ML_DTYPES_FNUZ = {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
 
 
+# Names of other libraries and languages.
+_ELSEWHERE = {
+    **dict.fromkeys(("fp16", "float16", "half", "_float16", "h"), "f16"), **dict.fromkeys(("bfloat16", "bfloat", "b16"), "bf16"),
+    **dict.fromkeys(("fp32", "float32", "float", "single", "s"), "f32"), **dict.fromkeys(("fp64", "float64", "double", "d"), "f64"),
+    **dict.fromkeys(("tf32", "xfloat32"), "xf32"), "int8": "i8", **dict.fromkeys(("int32", "int"), "i32"),
+    **dict.fromkeys(("e4m3", "float8", "f8", "fp8_e4m3", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz"), "fp8"),
+    **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2", "float8_e5m2fnuz"), "bf8"),
+    **dict.fromkeys(("e2m1", "float4", "f4", "mxfp4"), "fp4"), **dict.fromkeys(("e2m3", "mxfp6"), "fp6"), "e3m2": "bf6",
+}  # fmt: skip
+
+
 def dtype(name: str) -> DType:
     """The element type called `name`. Raises TargetError, which lists the known ones."""
     try:
         return _BY_NAME[name]
     except (KeyError, TypeError):
-        raise TargetError(f"unknown data type {name!r}: use one of {', '.join(_BY_NAME)}") from None
+        ours = _ELSEWHERE.get(str(name).lower().removeprefix("torch.").removeprefix("np."))
+        near = f" (did you mean {ours}?)" if ours else ""
+        raise TargetError(f"unknown data type {name!r}{near}: use one of {', '.join(_BY_NAME)}") from None
 
 
 def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:

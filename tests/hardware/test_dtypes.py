@@ -39,3 +39,12 @@ def test_scaled_atoms_are_the_tables() -> None:
     with pytest.raises(TargetError, match="MX scales for f16 and fp4"):
         chip.scaled_atom("f16", "fp4")
     assert not target("mi300x").scaled_atoms
+
+
+@pytest.mark.parametrize("name, ours", [
+    ("fp16", "f16"), ("float16", "f16"), ("half", "f16"), ("bfloat16", "bf16"), ("fp32", "f32"), ("torch.float64", "f64"),
+    ("tf32", "xf32"), ("e4m3", "fp8"), ("float8_e5m2", "bf8"), ("int8", "i8"),
+])  # fmt: skip
+def test_names_of_other_libraries_are_pointed_to_ours(name: str, ours: str) -> None:
+    with pytest.raises(TargetError, match=rf"did you mean {ours}\?"):
+        dtype(name)

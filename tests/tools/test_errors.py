@@ -137,3 +137,13 @@ def test_process_status_and_streams() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "simgpu tree: m = 0 is not a size: give m >= 1\n"
+
+
+@pytest.mark.parametrize("words, said", [
+    (["exec", "nope.s"], "nope.s: No such file"),
+    (["run", "gemm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "fp16"], "did you mean f16?"),
+    (["derive", "--target", "mi300x", "gemm", "-m", "8"], "options follow OP"),
+], ids=["missing file", "type", "option before OP"])  # fmt: skip
+def test_what_is_wrong_first_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err

@@ -87,7 +87,7 @@ def executor_of(where: str) -> Iterator[tuple[Executor, int]]:
         try:
             from distributed import Client
         except ImportError:
-            raise UsageError(f"--cluster {where}: Dask is not installed here: pip install 'simgpu[cluster]'") from None
+            raise UsageError(f"--cluster {where}: Dask is not installed here: pip install distributed") from None
         try:
             client = Client(where, timeout=10)
         except (OSError, ValueError) as error:
@@ -118,7 +118,7 @@ def _slurm(where: str, count: int) -> Executor:
     try:
         from executorlib import SlurmJobExecutor
     except ImportError:
-        raise UsageError(f"--cluster {where}: executorlib is not installed here: pip install 'simgpu[cluster]'") from None
+        raise UsageError(f"--cluster {where}: executorlib is not installed here: pip install executorlib") from None
     try:
         made: Executor = SlurmJobExecutor(max_workers=count, block_allocation=True, restart_limit=RESTARTS)
     except ValueError as error:  # more than the allocation has

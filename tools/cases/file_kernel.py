@@ -89,10 +89,10 @@ class FileKernel:
 
 def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     """What the options of `add_launch_options` describe; UsageError says what is wrong with the file or an argument."""
-    if not options.grid and not options.global_size:
-        raise UsageError("one of --grid (workgroups) and --global-size (work-items) is needed")
     code = read_code_object(options.file, options.target)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
+    if not options.grid and not options.global_size:
+        raise UsageError("one of --grid (workgroups) and --global-size (work-items) is needed")
     device = device_of(options, options.target or code.target, watch)
     make = argument_maker(np.random.default_rng(options.seed), device.arch)
     inputs = [make(spec) for spec in options.arg]

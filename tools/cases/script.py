@@ -59,7 +59,7 @@ def at_launch(
     """
     name, number = _launch(wanted)
     if importlib.util.find_spec("triton") is None:
-        raise UsageError("Triton is not installed: pip install 'simgpu[triton]'")
+        raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
     import simgpu.triton
     from simgpu.triton import Session
 

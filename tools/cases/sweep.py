@@ -107,7 +107,7 @@ def written(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UsageError("a .parquet table needs pyarrow: pip install 'simgpu[cluster]', or name a .csv or .json") from None
+        raise UsageError("a .parquet table needs pyarrow: pip install pyarrow, or name a .csv or .json") from None
     sink = io.BytesIO()
     parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns}), sink)
     return sink.getvalue()

@@ -44,7 +44,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         near = ""
         if choice := _CHOICE.search(message):
-            near = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))
+            known = re.findall(r"'([^']*)'", choice[2])
+            near = did_you_mean(choice[1], known)
+            if not near and message.startswith("argument OP:"):
+                near = f": options follow OP, as in `{self.prog} {known[0]} --target mi300x`"
         elif unknown := _UNKNOWN.search(message):
             near = did_you_mean(unknown[1], self.options())
         raise UsageError(f"{message}{near}; see `{self.prog} --help`")

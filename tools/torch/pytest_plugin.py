@@ -90,7 +90,7 @@ def _begin(config: pytest.Config, options: Any) -> None:
     try:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError as error:
-        raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
+        raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'triton>=3.7'") from None
     plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
     if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers tell the process that began them

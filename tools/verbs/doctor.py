@@ -77,7 +77,7 @@ def _items() -> Iterator[Item]:
     found, remedy = _clang()
     yield Item("clang for amdgcn", found, "assembling kernels", remedy, NEEDED)
     yield _cache()
-    yield Item("triton", _version("triton"), "Triton kernels", "pip install 'simgpu[triton]'")
+    yield Item("triton", _version("triton"), "Triton kernels", "pip install 'triton>=3.7'")
     yield Item("torch", _version("torch"), "Triton with PyTorch", "pip install torch")
     yield _rocm()
     yield _gpu()
@@ -127,7 +127,7 @@ def _rocm() -> Item:
 
 
 def _gpu() -> Item:
-    remedy = "only for --device hip: an AMD CDNA GPU, ROCm, and pip install 'simgpu[hip]'"
+    remedy = "only for --device hip: an AMD CDNA GPU, ROCm, and pip install hip-python"
     if importlib.util.find_spec("hip") is None:
         return Item("GPU", "", "--device hip", remedy)
     from simgpu.hardware.hip import Device

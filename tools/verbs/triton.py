@@ -55,7 +55,7 @@ def run(options: Namespace) -> int:
     if not options.command:
         raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
     if importlib.util.find_spec("triton") is None:
-        raise UsageError("Triton is not installed: pip install 'simgpu[triton]'")
+        raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
     if not options.module and not os.path.isfile(options.command[0]):
         raise UsageError(f"{options.command[0]}: no such program")
     claim([options.json], options.force)

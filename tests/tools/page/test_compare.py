@@ -91,7 +91,7 @@ def test_a_page_of_each_operator(name: str, tmp_path: Path, opened: Opened) -> N
     assert opened.errors == []
 
 
-triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'simgpu[triton]'")
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'triton>=3.7'")
 tl = pytest.importorskip("triton.language")
 
 

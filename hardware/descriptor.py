@@ -73,7 +73,7 @@ class HardwareDescriptor:
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
     peak_tflops_f32, of vector instructions, is only quoted: no tile follows from it, in the paper or here; matrix peaks follow from
-    the atoms, and softmax holds its bandwidth against it. Raises TargetError if a count is not positive.
+    the atoms, and softmax holds its bandwidth against it. Raises TargetError unless counts are positive and wavefront_size is 64.
     """
 
     lds_bytes: int
@@ -117,6 +117,11 @@ class HardwareDescriptor:
             num_cus=self.num_cus, hbm_bandwidth_tb=self.hbm_bandwidth_tb, peak_tflops_f32=self.peak_tflops_f32,
             clock_mhz=self.clock_mhz, simds_per_cu=self.simds_per_cu, max_waves_per_simd=self.max_waves_per_simd,
         )
+        if self.wavefront_size != WAVEFRONT:
+            raise TargetError(
+                f"descriptor {self.name or self.arch}: wavefront_size = {self.wavefront_size}: a CDNA wavefront has {WAVEFRONT} "
+                "lanes, and so have all kernels that are emitted"
+            )
 
     def dtypes(self) -> tuple[str, ...]:
         """The input types that the matrix unit takes, in the order of the atoms."""

@@ -258,10 +258,15 @@ class KernelBuilder:
         )
 
     def granted(self, used: Resources) -> Resources:
-        """What the code object asks for: the plan, if there is one."""
+        """What the code object asks for: the plan, if there is one; ResourceError past what the target has of LDS."""
         if self.plan is None:
             return used
-        plan = self.plan
+        plan, most = self.plan, LDS_LIMIT[self.target]
+        if plan.lds_bytes > most:
+            raise ResourceError(
+                f"{self.name}: the plan has {plan.lds_bytes} bytes of LDS, {self.target} {most}, so it could not load "
+                "the kernel: correct lds_bytes or arch of the descriptor"
+            )
         return replace(
             used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - RESERVED_SGPRS, lds=plan.lds_bytes
         )

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -155,3 +156,8 @@ def test_fp8_kind_follows_the_target() -> None:
 def test_import_is_light() -> None:
     code = "import sys, simgpu.hardware; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_wavefront_has_64_lanes() -> None:
+    with pytest.raises(TargetError, match="64 lanes"):
+        replace(hardware.target("mi300x"), wavefront_size=32)

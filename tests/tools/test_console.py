@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,22 @@ def test_what_is_left_is_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     assert about_left(90.0, 0.25) == "about 30 s left"
     assert about_left(0.0, 0.2) == "about 7 min left"
+
+
+def test_progress_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count that another thread reads in two steps may come out too small."""
+    monkeypatch.setattr(launching, "COUNTED_AFTER", 0.0)
+    ended = iter([0, 3, 2, 5, 4, 9])
+
+    class Launch:
+        info, at_work = SimpleNamespace(name="k"), True
+
+        @property
+        def ended(self) -> tuple[int, int]:
+            return next(ended), 9
+
+    how = HowFar(Launch())  # type: ignore[arg-type]
+    assert [int(how.__rich__().split()[2]) for _ in range(6)] == [0, 3, 3, 5, 5, 9]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

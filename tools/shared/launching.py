@@ -109,9 +109,12 @@ class HowFar:
 
     def __init__(self, launch: Dispatch) -> None:
         self._launch, self._begun = launch, time.perf_counter()
+        self._ended = 0
 
     def __rich__(self) -> str:
         name, (ended, every) = self._launch.info.name, self._launch.ended
+        # What was taken between the two readings of `ended` is missing from it: it may fall behind what was said before.
+        self._ended = ended = max(ended, self._ended)
         if time.perf_counter() - self._begun < COUNTED_AFTER:
             return f"running {name}"
         if not self._launch.at_work:

@@ -107,15 +107,15 @@ def _view(name: str, tensor: Any, label: str) -> Span:
         low, high = np.lib.array_utils.byte_bounds(tensor)
         return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
-    if getattr(holder, MARK, GPU) == HOST:
+    pointer, shape = int(tensor.data_ptr()), tuple(tensor.shape)
+    if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty one's null pointer is as good on a GPU
         # Triton's words first: tests look for them.
         said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} lies in host memory"
         raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
     place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")
-    pointer, size = int(tensor.data_ptr()), int(tensor.element_size())
-    shape = tuple(tensor.shape)
+    size = int(tensor.element_size())
     reaches = [(extent - 1) * stride * size for extent, stride in zip(shape, tensor.stride(), strict=True)]
     if not all(shape):
         return Span(pointer, pointer, pointer, True, label)

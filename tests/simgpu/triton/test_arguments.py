@@ -68,6 +68,25 @@ def test_the_tensor_behind_another_type() -> None:
     assert np.array_equal(out, given)
 
 
+class OnHost(Tensor):
+    """A tensor that is marked as not on the pretended GPU; an empty one's pointer is null, as PyTorch's."""
+
+    simgpu_place = "host"
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data if self.array.size else 0
+
+
+def test_an_empty_tensor_on_the_host_is_a_null_pointer() -> None:
+    """As on a GPU, where Triton asks the driver about pointers that are not null; SageAttention passes `torch.empty([0])`."""
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        with pytest.raises(ValueError, match="cpu tensor"):
+            kernels.vector_add[(1,)](OnHost(x), x, out, 64, BLOCK=64)
+        kernels.vector_add[(1,)](OnHost(np.empty(0, np.float32)), x, out, 0, BLOCK=64)
+    assert not out.any()
+
+
 class Stored(Tensor):
     """A tensor that knows the storage that it is a view of, as PyTorch's do."""
 

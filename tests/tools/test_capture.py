@@ -59,7 +59,8 @@ def test_an_access_past_the_memory_names_the_argument(code: bytes, tmp_path: Pat
     folder = write_capture(tmp_path / "capture", code, elements=100)
     assert main(["check", "--capture", str(folder)]) == 1
     out = capsys.readouterr()
-    assert "argument y of 400 bytes" in out.err and "lane 36" in out.err and "kernel.s:" in out.err
+    assert "argument y of 400 bytes" in out.out and "lanes 36" in out.out and "kernel.s:" in out.out
+    assert out.err == "simgpu check: MemoryFault: the launch ended there\n"
 
 
 def test_variables_of_the_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,3 +123,12 @@ def test_a_check_that_fails_itself_has_a_status_of_its_own(
     said = checked(capsys, str(path), *LAUNCH, status=3)
     assert "internal error of check Bounds: ValueError: broken on purpose" in " ".join(said.split())
     checked(capsys, kernel, *LAUNCH, status=1)
+
+
+def test_results_that_are_not_finite_are_told_with_the_option_that_explains_them(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "cube.hip"
+    path.write_text('extern "C" __global__ void root(float *x) { x[threadIdx.x] = __builtin_sqrtf(x[threadIdx.x] - 3); }')
+    launch = [str(path), "--target", "mi300x", "--grid", "1"]
+    said = checked(capsys, *launch, "--arg", "count:f32:64", status=0)
+    assert said.startswith("note: after the launch argument 0 has 3 NaN of 64 elements") and "--numerics" in said
+    assert "note: after" not in checked(capsys, *launch, "--arg", "count:f32:64", "--numerics", status=1)

@@ -28,10 +28,9 @@ class Result:
         flat = self.after.reshape(-1)
         same = _raw(self.before) == _raw(flat)
         low = high = None
-        nan = infinite = 0
+        nan, infinite = _not_finite(flat)
         if flat.dtype.kind != "V" and flat.size:
             wide = flat.astype(np.float64)
-            nan, infinite = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
             wide = wide[~np.isnan(wide)]
             low, high = (float(wide.min()), float(wide.max())) if wide.size else (None, None)
         return {
@@ -40,6 +39,22 @@ class Result:
             "changed": int(np.count_nonzero(~same.all(1))), "min": low, "max": high, "nan": nan, "infinite": infinite,
             "saved": self.path,
         }  # fmt: skip
+
+
+    @property
+    def unusual(self) -> str:
+        """What the launch wrote that is no finite number, in words; "" where that is nothing."""
+        after, before = (_not_finite(array) for array in (self.after, self.before))
+        kinds = [f"{late:,} {word}" for late, early, word in zip(after, before, ("NaN", "infinite")) if late > early]
+        return f"argument {self.index} has {' and '.join(kinds)} of {self.after.size:,} elements" if kinds else ""
+
+
+def _not_finite(array: np.ndarray) -> tuple[int, int]:
+    """The numbers of NaN and of infinite elements."""
+    if array.dtype.kind == "V" or not array.size:
+        return 0, 0
+    wide = array.astype(np.float64)
+    return int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
 
 
 def _raw(array: np.ndarray) -> np.ndarray:

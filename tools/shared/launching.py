@@ -37,6 +37,7 @@ class Watch:
     worst: Any = None  # what came of that, a `cases.shadow.WorstElement`
     runs: list[tuple[str, Run]] = field(default_factory=list)  # by what was launched
     findings: list[Finding] = field(default_factory=list)  # of the runs, and of launches that failed
+    unusual: list[str] = field(default_factory=list)  # results that are no finite numbers, in words
 
 
 def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:

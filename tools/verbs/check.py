@@ -58,6 +58,9 @@ def _own_options(parser: ArgumentParser) -> None:
     add_json_option(parser)
 
 
+FAULTS = ("out-of-bounds", "use-after-free", "misaligned")  # findings that say all that the error of a launch says
+
+
 def run(options: Namespace) -> int:
     """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
     if (options.what is None) == (options.capture is None):
@@ -92,6 +95,8 @@ def run(options: Namespace) -> int:
     else:
         for finding in watch.findings:
             show(str(finding))
+        for text in [] if wanted.numerics else watch.unusual:
+            show(f"note: after the launch {text}: `--numerics` says which instruction made the first")
         if watch.worst is not None:
             show(*watch.worst.lines())
         if wanted.verbose:
@@ -99,7 +104,8 @@ def run(options: Namespace) -> int:
         if status == 1 and not failure and not wrong:
             show(said.getvalue())  # a wrong result: everything that run or exec has to say
     if failure:
-        raise KernelFailed(failure)
+        told = any(finding.kind in FAULTS and finding.severity == "error" for finding in watch.findings)
+        raise KernelFailed(f"{failure.partition(':')[0]}: the launch ended there" if told and not wanted.json else failure)
     return status
 
 

@@ -72,6 +72,8 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         for index, entry in enumerate(inputs)
         if entry.array is not None
     ]
+    if watch is not None:
+        watch.unusual += [text for result in results if (text := result.unusual)]
     for result in results:
         if result.path is not None:
             write(result.path, _npy(result.after), options.force)

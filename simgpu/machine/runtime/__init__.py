@@ -7,13 +7,14 @@
     places.py     integers, structures and arrays in memory, as translated functions see them
     memory.py     operations that such functions are made of: load, store, fill, copy
 
-They are written in a part of Python: integers of 64 bits that wrap, truths, structures and arrays at host addresses, tuples of
-these, if, while, for, return. Names from outside a function are constants. A function takes other types where it is called with
-others, and is translated for each.
+They are written in a part of Python: integers of 64 bits that wrap, truths, structures and arrays at host addresses, tuples and
+NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function takes other types where it is
+called with others, and is translated for each.
 """
 
 from simgpu.machine.runtime.functions import part, runtime, seldom
 from simgpu.machine.runtime.memory import (  # fmt: skip
+    address_of,
     clear,
     copy,
     fill,
@@ -31,6 +32,6 @@ from simgpu.machine.runtime.memory import (  # fmt: skip
 from simgpu.machine.runtime.places import builtin
 
 __all__ = (
-    "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "seldom", "store8",
-    "store32", "store64", "structure", "words",
+    "address_of", "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "seldom",
+    "store8", "store32", "store64", "structure", "words",
 )  # fmt: skip

@@ -200,6 +200,8 @@ class Expressions:
             return called(given) if known else functools.reduce(pick, [number(self.build, one) for one in given])
         if called is int:
             return number(self.build, given[0])
+        if isinstance(called, type) and issubclass(called, tuple):  # a NamedTuple
+            return places.together(called, given)
         if inspect.ismethod(called) and isinstance(called.__self__, Array):
             return called(*given)
         raise NotTranslated(f"`{ast.unparse(node.func)}` cannot be called")

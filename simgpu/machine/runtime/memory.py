@@ -39,6 +39,12 @@ def structure(build: Builder, address: Value, kind: np.dtype) -> Record:
     return Record(kind, address.pointer())
 
 
+@builtin
+def address_of(build: Builder, place: Record | Array) -> Value:
+    """Where a structure or an array lies."""
+    return place.pointer.address()
+
+
 def _loading(kind: Any) -> Callable[..., Any]:
     def load(build: Builder, address: Value) -> Value:
         """The integer at an address."""

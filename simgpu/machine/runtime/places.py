@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,14 +117,23 @@ def shape(value: Any) -> Any:
         return int
     if isinstance(value, (Record, Array)):
         return type(value), value.kind
-    return (tuple, *map(shape, value)) if isinstance(value, tuple) else ("known", value)
+    return (type(value), *map(shape, value)) if isinstance(value, tuple) else ("known", value)
+
+
+def _is_tuple(form: Any) -> bool:
+    return isinstance(form[0], type) and issubclass(form[0], tuple)
+
+
+def together(kind: type[tuple[Any, ...]], values: Iterable[Any]) -> Any:
+    """A tuple or a NamedTuple of values."""
+    return tuple(values) if kind is tuple else kind(*values)
 
 
 def types(form: Any) -> list[ir.Type]:
     """Of the pieces of a value of that shape."""
     if form is int:
         return [I64]
-    if form[0] is tuple:
+    if _is_tuple(form):
         return [one for each in form[1:] for one in types(each)]
     return {Record: [PTR], Array: [PTR, I64]}.get(form[0], [])
 
@@ -137,7 +146,7 @@ def whole(form: Any, parts: Iterator[Value]) -> Any:
         return Record(form[1], next(parts))
     if form[0] is Array:
         return Array(form[1], next(parts), next(parts))
-    return tuple(whole(each, parts) for each in form[1:]) if form[0] is tuple else form[1]
+    return together(form[0], (whole(each, parts) for each in form[1:])) if _is_tuple(form) else form[1]
 
 
 @dataclass(frozen=True)

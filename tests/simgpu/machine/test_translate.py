@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import Structure, c_int32, c_int64, c_uint8
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from simgpu.machine.jit import compiler
 from simgpu.machine.runtime import (
+    address_of,
     clear,
     copy,
     fill,
@@ -208,6 +209,29 @@ def test_structures_and_arrays_lie_where_ctypes_has_them() -> None:
     assert (leaf.low, leaf.high, list(leaf.bytes)) == (-2, 1 << 40, [0, 255, 1])
     assert leaves[0].high == 255 - 2
     assert bytes(leaves)[48:56].hex() == "0000ababab000000"
+
+
+class Branch(NamedTuple):
+    tree: Any
+    number: int
+
+
+@part
+def grown(branch: Branch, by: int) -> Branch:
+    return Branch(branch.tree, branch.number + by)
+
+
+def measure(tree_at: int, number: int) -> int:
+    branch = grown(Branch(structure(tree_at, TREE), number), 1)
+    branch.tree.count += branch.number
+    _, last = branch
+    return address_of(branch.tree.leaves[last]) - address_of(branch.tree)
+
+
+def test_named_tuples_hold_structures_and_numbers() -> None:
+    tree = Tree(count=5)
+    assert compiled(measure)(ctypes.addressof(tree), 2) == Tree.leaves.offset + 3 * ctypes.sizeof(Leaf)
+    assert tree.count == 8
 
 
 def move(place: int) -> int:

@@ -2,7 +2,8 @@
 
     smem.py            scalar memory
     vmem.py            flat, global, scratch and buffer accesses: which way each of them goes
-    buffers.py         addresses and range rules of buffer resources
+    flat.py            ways of flat and global accesses
+    buffers.py         ways of buffer accesses: addresses and range rules of their resources
     buffer_formats.py  typed buffer accesses: elements by data and number format
     scratch.py         private memory, interleaved by dword over the lanes
     by_bytes.py        what lies across dwords of swizzled memory

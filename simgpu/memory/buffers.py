@@ -22,9 +22,8 @@ from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Narrow, Rows, constant, lane_numbers, read_staged, write_staged
+from simgpu.memory.lane_copy import WIDE64, Narrow, Rows, constant, lane_numbers, read_staged, rows_of, write_staged
 from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
-from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
@@ -136,51 +135,36 @@ def in_range(access: Addressed, at: int | Value, size: int | Value) -> Value:
     return (where(access.structured, record, raw) | access.unchecked).bitcast(I64)
 
 
-def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
-    """A buffer load, store or atomic: out-of-range loads give 0, stores are dropped."""
-    memory = inst.spec.memory
+def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """An atomic: lanes out of range do nothing and return 0."""
+    memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
-    to_lds = memory.lds or inst.mods.get("lds")
-    if memory.op in ("load", "store") and not (to_lds or memory.format):
-        _access(frame, inst, places, lanes)
-        _no_failure(frame, inst, places, lanes)
-        return
-    if memory.op == "load" and not memory.format:
-        _load_to_lds(frame, inst, places, lanes)
-        return
+    fits = lanes & in_range(access, 0, memory.bits // 8)
+    global_atomic(frame, inst, places, access.addresses, fits)
+    if returns_old(inst):
+        outside = frame.lanes(lanes & ~fits)
+        for part in range(memory.bits // 32):
+            frame.write_row(frame.operand(places["vdata"].slot), part, ir.Constant(ROW32, None), outside)
+
+
+def from_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A store from LDS: lanes out of range are dropped."""
     access = addressed(frame, inst, places)
-    if memory.format:
-        _formatted(frame, inst, places, access, lanes, bool(to_lds))
-        _no_failure(frame, inst, places, lanes)
-        return
-    if memory.op == "atomic":
-        fits = lanes & in_range(access, 0, memory.bits // 8)
-        global_atomic(frame, inst, places, access.addresses, fits)
-        if returns_old(inst):
-            outside = frame.lanes(lanes & ~fits)
-            for part in range(memory.bits // 32):
-                frame.write_row(frame.operand(places["vdata"].slot), part, ir.Constant(ROW32, None), outside)
-        return
-    fits = in_range(access, 0, memory.bits * memory.count // 8)
-    store_from_lds(frame, inst, places, access.addresses, lanes & fits)
+    store_from_lds(frame, inst, places, access.addresses, lanes & in_range(access, 0, rows_of(inst).lane_bytes))
 
 
-def _load_to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
-    """A load to LDS: of a raw buffer with every lane in range at once, or else of anything."""
-    memory = inst.spec.memory
-    assert memory is not None
-    rows = Rows(memory.bits * memory.count, memory.sign)
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A load to LDS: 0 for lanes out of range."""
+    access = addressed(frame, inst, places)
+    load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows_of(inst).lane_bytes))
 
-    def general() -> None:
-        access = addressed(frame, inst, places)
-        load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows.lane_bytes))
 
-    if inst.mods.get("idxen") or not inst.mods.get("offen") or not direct.serves(frame, rows) or frame.hooks:
-        general()  # hooks look at what is staged for LDS
-        return
+def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A load to LDS of a raw buffer with every lane in range, or else of anything."""
+    rows = rows_of(inst)
     block, fits = block_of(frame, inst, places, rows.lane_bytes)
-    access, plain = _raw(frame, inst, rows, places, DirectToLDS)
-    access.run((lanes == ALL_LANES) & plain & fits, block, otherwise=general)
+    access, plain = _as_raw(frame, inst, rows, places, DirectToLDS)
+    access.run((lanes == ALL_LANES) & plain & fits, block, otherwise=lambda: to_lds(frame, inst, places, lanes))
 
 
 def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -191,12 +175,11 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes
         frame.write_row(registers, last, ir.Constant(ROW32, None), frame.lanes(lanes))
 
 
-def _formatted(
-    frame: Frame, inst: Instruction, places: dict[str, Place], access: Addressed, lanes: Any, to_lds: bool
-) -> None:
-    memory = inst.spec.memory
+def formatted(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A load or store of elements by a format."""
+    memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
-    if to_lds and (memory.op != "load" or memory.format > 1 or memory.d16):
+    if inst.mods.get("lds") and (memory.op != "load" or memory.format > 1 or memory.d16):
         raise UnsupportedInstruction(f"{inst.mnemonic} lds: only a dword a lane goes to LDS")
     if memory.space == "tbuffer":
         form = buffer_formats.instruction_format(frame, int(inst.mods.get("format", 0)))
@@ -206,26 +189,19 @@ def _formatted(
     fits = lanes & in_range(access, 0, size)
     fits = where(size == 0, 0, fits)
     element = buffer_formats.Element(lanes, fits, lambda number: _addresses(access, 4 * number))
-    if to_lds:
+    if inst.mods.get("lds"):
         store_rows(frame, inst, places, buffer_formats.converted(frame, memory, form, element)[:1], lanes)
-        return
-    move = buffer_formats.store if memory.op == "store" else buffer_formats.load
-    move(frame, inst, form, element, frame.operand(places["vdata"].slot))
+    else:
+        move = buffer_formats.store if memory.op == "store" else buffer_formats.load
+        move(frame, inst, form, element, frame.operand(places["vdata"].slot))
+    _no_failure(frame, inst, places, lanes)
 
 
-def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
-    """A plain load or store: raw buffers with every lane in range first, for speed."""
-    memory = inst.spec.memory
+def raw(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A plain load or store of a raw buffer with every lane in range, or else anything."""
+    memory, build, rows = inst.spec.memory, frame.build, rows_of(inst)
     assert memory is not None
-    build = frame.build
-    rows = Rows(memory.bits * memory.count, memory.sign, memory.d16)
     store = memory.op == "store"
-    if inst.mods.get("idxen") or not inst.mods.get("offen"):
-        _general(frame, inst, rows, places, lanes)
-        return
-    if direct.serves(frame, rows):
-        _direct(frame, inst, rows, places, lanes)
-        return
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.slot(places["offset"].slot).zext(I64)
     row = frame.operand(places["vaddr"].slot)
@@ -250,20 +226,28 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
                 for number, loaded in enumerate(read_staged(frame, rows, old)):
                     frame.write_row(registers, number, loaded, None)
         with otherwise:
-            _general(frame, inst, rows, places, lanes)
+            _any_resource(frame, inst, places, lanes)
+    _no_failure(frame, inst, places, lanes)
 
 
-def _direct(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:
-    """A raw buffer's every lane in range, or else anything."""
-    access, plain = _raw(frame, inst, rows, places, DirectGlobal)
+def whole_wave(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """The same of dwords, straight between memory and registers."""
+    access, plain = _as_raw(frame, inst, rows_of(inst), places, DirectGlobal)
     access.run(
         (lanes == ALL_LANES) & plain,
         frame.operand(places["vdata"].slot),
-        otherwise=lambda: _general(frame, inst, rows, places, lanes),
+        otherwise=lambda: _any_resource(frame, inst, places, lanes),
     )
+    _no_failure(frame, inst, places, lanes)
 
 
-def _raw(
+def any_resource(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A plain load or store with any resource, any mask: out-of-range loads give 0, stores are dropped."""
+    _any_resource(frame, inst, places, lanes)
+    _no_failure(frame, inst, places, lanes)
+
+
+def _as_raw(
     frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], kind: type[DirectGlobal]
 ) -> tuple[DirectGlobal, Value]:
     """The access of a buffer taken for a raw one, and i1: it is."""
@@ -276,9 +260,8 @@ def _raw(
     return access, ~(resource.swizzle | resource.add_tid)
 
 
-def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:
-    """Any resource, any mask."""
-    memory = inst.spec.memory
+def _any_resource(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     access, store = addressed(frame, inst, places), memory.op == "store"
     whole = lanes & in_range(access, 0, rows.lane_bytes)

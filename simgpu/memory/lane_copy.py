@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
@@ -109,6 +110,13 @@ class Rows:
     @property
     def registers(self) -> int:
         return max(1, self.bits // 32)
+
+
+def rows_of(inst: Instruction) -> Rows:
+    """The rows that a load or store moves."""
+    memory = inst.spec.memory
+    assert memory is not None
+    return Rows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
 def read_staged(frame: Frame, rows: Rows, old: Value | None) -> list[Value]:

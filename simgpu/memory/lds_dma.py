@@ -19,7 +19,7 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I64, Value, where
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import Rows, lane_numbers, read_staged, write_staged
+from simgpu.memory.lane_copy import Rows, lane_numbers, read_staged, rows_of, write_staged
 from simgpu.memory.lds import LDSAccess
 
 
@@ -35,9 +35,7 @@ def load_to_lds(
 
     in_range: i64 mask of lanes whose address may be read; others store 0 (buffer loads).
     """
-    memory = inst.spec.memory
-    assert memory is not None
-    rows = Rows(memory.bits * memory.count, memory.sign)
+    rows = rows_of(inst)
     readable = lanes if in_range is None else lanes & in_range
     GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
     valid = frame.lanes(readable)

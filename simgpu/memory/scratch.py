@@ -19,21 +19,32 @@ from simgpu.machine.values import I32, I64, Value
 from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
-from simgpu.memory.lane_copy import WIDE64, Rows, inside, lane_numbers, read_staged, staging, write_staged
+from simgpu.memory.lane_copy import WIDE64, Rows, inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 
 # Where a 64-bit atomic puts both halves together: past what `global_atomic` stages.
 HALVES = 2048
 
 
-def scratch(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
-    """A scratch instruction: vaddr + saddr + offset is the lane's private offset.
+def plain(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A scratch load or store."""
+    access(frame, inst, places, _offsets(frame, places), lanes)
+
+
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A scratch load to LDS."""
+    offsets, rows = _offsets(frame, places), rows_of(inst)
+    check(frame, offsets, rows.lane_bytes, lanes)
+    values = by_bytes.load(frame, rows, lambda byte: addresses(frame, offsets + byte), lambda _: lanes)
+    store_rows(frame, inst, places, values, lanes)
+
+
+def _offsets(frame: Frame, places: dict[str, Place]) -> Value:
+    """The lanes' private offsets: vaddr + saddr + offset.
 
     The registers are unsigned and the sum does not wrap (CDNA guides, "Scratch": a 32-bit unsigned byte offset; LLVM,
     isFlatScratchBaseLegal).
     """
-    memory = inst.spec.memory
-    assert memory is not None
     offset = frame.slot(places["offset"].slot).sext(I64)
     if "saddr" in places:
         place = places["saddr"]
@@ -42,13 +53,7 @@ def scratch(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Va
     offsets = frame.splat(offset)
     if "vaddr" in places:
         offsets = offsets + frame.row(frame.operand(places["vaddr"].slot)).zext(I64)
-    if memory.lds or inst.mods.get("lds"):
-        rows = Rows(memory.bits, memory.sign)
-        check(frame, offsets, rows.lane_bytes, lanes)
-        values = by_bytes.load(frame, rows, lambda byte: addresses(frame, offsets + byte), lambda _: lanes)
-        store_rows(frame, inst, places, values, lanes)
-    else:
-        access(frame, inst, places, offsets, lanes)
+    return offsets
 
 
 def addresses(frame: Frame, offsets: Value) -> Value:
@@ -69,7 +74,7 @@ def access(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: V
     """A private load or store, one dword at a time as memory has it, or one byte where a dword crosses two."""
     memory = inst.spec.memory
     assert memory is not None
-    rows = Rows(memory.bits * memory.count, memory.sign, memory.d16)
+    rows = rows_of(inst)
     check(frame, offsets, rows.lane_bytes, lanes)
     with frame.build.if_else(by_bytes.torn(rows, offsets, lanes), likely=False) as (torn, whole):
         with torn:

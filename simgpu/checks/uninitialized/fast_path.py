@@ -15,9 +15,9 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory import vmem
 from simgpu.memory.buffers import read_resource
-from simgpu.memory.lane_copy import constant, inside
+from simgpu.memory.flat import global_addresses
+from simgpu.memory.lane_copy import constant, inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Any | None:
@@ -51,8 +51,8 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], ent
     """i1: all active lanes' bytes lie in the allocation."""
     build = frame.build
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
-    offsets = build.sub(vmem.global_addresses(frame, places), frame.splat(base))
-    fits = inside(offsets, size, vmem.rows_of(inst).lane_bytes).bitcast(I64)
+    offsets = build.sub(global_addresses(frame, places), frame.splat(base))
+    fits = inside(offsets, size, rows_of(inst).lane_bytes).bitcast(I64)
     return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
 
 

@@ -1,0 +1,174 @@
+"""Flat and global accesses: by addresses of the lanes, or a common address and 32 bits of each lane.
+
+Functions whose names begin with `whole_wave` serve all lanes within the allocation that this record hit last, and emit the way for
+any lanes behind that. `vmem.WAYS` says which function serves which instruction.
+"""
+
+from __future__ import annotations
+
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import observe
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place
+from simgpu.machine.values import I64, Value
+from simgpu.machine.wave_frame import ALL_LANES
+from simgpu.memory import scratch
+from simgpu.memory.any_lanes import GlobalAccess
+from simgpu.memory.atomics import global_atomic
+from simgpu.memory.lane_copy import Narrow, Rows, read_staged, rows_of, write_staged
+from simgpu.memory.lds import LDSAccess
+from simgpu.memory.lds_dma import load_to_lds
+from simgpu.memory.whole_wave import direct, direct_global
+from simgpu.memory.whole_wave.direct_global import DirectGlobal
+
+
+def signed_offset(frame: Frame, place: Place) -> Value:
+    return frame.slot(place.slot).sext(I64)
+
+
+def global_addresses(frame: Frame, places: dict[str, Place]) -> Value:
+    """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
+    offset = signed_offset(frame, places["offset"])
+    if "saddr" not in places:
+        return frame.read_wide(frame.operand(places["vaddr"].slot), 64) + offset
+    base = frame.operand(places["saddr"].slot).load(I64) + offset
+    if "vaddr" not in places:
+        return frame.splat(base)
+    return frame.row(frame.operand(places["vaddr"].slot)).zext(I64) + base
+
+
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A load to LDS."""
+    load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
+
+
+def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A global atomic."""
+    global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
+
+
+def _registers(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Value:
+    """The registers that are loaded or stored."""
+    memory = inst.spec.memory
+    assert memory is not None
+    return frame.operand(places["vdata" if memory.op == "store" else "vdst"].slot)
+
+
+def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A global load or store at saddr + vaddr."""
+    memory, rows = inst.spec.memory, rows_of(inst)
+    assert memory is not None
+    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
+    whole = lanes == ALL_LANES
+    start = frame.operand(places["saddr"].slot).load(I64) + offset
+    access = DirectGlobal(frame, start, vaddr, rows.lane_bytes, memory.op == "store")
+    access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
+
+
+def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A global load or store at 64-bit addresses."""
+    access, whole = _of_addresses(frame, inst, places, lanes)
+    access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
+
+
+def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A flat load or store: what lies in an allocation lies neither in LDS nor in private memory."""
+    addresses = global_addresses(frame, places)
+    access, whole = _of_addresses(frame, inst, places, lanes)
+    access.run(whole, _registers(frame, inst, places), lambda: _flat_lanes(frame, inst, places, addresses, lanes))
+
+
+def _of_addresses(
+    frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value
+) -> tuple[DirectGlobal, Value]:
+    """The access at 64-bit addresses, and i1: all lanes are active and near enough for it."""
+    memory = inst.spec.memory
+    assert memory is not None
+    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
+    whole = lanes == ALL_LANES
+    access, near = direct_global.of_addresses(frame, vaddr, offset, rows_of(inst).lane_bytes, memory.op == "store")
+    return access, whole & near
+
+
+def any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A global load or store of any lanes."""
+    memory, rows = inst.spec.memory, rows_of(inst)
+    assert memory is not None
+    addresses = global_addresses(frame, places)
+    narrow = None
+    if "saddr" in places and "vaddr" in places:
+        start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
+        narrow = Narrow(frame.operand(places["vaddr"].slot), start)
+    compact = direct.serves(frame, rows)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
+    if memory.op == "store":
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+        access.run(lanes)
+        return
+    access.run(lanes)
+    load_result(frame, rows, places["vdst"], lanes)
+
+
+def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
+    target = frame.operand(vdst.slot)
+    old = frame.row(target) if rows.d16 else None
+    mask = frame.lanes(lanes)
+    for number, row in enumerate(read_staged(frame, rows, old)):
+        frame.write_row(target, number, row, mask)
+
+
+def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A flat load or store of any lanes."""
+    _flat_lanes(frame, inst, places, global_addresses(frame, places), lanes)
+
+
+def _spaces(frame: Frame, places: dict[str, Place], lanes: Value) -> tuple[Value, Value, Value]:
+    """Lanes in LDS, in private and in device memory, as the high half of the address register says, lane by lane.
+
+    The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
+    """
+    high = frame.row(frame.operand(places["vaddr"].slot), 1)
+    shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
+    return shared, own, lanes & ~(shared | own)
+
+
+def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+    """A flat atomic."""
+    build, memory = frame.build, inst.spec.memory
+    assert memory is not None
+    addresses = global_addresses(frame, places)
+    shared, own, elsewhere = _spaces(frame, places, lanes)
+    low = addresses & 0xFFFFFFFF
+    with build.if_then(shared != 0, likely=False):
+        base = LDSAccess(frame, low, memory.bits // 8).base.address()
+        LDSAccess(frame, low, memory.bits // 8).check(shared)
+        host = low + base
+        global_atomic(frame, inst, places, host, shared, host_addresses=True)
+        observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
+    with build.if_then(elsewhere != 0):
+        global_atomic(frame, inst, places, addresses, elsewhere)
+    with build.if_then(own != 0, likely=False):
+        scratch.atomic(frame, inst, places, low, own)
+
+
+def _flat_lanes(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
+) -> None:
+    build, memory, rows = frame.build, inst.spec.memory, rows_of(inst)
+    assert memory is not None
+    shared, own, elsewhere = _spaces(frame, places, lanes)
+    low = addresses & 0xFFFFFFFF
+    store = memory.op == "store"
+    if store:
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+    with build.if_then(shared != 0, likely=False):
+        LDSAccess(frame, low, rows.lane_bytes).copy(shared, store)
+    with build.if_then(elsewhere != 0):
+        GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
+    if not store:
+        load_result(frame, rows, places["vdst"], shared | elsewhere)
+    with build.if_then(own != 0, likely=False):
+        scratch.access(frame, inst, places, low, own)

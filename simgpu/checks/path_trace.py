@@ -13,13 +13,14 @@ is counted only. A stream holds u32 words: kind << 30 | record, then by kind
 
 from __future__ import annotations
 
+from ctypes import Structure, addressof, c_int64, sizeof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.performance import RULE_FIELDS, lost_clocks, rules_of
+from simgpu.checks.performance import lost_clocks, rule_of, rules_of
 from simgpu.engine.allocations import ALIGNMENT, FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields
@@ -29,7 +30,8 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, Status
-from simgpu.machine.runtime import load32, load64, part, runtime, store32, store64, words
+from simgpu.machine.runtime import load32, part, runtime, store32, structure, words
+from simgpu.machine.trace_buffer import TraceBuffer, TraceMemory, reserve
 from simgpu.machine.values import I64
 from simgpu.memory.lane_copy import constant
 from simgpu.timing.trace import END, JUMP, LDS, MEMORY
@@ -40,78 +42,105 @@ if TYPE_CHECKING:
 
 LINE_SHIFT = 6  # the smaller of the vector caches' lines
 ROOM = 1 << 22  # words of a wave's stream, memory only as they fill
-(BLOCK,) = context_fields("path_trace", 1)  # address of the worker's block; its words:
-STREAMS, TALLIES, WAVE_ROOM, KEEP, LIMIT, RULES, SCRATCH = range(7)
+WORD = 4  # bytes of a stream's word
+(BLOCK,) = context_fields("path_trace", 1)  # address of the worker's PathBlock
 DISTINCT = 4 * LANES + 64  # of `lost_clocks`: words and banks
-BLOCK_FIELDS = SCRATCH + DISTINCT
-# Of a wave: words used, records stepped over, where its run began, whether it ended, records until its stream ended, 0 where it has
-# not.
-USED, STEPS, AT, ENDED, CLOSED, TALLY = range(6)
+
+
+class PathBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (
+        ("tallies", c_int64),  # address of a PathTally for each wave
+        ("keep", c_int64),  # records that a wave steps over before its stream ends
+        ("limit", c_int64),  # and before it stops itself
+        ("rules", c_int64),  # address of `performance.rules_of`
+        ("scratch", c_int64 * DISTINCT),
+    )
+
+
+class PathTally(Structure):
+    """Of a wave."""
+
+    _fields_ = (
+        ("stream", TraceBuffer),
+        ("steps", c_int64),  # records stepped over
+        ("at", c_int64),  # where its run began
+        ("ended", c_int64),  # whether it ended
+        ("closed", c_int64),  # records until its stream ended, 0 where it has not
+    )
+
+
+PATH_BLOCK, PATH_TALLY = np.dtype(PathBlock), np.dtype(PathTally)
+TALLY_BYTES = sizeof(PathTally)
 
 
 @part
-def tally_of(block: int, wave: int) -> int:
-    """The address of the wave's tally."""
-    return load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
+def block_of(wave: int) -> Any:
+    """The worker's block."""
+    return structure(context(wave, BLOCK), PATH_BLOCK)
 
 
 @part
-def put(block: int, wave: int, word: int) -> None:
-    """Append a word to the wave's stream; what does not fit is counted only."""
-    number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
-    tally = tally_of(block, wave)
-    used = load64(tally + 8 * USED)
-    if used < room:
-        store32(load64(block + 8 * STREAMS) + 4 * (number * room + used), word)
-    store64(tally + 8 * USED, used + 1)
+def tally_of(block: Any, wave: int) -> Any:
+    """The wave's tally."""
+    return structure(block.tallies + TALLY_BYTES * load32(wave + layout.WAVE_ID), PATH_TALLY)
+
+
+@part
+def put(stream: Any, word: int) -> None:
+    """Append a word."""
+    at = reserve(stream, WORD)
+    if at:
+        store32(at, word)
 
 
 @runtime
 def note_jump(wave: int, index: int, target: int) -> int:
     """Appends a jump; returns whether the wave went as far as it shall."""
-    block = context(wave, BLOCK)
+    block = block_of(wave)
     tally = tally_of(block, wave)
-    steps = load64(tally + 8 * STEPS) + index - load64(tally + 8 * AT) + 1
-    store64(tally + 8 * STEPS, steps)
-    store64(tally + 8 * AT, target)
-    if load64(tally + 8 * CLOSED) == 0:
-        put(block, wave, JUMP << 30 | index)
-        put(block, wave, target)
-        if steps > load64(block + 8 * KEEP) or load64(tally + 8 * USED) > load64(block + 8 * WAVE_ROOM):
-            store64(tally + 8 * CLOSED, steps)
-    return 1 if steps > load64(block + 8 * LIMIT) else 0
+    steps = tally.steps + index - tally.at + 1
+    tally.steps = steps
+    tally.at = target
+    if tally.closed == 0:
+        put(tally.stream, JUMP << 30 | index)
+        put(tally.stream, target)
+        if steps > block.keep or tally.stream.used > tally.stream.room:
+            tally.closed = steps
+    return 1 if steps > block.limit else 0
 
 
 @runtime
 def note_end(wave: int, index: int) -> None:
     """Appends the wave's end."""
-    block = context(wave, BLOCK)
-    tally = tally_of(block, wave)
-    store64(tally + 8 * STEPS, load64(tally + 8 * STEPS) + index - load64(tally + 8 * AT) + 1)
-    store64(tally + 8 * ENDED, 1)
-    if load64(tally + 8 * CLOSED) == 0:
-        put(block, wave, END << 30 | index)
+    tally = tally_of(block_of(wave), wave)
+    tally.steps += index - tally.at + 1
+    tally.ended = 1
+    if tally.closed == 0:
+        put(tally.stream, END << 30 | index)
 
 
 @runtime
 def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
     """Appends an access to LDS; size: bytes a lane."""
-    block = context(wave, BLOCK)
-    if load64(tally_of(block, wave) + 8 * CLOSED) != 0:
+    block = block_of(wave)
+    tally = tally_of(block, wave)
+    if tally.closed != 0:
         return
-    offsets, room = words(wave + layout.ADDRESSES, LANES), words(block + 8 * SCRATCH, DISTINCT)
+    offsets = words(wave + layout.ADDRESSES, LANES)
     dwords = max(1, size >> 2)
-    rule = words(load64(block + 8 * RULES) + 8 * RULE_FIELDS * (write * 4 + dwords - 1), RULE_FIELDS)
+    rule = rule_of(block.rules, write, dwords)
     phases = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
-            phases |= 1 << rule[1 + lane]
+            phases |= 1 << rule.phases[lane]
     served = 0
     while phases:
         phases &= phases - 1
         served += 1
-    put(block, wave, LDS << 30 | index)
-    put(block, wave, served + lost_clocks(rule, offsets, lanes, dwords, room))
+    put(tally.stream, LDS << 30 | index)
+    put(tally.stream, served + lost_clocks(rule, offsets, lanes, dwords, block.scratch))
 
 
 @part
@@ -161,20 +190,18 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
 @runtime
 def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
     """Appends an access to memory; base: address of the allocation, from the device's first on; size: bytes a lane."""
-    block = context(wave, BLOCK)
-    tally = tally_of(block, wave)
-    if load64(tally + 8 * CLOSED) != 0:
+    tally = tally_of(block_of(wave), wave)
+    if tally.closed != 0:
         return
     offsets = words(wave + layout.ADDRESSES, LANES)
     together = 16 if size <= 4 else 4  # lanes that pass in a clock at best (gpu-strides: float and double)
     clocks = 0
     for first in range(0, LANES, together):
         clocks += group_clocks(offsets, lanes, first, together, base, size)
-    number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
-    put(block, wave, MEMORY << 30 | index)
-    head = load64(tally + 8 * USED)
-    put(block, wave, 0)
-    stream = load64(block + 8 * STREAMS) + 4 * number * room
+    stream = tally.stream
+    put(stream, MEMORY << 30 | index)
+    head, first = reserve(stream, WORD), stream.address + stream.used
+    most = (stream.room - stream.used) >> 2  # lines that fit
     count = 0
     for lane in range(LANES):
         if not lanes >> lane & 1:
@@ -182,36 +209,34 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
         start = base + offsets[lane]
         for line in range(start >> LINE_SHIFT, ((start + size - 1) >> LINE_SHIFT) + 1):
             known = False
-            held = min(count, max(0, room - head - 1))
+            held = max(0, min(count, most))
             for at in range(held - 1, -1, -1):
-                if load32(stream + 4 * (head + 1 + at)) == line:
+                if load32(first + WORD * at) == line:
                     known = True
                     break
             if not known:
-                put(block, wave, line)
+                put(stream, line)
                 count += 1
-    if head < room:
-        store32(stream + 4 * head, clocks << 16 | count)
+    if head:
+        store32(head, clocks << 16 | count)
 
 
 @dataclass(frozen=True)
-class Storage:
-    """A worker's arrays. streams: u32 (waves, ROOM); tallies: i64 (waves, TALLY); block, rules: what handlers find them by."""
+class PathStorage:
+    """A worker's memory. tallies: records of PATH_TALLY, one a wave; streams: their streams' words (u32)."""
 
-    streams: np.ndarray
     tallies: np.ndarray
+    streams: TraceMemory
     rules: np.ndarray
-    block: np.ndarray
+    block: PathBlock
 
     def begin(self, entry: int, keep: int, limit: int) -> None:
         """Forget what was noted; keep, limit: records that a wave steps over before its stream ends, and before it stops itself."""
-        self.tallies[:] = 0
-        self.tallies[:, AT] = entry
-        self.block[[KEEP, LIMIT]] = keep, limit
-
-    def stream(self, wave: int) -> np.ndarray:
-        """The words of a wave's stream, as far as it goes."""
-        return self.streams[wave, : min(self.tallies[wave, USED], self.streams.shape[1])]
+        self.streams.clear()
+        for name in ("steps", "ended", "closed"):
+            self.tallies[name] = 0
+        self.tallies["at"] = entry
+        self.block.keep, self.block.limit = keep, limit
 
 
 class PathTrace(Check):
@@ -244,9 +269,8 @@ class PathTrace(Check):
         note_memory.call(build, frame.wave, index, access.lanes, access.size, base)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        rules = rules_of(launch.arch)
-        streams, tallies = np.empty((launch.waves, ROOM), np.uint32), np.zeros((launch.waves, TALLY), np.int64)
-        block = np.zeros(BLOCK_FIELDS, np.int64)
-        block[:SCRATCH] = streams.ctypes.data, tallies.ctypes.data, ROOM, 0, 0, rules.ctypes.data
-        worker.checks["path_trace"] = Storage(streams, tallies, rules, block)
-        worker.set_context(BLOCK, block.ctypes.data)
+        rules, tallies = rules_of(launch.arch), np.zeros(launch.waves, PATH_TALLY)
+        streams = TraceMemory(tallies["stream"], ROOM, np.uint32)
+        block = PathBlock(tallies=tallies.ctypes.data, rules=rules.ctypes.data)
+        worker.checks["path_trace"] = PathStorage(tallies, streams, rules, block)
+        worker.set_context(BLOCK, addressof(block))

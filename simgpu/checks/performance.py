@@ -9,6 +9,7 @@ follow each other with the same.
 from __future__ import annotations
 
 import itertools
+from ctypes import Structure, addressof, c_int64, sizeof
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,27 +26,52 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import part, runtime, words
+from simgpu.machine.runtime import part, records, runtime, structure, words
 from simgpu.machine.values import I32, I64
-from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-# Counts of a record: accesses, their active lanes, clocks lost in LDS, lines touched, fewest lines.
-ACCESSES, ACTIVE, LOST, LINES, LEAST, FIELDS = range(6)
 # Vector L1 lines in bytes (ROCm Compute Profiler documentation; CDNA3 white paper).
 LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
-# The rules of LDS by (write, bytes of a lane): banks, then the phase of each lane.
-RULE_FIELDS = 1 + LANES
-SIZES = (4, 8, 12, 16)
-BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's block, and of `barrier_slack`'s
-# A worker's block: addresses of the counts and of the rules; log2 of a line; then room for what an access is sorted by.
-COUNTS, RULES, LINE, ROOM = range(4)
+SIZES = (4, 8, 12, 16)  # bytes of a lane
+RULES = 2 * len(SIZES)
+BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's PerformanceBlock, and of `barrier_slack`'s
 DISTINCT, BANKS = 4 * LANES, 64
-BLOCK_FIELDS = ROOM + DISTINCT + BANKS
+
+
+class PerformanceCounts(Structure):
+    """Of a record."""
+
+    _fields_ = (
+        ("accesses", c_int64),
+        ("active", c_int64),  # their lanes
+        ("lost", c_int64),  # clocks, in LDS
+        ("lines", c_int64),  # touched
+        ("least", c_int64),  # fewest lines that hold the bytes
+    )
+
+
+class LdsRule(Structure):
+    """How LDS serves an access of some size."""
+
+    _fields_ = (("banks", c_int64), ("phases", c_int64 * LANES))  # of each lane
+
+
+class PerformanceBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (
+        ("counts", c_int64),  # address of a PerformanceCounts for each record
+        ("rules", c_int64),  # address of `rules_of`
+        ("line", c_int64),  # log2 of a line's bytes
+        ("room", c_int64 * (DISTINCT + BANKS)),  # for what an access is sorted by
+    )
+
+
+PERFORMANCE_COUNTS, LDS_RULE, PERFORMANCE_BLOCK = (np.dtype(kind) for kind in (PerformanceCounts, LdsRule, PerformanceBlock))
+COUNTS_BYTES = sizeof(PerformanceCounts)
 WASTE = 2  # lines touched for each needed one, from which on it is told
 FEW_LANES = 32  # active ones on average, below which it is told
 
@@ -61,13 +87,11 @@ class Performance(Check):
         if not by_lanes(inst):
             return
         build = frame.build
-        block = build.inttoptr(frame.context(BLOCK), PTR)
-        counts = build.inttoptr(frame.load(frame.at(block, 8 * COUNTS), I64, 8), PTR)
-        record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
-        mine = frame.at(counts, build.mul(record, constant(8 * FIELDS)))
-        for field, more in ((ACCESSES, constant(1)), (ACTIVE, build.ctpop(frame.exec_bits()))):
-            place = frame.at(mine, 8 * field)
-            frame.store(build.add(frame.load(place, I64, 8), more), place, 8)
+        counts = frame.context(BLOCK).pointer().at(PerformanceBlock.counts.offset).load(I64, 8).pointer()
+        mine = counts.at(frame.slot(layout.SLOT_INDEX, I32).zext(I64) * COUNTS_BYTES)
+        for field, more in ((PerformanceCounts.accesses, 1), (PerformanceCounts.active, build.ctpop(frame.exec_bits()))):
+            place = mine.at(field.offset)
+            place.store(place.load(I64, 8) + more, 8)
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.lanes is None:
@@ -79,23 +103,27 @@ class Performance(Check):
         count_access.call(build, frame.wave, record, access.lanes, access.size, kind)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        counts = np.zeros((launch.program.count + 1, FIELDS), np.int64)
-        rules = rules_of(launch.arch)
-        block = np.zeros(BLOCK_FIELDS, np.int64)
-        block[:ROOM] = counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.arch]
+        counts, rules = np.zeros(launch.program.count + 1, PERFORMANCE_COUNTS), rules_of(launch.arch)
+        line = LINE_LOG2[launch.arch]
+        block = PerformanceBlock(counts=counts.ctypes.data, rules=rules.ctypes.data, line=line)
         worker.checks["performance"] = counts, rules, block
-        worker.set_context(BLOCK, block.ctypes.data)
+        worker.set_context(BLOCK, addressof(block))
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        counts = sum(worker.checks["performance"][0] for worker in workers)
-        records = (int(record) for record in np.flatnonzero(counts[:, ACCESSES]))
-        found = [note for record in records for note in _notes(launch, record, counts[record])]
+        counts = {name: _total(workers, name) for name in PERFORMANCE_COUNTS.names or ()}
+        records = (int(record) for record in np.flatnonzero(counts["accesses"]))
+        found = [note for record in records for note in _notes(launch, record, counts)]
         return found + _idle_lanes(launch, counts) + _spills(launch)
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int]:
         """Clocks lost to LDS bank conflicts by record; all together the counter `lds_bank_conflicts`."""
-        lost = sum(worker.checks["performance"][0][:, LOST] for worker in workers)
+        lost = _total(workers, "lost")
         return {int(record): int(lost[record]) for record in np.flatnonzero(lost)}
+
+
+def _total(workers: list[Worker], name: str) -> np.ndarray:
+    """A count of all workers, by record."""
+    return np.sum([worker.checks["performance"][0][name] for worker in workers], axis=0)
 
 
 def by_lanes(inst: Instruction) -> bool:
@@ -105,28 +133,33 @@ def by_lanes(inst: Instruction) -> bool:
 
 
 def rules_of(arch: str) -> np.ndarray:
-    """Rules of reads, then of writes, by `SIZES`: banks and each lane's phase."""
-    table = np.zeros((2, len(SIZES), RULE_FIELDS), np.int64)
+    """Rules of reads, then of writes, by `SIZES`: (2, 4) LDS_RULE."""
+    table = np.zeros((2, len(SIZES)), LDS_RULE)
     for write, kind in enumerate(("read", "write")):
         for at, size in enumerate(SIZES):
             rule = lds_banks.phases(arch, kind, size)
-            table[write, at, 0] = rule.banks
+            table["banks"][write, at] = rule.banks
             for number, phase in enumerate(rule.phases):
-                for lane in phase:
-                    table[write, at, 1 + lane] = number
+                table["phases"][write, at, list(phase)] = number
     return table
 
 
 @part
-def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
+def rule_of(rules: int, write: int, dwords: int) -> Any:
+    """The rule of an access of `dwords` a lane; rules: address of `rules_of`."""
+    return records(rules, RULES, LDS_RULE)[write * (RULES // 2) + dwords - 1]
+
+
+@part
+def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
     """Clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
-    banks, lost = rule[0], 0
+    banks, lost, phases = rule.banks, 0, rule.phases
     wanted, depth = room[:DISTINCT], room[DISTINCT:]
     for phase in range(LANES):
         found, deepest = 0, 0
         depth[:] = 0
         for lane in range(LANES):
-            if rule[1 + lane] != phase or not lanes >> lane & 1:
+            if phases[lane] != phase or not lanes >> lane & 1:
                 continue
             for dword in range(count):
                 word = (offsets[lane] >> 2) + dword
@@ -178,24 +211,22 @@ def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> No
     """kind: 0 memory, 1 a read of LDS, 2 a write of it."""
     if lanes == 0:
         return
-    block = words(context(wave, BLOCK), BLOCK_FIELDS)
-    counts = words(block[COUNTS] + 8 * FIELDS * record, FIELDS)
-    offsets, room = words(wave + layout.ADDRESSES, LANES), block[ROOM:]
-    counts[ACCESSES] += 1
+    block = structure(context(wave, BLOCK), PERFORMANCE_BLOCK)
+    counts = structure(block.counts + COUNTS_BYTES * record, PERFORMANCE_COUNTS)
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    counts.accesses += 1
     for lane in range(LANES):
-        counts[ACTIVE] += lanes >> lane & 1
+        counts.active += lanes >> lane & 1
     if kind:
         dwords = max(1, size >> 2)
-        rule = words(block[RULES] + 8 * RULE_FIELDS * ((kind - 1) * 4 + dwords - 1), RULE_FIELDS)
-        counts[LOST] += lost_clocks(rule, offsets, lanes, dwords, room)
+        counts.lost += lost_clocks(rule_of(block.rules, kind - 1, dwords), offsets, lanes, dwords, block.room)
         return
-    line = block[LINE]
-    counts[LINES] += lines_touched(offsets, lanes, size, line, room)
-    counts[LEAST] += (distinct_bytes(offsets, lanes, size) + (1 << line) - 1) >> line
+    counts.lines += lines_touched(offsets, lanes, size, block.line, block.room)
+    counts.least += (distinct_bytes(offsets, lanes, size) + (1 << block.line) - 1) >> block.line
 
 
-def _notes(launch: Dispatch, record: int, counts: np.ndarray) -> list[Finding]:
-    accesses, _, lost, lines, least = (int(value) for value in counts)
+def _notes(launch: Dispatch, record: int, counts: dict[str, np.ndarray]) -> list[Finding]:
+    accesses, lost, lines, least = (int(counts[name][record]) for name in ("accesses", "lost", "lines", "least"))
     said = []
     if lost:
         said.append(f"LDS bank conflicts: {lost / accesses:.3g} clocks lost each time, {lost} in all")
@@ -210,11 +241,11 @@ def _note(launch: Dispatch, record: int, message: str, count: int) -> Finding:
     return finding_at(launch, record, "performance", message, count=count, severity="note")
 
 
-def _idle_lanes(launch: Dispatch, counts: np.ndarray) -> list[Finding]:
+def _idle_lanes(launch: Dispatch, counts: dict[str, np.ndarray]) -> list[Finding]:
     """Where few lanes are active: one note for instructions that follow each other with the same lanes as often."""
-    ran = np.flatnonzero(counts[:, ACCESSES])
+    accesses, active = counts["accesses"], counts["active"]
     found = []
-    for (times, lanes), group in itertools.groupby(ran, key=lambda record: tuple(counts[record, [ACCESSES, ACTIVE]])):
+    for (times, lanes), group in itertools.groupby(np.flatnonzero(accesses), key=lambda at: (accesses[at], active[at])):
         if lanes >= FEW_LANES * times:
             continue
         records = [int(index) for index in group]

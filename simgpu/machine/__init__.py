@@ -10,6 +10,7 @@
     values.py      IR values with operators
     intrinsics.py  LLVM's intrinsic functions
     runtime/       functions in Python that handlers call by name
+    trace_buffer.py  buffers that handlers append to: a run's traces
     wave_frame.py  a function of wave and record: memory of both, rows, loops
     sources.py     the values of source operands
     accesses.py    what hooks are told of: accesses to memory, sums of matrix instructions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.checks.path_trace import CLOSED, ENDED, LIMIT, STEPS, USED, Storage
+from simgpu.checks.path_trace import PathStorage
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
 from simgpu.engine.workers import scheduler
@@ -60,14 +60,14 @@ class Sampling(Supervisor):
             launch.serve(worker)
             return
         wave, storage = wave_of(worker, *place_of_wave(worker)), worker.checks["path_trace"]
-        assert isinstance(storage, Storage)
-        if self.further > storage.block[LIMIT] and not self._waits(storage.stream(wave.wave_id)):
-            storage.block[LIMIT], wave.status = self.further, Status.RUNNING
+        assert isinstance(storage, PathStorage)
+        if self.further > storage.block.limit and not self._waits(storage.streams.drain(wave.wave_id)):
+            storage.block.limit, wave.status = self.further, Status.RUNNING
             return
         # The other waves go on, until they went as far or wait for this one.
         wave.status = Status.WAITING
         worker.job.turn, self.stopped = -1, self.stopped + 1
-        if self.stopped + int(storage.tallies[:, ENDED].sum()) == worker.slots[worker.job.current].waves:
+        if self.stopped + int(storage.tallies["ended"].sum()) == worker.slots[worker.job.current].waves:
             raise AllStopped
 
     @property
@@ -108,7 +108,7 @@ class Sampling(Supervisor):
         """A workgroup, each wave over so many records, and up to `further` where it does not wait for others then; keep: those
         after which its stream ends (default: all)."""
         worker, storage = self.worker, self.worker.checks["path_trace"]
-        assert isinstance(storage, Storage)
+        assert isinstance(storage, PathStorage)
         storage.begin(self.launch.entry, steps if keep is None else keep, steps)
         job = worker.job
         job.taken = job.current = job.wave = 0
@@ -126,9 +126,9 @@ class Sampling(Supervisor):
                 raise
             worker.error = None
         tallies = storage.tallies
-        streams = [storage.stream(wave).copy() for wave in range(len(tallies))]
-        executed = tallies[:, STEPS]
-        kept = np.where(tallies[:, CLOSED] > 0, tallies[:, CLOSED], executed)
+        streams = [storage.streams.drain(wave).copy() for wave in range(len(tallies))]
+        executed, closed = tallies["steps"], tallies["closed"]
+        kept = np.where(closed > 0, closed, executed)
         # A wave that a partial workgroup lacks executes nothing.
-        complete = bool((tallies[:, ENDED] | (tallies[:, USED] == 0)).all())
+        complete = bool(((tallies["ended"] > 0) | (storage.streams.wanted == 0)).all())
         return Streams(group, streams, complete, int(executed.sum()), int(kept.sum()))

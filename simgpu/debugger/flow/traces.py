@@ -49,14 +49,14 @@ class Trace:
 
 def traces(replay: Replay) -> list[Trace]:
     """What each wave did, after a replay on a device with `Flow` has run. Raises LaunchError where it was too much to be noted."""
-    streams, tallies, _ = replay.worker.checks["flow"]
-    if (tallies > streams.shape[1]).any():
+    streams, _ = replay.worker.checks["flow"]
+    if streams.overflows:
         raise LaunchError("the workgroup executes too much to be followed: its memory accesses do not fit the trace")
     items = [min(block, size - at * block) for block, size, at in
              zip(replay.launch.geometry.block, replay.launch.geometry.global_size, replay.group, strict=True)]  # fmt: skip
     count = items[0] * items[1] * items[2]
     return [
-        _trace(replay, wave, streams[wave, : tallies[wave]], (1 << min(64, count - 64 * wave)) - 1) for wave in range(len(replay))
+        _trace(replay, wave, streams.drain(wave), (1 << min(64, count - 64 * wave)) - 1) for wave in range(len(replay))
     ]
 
 

@@ -6,6 +6,7 @@ lanes it served, and which bytes it read and wrote. Values are not noted: a repl
 
 from __future__ import annotations
 
+from ctypes import Structure, addressof, c_int64, sizeof
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,37 +22,49 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import copy, load32, load64, part, runtime, store64
+from simgpu.machine.runtime import copy, load32, part, runtime, store64, structure
+from simgpu.machine.trace_buffer import TRACE_BUFFER, TraceBuffer, TraceMemory, reserve
 from simgpu.machine.values import I64
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-(BLOCK,) = context_fields("flow", 1)  # address of the worker's block; its words:
-STREAMS, ROOM, TALLIES, CLOCK = range(4)  # of the streams: address, words of each; their lengths; events so far
+(BLOCK,) = context_fields("flow", 1)  # address of the worker's FlowBlock
 TOTAL = 1 << 27  # words of all streams, memory only as they fill
 JUMP, EXEC, ACCESS = range(3)
 HEAD = 3  # words of an event: kind << 32 | record, and two more; of an access, the lanes' addresses follow
 SPACES = ("global", "scalar", "lds")
 
 
+class FlowBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (("streams", c_int64), ("clock", c_int64))  # address of a TraceBuffer for each wave; accesses so far
+
+
+FLOW_BLOCK, STREAM_BYTES = np.dtype(FlowBlock), sizeof(TraceBuffer)
+
+
+@part
+def block_of(wave: int) -> Any:
+    """The worker's block."""
+    return structure(context(wave, BLOCK), FLOW_BLOCK)
+
+
 @part
 def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
-    """Append an event to the stream of a wave in focus; what does not fit is counted only."""
+    """Append an event to the stream of a wave in focus."""
     if focused(wave) == 0:
         return
-    block, number = context(wave, BLOCK), load32(wave + layout.WAVE_ID)
-    room, tally = load64(block + 8 * ROOM), load64(block + 8 * TALLIES) + 8 * number
-    used, count = load64(tally), HEAD + LANES * addresses
-    if used + count <= room:
-        at = load64(block + 8 * STREAMS) + 8 * (number * room + used)
+    stream = structure(block_of(wave).streams + STREAM_BYTES * load32(wave + layout.WAVE_ID), TRACE_BUFFER)
+    at = reserve(stream, 8 * (HEAD + LANES * addresses))
+    if at:
         store64(at, first)
         store64(at + 8, second)
         store64(at + 16, third)
         if addresses:
             copy(at + 8 * HEAD, wave + layout.ADDRESSES, 8 * LANES)
-    store64(tally, used + count)
 
 
 @runtime
@@ -63,10 +76,9 @@ def note(wave: int, first: int, second: int, third: int) -> None:
 @runtime
 def note_access(wave: int, first: int, lanes: int, how: int) -> None:
     """Appends an access with the lanes' addresses, and its number among all waves'."""
-    block = context(wave, BLOCK)
-    number = load64(block + 8 * CLOCK) + 1
-    store64(block + 8 * CLOCK, number)
-    put(wave, first, lanes, how | number << 24, 1)
+    block = block_of(wave)
+    block.clock += 1
+    put(wave, first, lanes, how | block.clock << 24, 1)
 
 
 class Flow(Check):
@@ -98,8 +110,7 @@ class Flow(Check):
         note_access.call(frame.build, frame.wave, self._head(frame, ACCESS), lanes, how)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        room = TOTAL // launch.waves
-        streams, tallies = np.empty((launch.waves, room), np.int64), np.zeros(launch.waves, np.int64)
-        block = np.array([streams.ctypes.data, room, tallies.ctypes.data, 0], np.int64)
-        worker.checks["flow"] = streams, tallies, block
-        worker.set_context(BLOCK, block.ctypes.data)
+        streams = TraceMemory(np.zeros(launch.waves, TRACE_BUFFER), TOTAL // launch.waves, np.int64)
+        block = FlowBlock(streams=streams.headers.ctypes.data)
+        worker.checks["flow"] = streams, block
+        worker.set_context(BLOCK, addressof(block))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simgpu.checks.numerics.shadow.trace import ROOM, USED, Trace
+from simgpu.checks.numerics.shadow.trace import ROOM, Trace
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.hardware.code_object.arguments import Geometry
@@ -21,11 +21,10 @@ def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tu
         Kernel(kernel.module.on(device), kernel.info), geometry, args, parts=[range(number, number + 1)], threads=1, fuse=False
     )
     launch.run()
-    storage = launch.at_work[0].checks["shadow"]
-    used = int(storage.block[USED])
-    if used > ROOM:
+    trace = launch.at_work[0].checks["shadow"].trace
+    if trace.overflows:
         raise LaunchError(
-            f"{kernel.name}: workgroup {group} does {used / ROOM:.1f} times as much as can be followed, "
+            f"{kernel.name}: workgroup {group} does {trace.wanted[0] / ROOM:.1f} times as much as can be followed, "
             f"{4 * ROOM >> 20} MiB of values: take a smaller problem"
         )
-    return storage.words[:used], launch
+    return trace.drain(0), launch

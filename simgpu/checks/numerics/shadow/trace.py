@@ -11,6 +11,7 @@ Not one of a suite: `replay` puts it on a device for one workgroup. The trace is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import Structure, c_int64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.mode import Mode
-from simgpu.machine.runtime import copy, load32, load64, part, runtime, store32, store64
+from simgpu.machine.runtime import copy, load32, part, runtime, store32, store64, structure
+from simgpu.machine.trace_buffer import TraceBuffer, TraceMemory, reserve
 from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import stack
@@ -42,24 +44,33 @@ if TYPE_CHECKING:
 BEGIN, ROW_PART, LANES_PART, ACCESS, END = range(1, 6)
 TYPES: tuple[Type, ...] = tuple(value for value in vars(t).values() if isinstance(value, Type))
 ROOM = 1 << 28  # words: memory only as they fill
-(BLOCK,) = context_fields("shadow", 1)  # address of the worker's block; its words:
-WORDS, USED, WRITES, FIRST_WRITE = range(4)  # the trace, words used, registers written by all records, where a record's begin
+(BLOCK,) = context_fields("shadow", 1)  # address of the worker's ShadowBlock
 REGISTERS = 512  # v0 to v255, a0 to a255
 
 
+class ShadowBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (
+        ("trace", TraceBuffer),
+        ("writes", c_int64),  # address of an i32 for each register that a record writes, record by record
+        ("first_write", c_int64),  # address of an i32 for each record: where its registers begin there
+    )
+
+
+SHADOW_BLOCK = np.dtype(ShadowBlock)
+
+
 @part
-def reserve(wave: int, count: int) -> int:
-    """The address of `count` more words; 0 where they do not fit, which are counted all the same."""
-    block = context(wave, BLOCK)
-    used = load64(block + 8 * USED)
-    store64(block + 8 * USED, used + count)
-    return load64(block + 8 * WORDS) + 4 * used if used + count <= ROOM else 0
+def block_of(wave: int) -> Any:
+    """The worker's block."""
+    return structure(context(wave, BLOCK), SHADOW_BLOCK)
 
 
 @runtime
 def put_begin(wave: int, record: int, lanes: int) -> None:
     """The beginning of an instruction."""
-    at = reserve(wave, 5)
+    at = reserve(block_of(wave).trace, 4 * 5)
     if at:
         store32(at, BEGIN)
         store32(at + 4, record)
@@ -71,7 +82,7 @@ def put_begin(wave: int, record: int, lanes: int) -> None:
 def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int) -> None:
     """64 values, of `words` words in all; part: ROW_PART, or LANES_PART, which has neither type nor result."""
     head = 3 if part == ROW_PART else 1
-    at = reserve(wave, head + words)
+    at = reserve(block_of(wave).trace, 4 * (head + words))
     if at:
         store32(at, part)
         if head == 3:
@@ -83,7 +94,7 @@ def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int)
 @runtime
 def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
     """An access whose offsets lie in the wave's ADDRESSES."""
-    at = reserve(wave, 7 + 2 * LANES)
+    at = reserve(block_of(wave).trace, 4 * (7 + 2 * LANES))
     if at:
         store32(at, ACCESS)
         store32(at + 4, size)
@@ -96,26 +107,26 @@ def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
 @runtime
 def put_end(wave: int, record: int) -> None:
     """The registers that the instruction wrote."""
-    block = context(wave, BLOCK)
-    first = load32(load64(block + 8 * FIRST_WRITE) + 4 * record)
-    count = load32(load64(block + 8 * FIRST_WRITE) + 4 * record + 4) - first
-    at = reserve(wave, 2 + count * (1 + LANES))
+    block = block_of(wave)
+    first, following = load32(block.first_write + 4 * record), load32(block.first_write + 4 * (record + 1))
+    count = following - first
+    at = reserve(block.trace, 4 * (2 + count * (1 + LANES)))
     if at:
         store32(at, END)
         store32(at + 4, count)
         for number in range(count):
-            register = load32(load64(block + 8 * WRITES) + 4 * (first + number))
+            register = load32(block.writes + 4 * (first + number))
             place = at + 8 + 4 * number * (1 + LANES)
             store32(place, register)
             copy(place + 4, wave + layout.VGPR + ROW * register, ROW)
 
 
 @dataclass(frozen=True)
-class Storage:
-    """A worker's arrays."""
+class ShadowStorage:
+    """A worker's memory."""
 
-    words: np.ndarray
-    block: np.ndarray
+    trace: TraceMemory
+    block: np.ndarray  # one SHADOW_BLOCK
     writes: np.ndarray
     first: np.ndarray
 
@@ -177,9 +188,11 @@ class Trace(Check):
                 named = (r for r in effect.access.writes | effect.pending if isinstance(r, tuple) and r[0] in ("v", "a"))
                 writes += sorted(register + 256 * (file == "a") for file, register in named)
         first[-1] = len(writes)
-        words, listed = np.empty(ROOM, np.uint32), np.array(writes, np.int32)
-        block = np.array([words.ctypes.data, 0, listed.ctypes.data, first.ctypes.data], np.int64)
-        worker.checks["shadow"] = Storage(words, block, listed, first)
+        listed = np.array(writes, np.int32)
+        block = np.zeros(1, SHADOW_BLOCK)
+        block["writes"], block["first_write"] = listed.ctypes.data, first.ctypes.data
+        trace = TraceMemory(block["trace"], ROOM, np.uint32)
+        worker.checks["shadow"] = ShadowStorage(trace, block, listed, first)
         worker.set_context(BLOCK, block.ctypes.data)
 
 

@@ -8,13 +8,24 @@ counts as a reason for the barrier, as order in memory that others see may hang 
 
 from __future__ import annotations
 
+from ctypes import Structure, addressof, c_int64, sizeof
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simgpu.alu.control import ENDS
 from simgpu.checks.performance import BARRIERS
-from simgpu.checks.races.lds.shadow import HEADER, OWN, OWN_ATOMIC, OWN_MAPS, OWN_READ, OWN_WRITE, map_words, mark_all_reads
+from simgpu.checks.races.lds.shadow import (  # fmt: skip
+    OWN,
+    OWN_ATOMIC,
+    OWN_MAPS,
+    OWN_READ,
+    OWN_WRITE,
+    map_words,
+    maps_at,
+    mark_all_reads,
+    view_of,
+)
 from simgpu.checks.races.order import block_of
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
@@ -27,7 +38,7 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.runtime import load32, load64, part, runtime, store64, words
+from simgpu.machine.runtime import address_of, load32, part, records, runtime, structure, words
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
@@ -40,15 +51,43 @@ SIGNS = (
 )  # fmt: skip
 COHERENT_BITS = ("glc", "sc0", "sc1")
 READS, WRITES, SIGN = 1, 2, 4
-# A worker's block: addresses of the counts and of slot 0's area, bytes from an area to the next.
-COUNTS, AREAS, STRIDE, BLOCK_FIELDS = range(4)
-# Counts of a record: how often waves met there, and how often that was needed.
-MET, NEEDED, COUNTED = range(3)
-# A slot's area: the record of the last barrier + 1, and of the one at which waves arrive (MIXED where they are at several); signs
-# before the last barrier and since; then, for each wave, allocations read and written before it, and since; then the bitmaps of
-# LDS before it.
-LAST, ARRIVING, SIGNS_BEFORE, SIGNS_SINCE, PER_WAVE = range(5)
-READ_BEFORE, WRITTEN_BEFORE, READ_SINCE, WRITTEN_SINCE, WAVE_FIELDS = range(5)
+
+
+class SlackBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (
+        ("counts", c_int64),  # address of a Meetings for each record
+        ("areas", c_int64),  # address of slot 0's area
+        ("stride", c_int64),  # bytes from an area to the next
+    )
+
+
+class Meetings(Structure):
+    """How often waves met at a barrier, and how often that was needed."""
+
+    _fields_ = (("met", c_int64), ("needed", c_int64))
+
+
+class SlackArea(Structure):
+    """Begins a slot's area; then come a SlackWave for each wave, and the bitmaps of LDS before the last barrier."""
+
+    _fields_ = (
+        ("last", c_int64),  # record of the last barrier + 1
+        ("arriving", c_int64),  # of the one at which waves arrive, MIXED where they are at several
+        ("signs_before", c_int64),  # before the last barrier
+        ("signs_since", c_int64),
+    )
+
+
+class SlackWave(Structure):
+    """Allocations that a wave read and wrote before the last barrier, and since: one bit each."""
+
+    _fields_ = (("read_before", c_int64), ("written_before", c_int64), ("read_since", c_int64), ("written_since", c_int64))
+
+
+SLACK_BLOCK, MEETINGS, SLACK_AREA, SLACK_WAVE = (np.dtype(kind) for kind in (SlackBlock, Meetings, SlackArea, SlackWave))
+MEETINGS_BYTES, AREA_BYTES, WAVE_BYTES = sizeof(Meetings), sizeof(SlackArea), sizeof(SlackWave)
 MIXED = -1
 ENTRY_SHIFT = layout.ALLOC_BYTES.bit_length() - 1  # of an allocation's entry: entries follow each other
 
@@ -87,19 +126,19 @@ class BarrierSlack(Check):
             leave.call(frame.build, frame.wave)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        counts = np.zeros((launch.program.count + 1, COUNTED), np.int64)
-        fields = PER_WAVE + launch.waves * (WAVE_FIELDS + OWN_MAPS * map_words(launch.lds_bytes))
-        areas = aligned_bytes(8 * fields * len(worker.slots))
-        block = np.array([counts.ctypes.data, areas.ctypes.data, 8 * fields], np.int64)
+        counts = np.zeros(launch.program.count + 1, MEETINGS)
+        stride = AREA_BYTES + launch.waves * (WAVE_BYTES + 8 * OWN_MAPS * map_words(launch.lds_bytes))
+        areas = aligned_bytes(stride * len(worker.slots))
+        block = SlackBlock(counts=counts.ctypes.data, areas=areas.ctypes.data, stride=stride)
         worker.checks["barrier_slack"] = counts, areas, block
-        worker.set_context(BARRIERS, block.ctypes.data)
+        worker.set_context(BARRIERS, addressof(block))
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        counts = sum(worker.checks["barrier_slack"][0] for worker in workers)
-        idle = np.flatnonzero((counts[:, MET] > 0) & (counts[:, NEEDED] == 0))
+        met, needed = (sum(worker.checks["barrier_slack"][0][name] for worker in workers) for name in ("met", "needed"))
+        idle = np.flatnonzero((met > 0) & (needed == 0))
         if any(worker.error is not None for worker in workers):
             return []
-        return [_note(launch, int(record), int(counts[record, MET])) for record in idle]
+        return [_note(launch, int(record), int(met[record])) for record in idle]
 
 
 def _note(launch: Dispatch, record: int, count: int) -> Finding:
@@ -111,10 +150,16 @@ def _note(launch: Dispatch, record: int, count: int) -> Finding:
 
 
 @part
-def area_of(wave: int) -> int:
-    """Address of the area of the wave's slot."""
-    block = context(wave, BARRIERS)
-    return load64(block + 8 * AREAS) + number_of(wave) * load64(block + 8 * STRIDE)
+def slack_of(wave: int) -> Any:
+    """The worker's block."""
+    return structure(context(wave, BARRIERS), SLACK_BLOCK)
+
+
+@part
+def area_of(wave: int) -> Any:
+    """The area of the wave's slot."""
+    block = slack_of(wave)
+    return structure(block.areas + number_of(wave) * block.stride, SLACK_AREA)
 
 
 @runtime
@@ -122,21 +167,21 @@ def touch(wave: int, entry: int, how: int) -> None:
     """An access of the wave to the allocation of an entry, or a sign."""
     area = area_of(wave)
     if how & SIGN:
-        store64(area + 8 * SIGNS_SINCE, 1)
-    mine = area + 8 * (PER_WAVE + WAVE_FIELDS * load32(wave + layout.WAVE_ID))
+        area.signs_since = 1
+    mine = structure(address_of(area) + AREA_BYTES + WAVE_BYTES * load32(wave + layout.WAVE_ID), SLACK_WAVE)
     bit = 1 << (entry >> ENTRY_SHIFT & 63)
     if how & READS:
-        store64(mine + 8 * READ_SINCE, load64(mine + 8 * READ_SINCE) | bit)
+        mine.read_since |= bit
     if how & WRITES:
-        store64(mine + 8 * WRITTEN_SINCE, load64(mine + 8 * WRITTEN_SINCE) | bit)
+        mine.written_since |= bit
 
 
 @runtime
 def arrive(wave: int, record: int) -> None:
     """The wave comes to the barrier of a record; with the last one, all go on."""
     area, group = area_of(wave), slot_of(wave)
-    there = load64(area + 8 * ARRIVING)
-    store64(area + 8 * ARRIVING, record + 1 if there == 0 or there == record + 1 else MIXED)
+    there = area.arriving
+    area.arriving = record + 1 if there == 0 or there == record + 1 else MIXED
     if group.waiting + 1 == group.left:
         settle(wave, area)
 
@@ -147,53 +192,52 @@ def leave(wave: int) -> None:
     area, group = area_of(wave), slot_of(wave)
     if group.waiting + 1 == group.left:
         if group.waiting:
-            store64(area + 8 * ARRIVING, MIXED)
+            area.arriving = MIXED
         settle(wave, area)
         if group.left == 1:
-            store64(area + 8 * LAST, 0)
+            area.last = 0
 
 
 @part
-def settle(wave: int, area: int) -> None:
+def settle(wave: int, area: Any) -> None:
     """All waves have done what they do between two barriers: was the first of them needed?"""
-    block, waves = block_of(wave), waves_of(wave)
-    last, count = load64(area + 8 * LAST), block.lds_words
-    shadow = block.lds_shadow + number_of(wave) * block.lds_stride
-    mark_all_reads(shadow, count, waves)
-    total = OWN_MAPS * count * waves
-    since = words(shadow + 8 * (HEADER + OWN * count), total)
-    before = words(area + 8 * (PER_WAVE + WAVE_FIELDS * waves), total)
-    rows = words(area + 8 * PER_WAVE, WAVE_FIELDS * waves)
-    signs = load64(area + 8 * SIGNS_BEFORE) | load64(area + 8 * SIGNS_SINCE)
+    waves = waves_of(wave)
+    view, last = view_of(block_of(wave), number_of(wave), waves), area.last
+    mark_all_reads(view)
+    total = OWN_MAPS * view.count * waves
+    since = words(maps_at(view, OWN), total)
+    rows = records(address_of(area) + AREA_BYTES, waves, SLACK_WAVE)
+    before = words(address_of(area) + AREA_BYTES + WAVE_BYTES * waves, total)
     if last > 0:
-        counts = load64(context(wave, BARRIERS) + 8 * COUNTS) + 8 * COUNTED * (last - 1)
-        store64(counts + 8 * MET, load64(counts + 8 * MET) + 1)
-        if signs or memory_clashes(rows, waves) or lds_clashes(before, since, count, waves):
-            store64(counts + 8 * NEEDED, load64(counts + 8 * NEEDED) + 1)
+        counts = structure(slack_of(wave).counts + MEETINGS_BYTES * (last - 1), MEETINGS)
+        counts.met += 1
+        if area.signs_before | area.signs_since or memory_clashes(rows, waves) or lds_clashes(before, since, view.count, waves):
+            counts.needed += 1
     for at in range(total):
         before[at] = since[at]
-    for each in range(waves):
-        at = WAVE_FIELDS * each
-        rows[at + READ_BEFORE], rows[at + WRITTEN_BEFORE] = rows[at + READ_SINCE], rows[at + WRITTEN_SINCE]
-        rows[at + READ_SINCE] = rows[at + WRITTEN_SINCE] = 0
-    store64(area + 8 * SIGNS_BEFORE, load64(area + 8 * SIGNS_SINCE))
-    store64(area + 8 * SIGNS_SINCE, 0)
+    for each in rows:
+        each.read_before = each.read_since
+        each.written_before = each.written_since
+        each.read_since = 0
+        each.written_since = 0
+    area.signs_before = area.signs_since
+    area.signs_since = 0
     # Where waves meet at different barriers, none of these is said to order nothing.
-    store64(area + 8 * LAST, max(0, load64(area + 8 * ARRIVING)))
-    store64(area + 8 * ARRIVING, 0)
+    area.last = max(0, area.arriving)
+    area.arriving = 0
 
 
 @part
-def memory_clashes(rows: np.ndarray, waves: int) -> bool:
+def memory_clashes(rows: Any, waves: int) -> bool:
     """Whether two waves touch an allocation on both sides, one of them writing."""
     for one in range(waves):
         for other in range(waves):
-            mine, theirs = WAVE_FIELDS * one, WAVE_FIELDS * other
+            mine, theirs = rows[one], rows[other]
             if one == other:
                 continue
-            if rows[mine + WRITTEN_BEFORE] & (rows[theirs + READ_SINCE] | rows[theirs + WRITTEN_SINCE]):
+            if mine.written_before & (theirs.read_since | theirs.written_since):
                 return True
-            if rows[mine + READ_BEFORE] & rows[theirs + WRITTEN_SINCE]:
+            if mine.read_before & theirs.written_since:
                 return True
     return False
 

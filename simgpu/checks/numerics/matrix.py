@@ -6,12 +6,14 @@ types nothing is new as long as any element of A or B is not finite.
 
 from __future__ import annotations
 
+from ctypes import Structure, c_int64, sizeof
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.numerics.table import FIRST, Kind, enter, lowest, ones, special
+from simgpu.checks.numerics.table import Kind, enter, keep, lowest, ones, special
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.mfma.instruction import BITS
 from simgpu.hardware.mfma.numbers import FORMATS, Format
@@ -19,7 +21,7 @@ from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
-from simgpu.machine.runtime import load64, part, runtime, store64
+from simgpu.machine.runtime import load64, part, runtime, structure
 from simgpu.machine.values import F64, I64, Value, where
 from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.fragments import stack
@@ -98,11 +100,14 @@ def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
         for kind, which in ((Kind.NAN, nan), (Kind.INFINITY, inf)):
             note_sums.call(frame.build, frame.wave, sums.record, int(kind), which, lanes, sums.group, rows)
         return
-    arguments = []
-    for operand in matrix.operands:
-        arguments += [frame.operand(operand.place.slot), operand.registers, operand.bits, operand.field, operand.value]
-    coded = sum((operand.type in NAN_CODES or operand.type == "bf8") << at for at, operand in enumerate(matrix.operands))
-    note_packed.call(frame.build, frame.wave, sums.record, nan, inf, lanes, sums.group, rows, *arguments, coded)
+    operands = stack(frame, len(matrix.operands) * PACKED_BYTES)
+    for number, operand in enumerate(matrix.operands):
+        coded = operand.type in NAN_CODES or operand.type == "bf8"
+        fields = frame.operand(operand.place.slot).address(), operand.registers, operand.bits, operand.field, operand.value, coded
+        for at, value in enumerate(fields):
+            given = ir.Constant(I64, int(value)) if isinstance(value, int) else value
+            operands.at(PACKED_BYTES * number + 8 * at).store(given, 8)
+    note_packed.call(frame.build, frame.wave, sums.record, nan, inf, lanes, sums.group, rows, operands)
 
 
 def _infinite(value: Value) -> Value:
@@ -120,7 +125,7 @@ def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: 
     if entry:
         lane = lowest(mask)
         for number in range(2):
-            store64(entry + 8 * (FIRST + number), load64(rows + 8 * (lanes * number + lane)))
+            keep(entry, number, load64(rows + 8 * (lanes * number + lane)))
 
 
 @runtime
@@ -129,24 +134,43 @@ def note_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: i
     enter_sums(wave, record, kind, mask, lanes, group, rows)
 
 
+class Packed(Structure):
+    """A or B of a packed type, on the stack of a handler."""
+
+    _fields_ = (
+        ("registers", c_int64),  # address of the first
+        ("count", c_int64),
+        ("bits", c_int64),  # of an element
+        ("field", c_int64),  # see `Operand`
+        ("value", c_int64),
+        ("coded", c_int64),  # whether it is a format whose codes mean NaN
+    )
+
+
+PACKED, PACKED_BYTES = np.dtype(Packed), sizeof(Packed)
+
+
+@part
+def not_finite(operand: Any) -> int:
+    """An element of A or B that is not finite; -1 where all are."""
+    return special(operand.registers, operand.count, operand.bits, operand.field, operand.value)
+
+
 @runtime
-def note_packed(
-    wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int,
-    a: int, a_count: int, a_bits: int, a_field: int, a_value: int,
-    b: int, b_count: int, b_bits: int, b_field: int, b_value: int, coded: int,
-) -> None:  # fmt: skip
+def note_packed(wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int, operands: int) -> None:
     """Note elements of D unless A or B has what is not finite; of 8-bit types their NaN codes.
 
-    Of A and B: address and number of registers, bits of an element, `Operand.field` and `value`; coded: bit 0 for A, 1 for B.
+    operands: address of two `Packed`, A and B.
     """
     if (nan | inf) == 0:
         return
-    of_a, of_b = special(a, a_count, a_bits, a_field, a_value), special(b, b_count, b_bits, b_field, b_value)
-    for number, code in enumerate((of_a, of_b)):
-        if code >= 0 and coded >> number & 1:
+    a, b = structure(operands, PACKED), structure(operands + PACKED_BYTES, PACKED)
+    of_a, of_b = not_finite(a), not_finite(b)
+    for number, (code, coded) in enumerate(((of_a, a.coded), (of_b, b.coded))):
+        if code >= 0 and coded:
             entry = enter(wave, record, NAN_CODE, 0, 1, number)
             if entry:
-                store64(entry + 8 * FIRST, code)
+                keep(entry, 0, code)
     if of_a < 0 and of_b < 0:
         enter_sums(wave, record, NAN, nan, lanes, group, rows)
         enter_sums(wave, record, INFINITY, inf, lanes, group, rows)

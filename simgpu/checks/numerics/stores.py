@@ -6,14 +6,14 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.numerics.stored_types import Stored, stored
-from simgpu.checks.numerics.table import BLOCK, FIRST, STORED, Kind, enter
+from simgpu.checks.numerics.table import BLOCK, Kind, NumericsBlock, enter, keep
 from simgpu.engine.program import Program
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
-from simgpu.machine.runtime import load32, load64, runtime, store64
+from simgpu.machine.runtime import load32, load64, runtime
 from simgpu.machine.values import I1, I32, I64
 
 WIDE = 1 << 63  # with the fields of an f64
@@ -43,7 +43,7 @@ def emit(frame: Frame, access: Access, data: Place) -> None:
     build = frame.build
     registers = data.bits // 32
     record = frame.slot(layout.SLOT_INDEX).zext(I64)
-    fields = frame.context(BLOCK).pointer().at(8 * STORED).load(I64, 8).pointer().at(record << 3).load(I64, 8)
+    fields = frame.context(BLOCK).pointer().at(NumericsBlock.stored.offset).load(I64, 8).pointer().at(record << 3).load(I64, 8)
     low, high = fields.trunc(I32), (fields >> 32).trunc(I32) & 0x7FFFFFFF
     source = frame.operand(data.slot)
     with build.if_then(fields != 0):
@@ -95,5 +95,5 @@ def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, f
         if mask:
             entry = enter(wave, record, kind, mask, count, 0)
             if entry:
-                store64(entry + 8 * FIRST, first)
-                store64(entry + 8 * (FIRST + 1), place)
+                keep(entry, 0, first)
+                keep(entry, 1, place)

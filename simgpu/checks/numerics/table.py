@@ -5,6 +5,7 @@ Each worker has a table. Nothing is looked up where numbers are as they should b
 
 from __future__ import annotations
 
+from ctypes import Structure, addressof, c_int64, sizeof
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load8, load32, load64, part, runtime, store32, store64
+from simgpu.machine.runtime import load8, load32, load64, part, runtime, store32, structure
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
@@ -40,56 +41,91 @@ class Kind(IntEnum):
 KINDS = len(Kind)
 OPERANDS = 4  # kept of the first; the result behind them
 ENTRIES = 8192
-FIELDS = 17
-RECORD, KIND, TIMES, VALUES, RANK, WAVE, X, Y, Z, LANE_MASK, EXTRA, MOMENT = range(12)
-FIRST = 12  # of the fields, where the operands' bits stand
-(BLOCK,) = context_fields("numerics", 1)  # address of the worker's block; its words:
-MAP, TABLE, USED, LOST, STORED = range(5)  # i32 by record and kind: entry + 1; the entries; how many; not kept; see `stores`
-BLOCK_FIELDS = 5
+(BLOCK,) = context_fields("numerics", 1)  # address of the worker's NumericsBlock
+
+
+class NumericsBlock(Structure):
+    """What handlers find a worker's memory by."""
+
+    _fields_ = (
+        ("numbers", c_int64),  # address of an i32 by record and kind: number of the entry + 1
+        ("entries", c_int64),  # address of ENTRIES Anomaly
+        ("used", c_int64),  # entries
+        ("lost", c_int64),  # what found no room
+        ("stored", c_int64),  # address of `stores.table_of`
+    )
+
+
+class Anomaly(Structure):
+    """A kind at a record; from `rank` on that of the lowest workgroup."""
+
+    _fields_ = (
+        ("record", c_int64),
+        ("kind", c_int64),
+        ("times", c_int64),  # wave-instructions
+        ("values", c_int64),  # lanes, or elements
+        ("rank", c_int64),  # of the workgroup, -1 before the first
+        ("wave", c_int64),
+        ("group", c_int64 * 3),
+        ("lanes", c_int64),  # mask
+        ("extra", c_int64),
+        ("retired", c_int64),  # instructions of the wave before
+        ("bits", c_int64 * (OPERANDS + 1)),  # of the operands and the result of the first lane
+    )
+
+
+NUMERICS_BLOCK, ANOMALY = np.dtype(NumericsBlock), np.dtype(Anomaly)
+ANOMALY_BYTES = sizeof(Anomaly)
 
 
 @part
 def entry_of(wave: int, record: int, kind: int) -> int:
     """The address of the entry of a kind at a record, a new one if there is room; 0 where there is none."""
-    block = context(wave, BLOCK)
-    place = load64(block + 8 * MAP) + 4 * (record * KINDS + kind)
+    block = structure(context(wave, BLOCK), NUMERICS_BLOCK)
+    place = block.numbers + 4 * (record * KINDS + kind)
     number = load32(place)
     if number == 0:
-        used = load64(block + 8 * USED)
+        used = block.used
         if used == ENTRIES:
-            store64(block + 8 * LOST, load64(block + 8 * LOST) + 1)
+            block.lost += 1
             return 0
-        store64(block + 8 * USED, used + 1)
+        block.used = used + 1
         number = used + 1
         store32(place, number)
-        fresh = load64(block + 8 * TABLE) + 8 * FIELDS * used
-        store64(fresh + 8 * RECORD, record)
-        store64(fresh + 8 * KIND, kind)
-        store64(fresh + 8 * RANK, -1)
-    return load64(block + 8 * TABLE) + 8 * FIELDS * (number - 1)
+        fresh = structure(block.entries + ANOMALY_BYTES * used, ANOMALY)
+        fresh.record = record
+        fresh.kind = kind
+        fresh.rank = -1
+    return block.entries + ANOMALY_BYTES * (number - 1)
 
 
 @part
 def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int) -> int:
     """Count lanes of a kind at a record; returns the entry's address where its operands are to be kept, else 0."""
-    entry = entry_of(wave, record, kind)
-    if entry == 0:
+    place = entry_of(wave, record, kind)
+    if place == 0:
         return 0
-    store64(entry + 8 * TIMES, load64(entry + 8 * TIMES) + 1)
-    store64(entry + 8 * VALUES, load64(entry + 8 * VALUES) + values)
+    entry = structure(place, ANOMALY)
+    entry.times += 1
+    entry.values += values
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
     rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
-    held = load64(entry + 8 * RANK)
-    if 0 <= held <= rank:
+    if 0 <= entry.rank <= rank:
         return 0
-    store64(entry + 8 * RANK, rank)
-    store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
+    entry.rank = rank
+    entry.wave = load32(wave + layout.WAVE_ID)
     for axis in range(3):
-        store64(entry + 8 * (X + axis), group[axis])
-    store64(entry + 8 * LANE_MASK, lanes)
-    store64(entry + 8 * EXTRA, extra)
-    store64(entry + 8 * MOMENT, retired(wave, record))
-    return entry
+        entry.group[axis] = group[axis]
+    entry.lanes = lanes
+    entry.extra = extra
+    entry.retired = retired(wave, record)
+    return place
+
+
+@part
+def keep(place: int, number: int, bits: int) -> None:
+    """Have the entry that `enter` returned hold the bits of an operand or the result."""
+    structure(place, ANOMALY).bits[number] = bits
 
 
 @part
@@ -119,7 +155,7 @@ def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, e
     if entry:
         lane = lowest(lanes)
         for number in range(count):
-            store64(entry + 8 * (FIRST + number), load64(rows + 8 * (LANES * number + lane)))
+            keep(entry, number, load64(rows + 8 * (LANES * number + lane)))
 
 
 @part
@@ -155,47 +191,46 @@ class Noted:
 
 @dataclass(frozen=True)
 class Storage:
-    """A worker's arrays."""
+    """A worker's memory."""
 
-    numbers: np.ndarray  # i32, by record and kind
-    entries: np.ndarray  # i64 (ENTRIES, FIELDS)
-    block: np.ndarray
+    numbers: np.ndarray
+    entries: np.ndarray  # of ANOMALY
+    block: NumericsBlock
 
 
 def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
     """An empty table for a worker; stored: see `stores`."""
-    numbers, entries = np.zeros(records * KINDS, np.int32), np.zeros((ENTRIES, FIELDS), np.int64)
-    block = np.array([numbers.ctypes.data, entries.ctypes.data, 0, 0, stored.ctypes.data], np.int64)
+    numbers, entries = np.zeros(records * KINDS, np.int32), np.zeros(ENTRIES, ANOMALY)
+    block = NumericsBlock(numbers=numbers.ctypes.data, entries=entries.ctypes.data, stored=stored.ctypes.data)
     worker.checks["numerics"] = Storage(numbers, entries, block), stored
-    worker.set_context(BLOCK, block.ctypes.data)
+    worker.set_context(BLOCK, addressof(block))
 
 
 def noted(workers: list[Worker]) -> list[Noted]:
     """What all workers noted, by record and kind: the counts added, the lowest workgroup's first."""
-    merged: dict[tuple[int, int], np.ndarray] = {}
+    merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
         storage = worker.checks["numerics"][0]
-        for entry in storage.entries[: int(storage.block[USED])]:
-            key = int(entry[RECORD]), int(entry[KIND])
+        for entry in storage.entries[: storage.block.used]:
+            key = int(entry["record"]), int(entry["kind"])
             held = merged.get(key)
             if held is None:
                 merged[key] = entry.copy()
                 continue
-            first = (entry if entry[RANK] < held[RANK] else held).copy()
-            first[[TIMES, VALUES]] = entry[[TIMES, VALUES]] + held[[TIMES, VALUES]]
+            first = (entry if entry["rank"] < held["rank"] else held).copy()
+            for name in ("times", "values"):
+                first[name] = entry[name] + held[name]
             merged[key] = first
     return [_noted(entry) for entry in merged.values()]
 
 
-def _noted(entry: np.ndarray) -> Noted:
-    words = [int(word) for word in entry]
-    unsigned = (1 << 64) - 1
-    return Noted(
-        words[RECORD], Kind(words[KIND]), words[TIMES], words[VALUES], words[RANK], words[WAVE], (words[X], words[Y], words[Z]),
-        words[LANE_MASK] & unsigned, words[EXTRA], words[MOMENT], tuple(word & unsigned for word in words[FIRST:]),
-    )  # fmt: skip
+def _noted(entry: np.void) -> Noted:
+    held = {name: int(entry[name]) for name in ("record", "times", "values", "rank", "wave", "extra", "retired")}
+    x, y, z = entry["group"].tolist()
+    bits = tuple(entry["bits"].view(np.uint64).tolist())
+    return Noted(kind=Kind(int(entry["kind"])), workgroup=(x, y, z), lanes=int(entry["lanes"]) & (1 << 64) - 1, bits=bits, **held)
 
 
 def lost(workers: list[Worker]) -> int:
     """What found no room."""
-    return sum(int(worker.checks["numerics"][0].block[LOST]) for worker in workers)
+    return sum(int(worker.checks["numerics"][0].block.lost) for worker in workers)

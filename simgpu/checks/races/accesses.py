@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,16 +62,34 @@ def group_of(wave: int, block: Any) -> int:
     return _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
 
 
+class CellAccess(NamedTuple):
+    """An access of a wave to an area."""
+
+    wave: int
+    record: int
+    area: Any
+    block: Any
+    state: Any
+    flags: int
+    tag: int
+
+
+class Cover(NamedTuple):
+    """What the cells of an access stand for."""
+
+    start: int  # byte offset of the first cell
+    unit: int  # bytes of each
+    size: int  # bytes of a lane
+    lane: int  # the first
+
+
 @part
-def report_first_clash(
-    wave: int, record: int, area: Any, block: Any, state: Any,
-    cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
-) -> None:  # fmt: skip
+def report_first_clash(access: CellAccess, cells: np.ndarray, skip: int, need: int, who: int, cover: Cover) -> None:
     """Report the first of the cells that clashes and is not ordered by atomics, and count all of them as `uses`.
 
-    who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of
-    which `lane` is the first.
+    who: BOTH_WRITE, WROTE.
     """
+    area, tag = access.area, access.tag
     if not any_clash(cells, tag, skip, need):
         return
     told = False
@@ -79,50 +97,46 @@ def report_first_clash(
         cell = cells[at]
         if not clashes(cell, tag, skip, need):
             continue
-        address, over = area.address + start + at * unit, 0
-        while over < unit and ordered(block, state, GLOBAL, tag, cell, (address + over) >> 2):
+        address, over = area.address + cover.start + at * cover.unit, 0
+        while over < cover.unit and ordered(access.block, access.state, GLOBAL, tag, cell, (address + over) >> 2):
             over += 4
-        if over >= unit:
+        if over >= cover.unit:
             continue
         if who == 0:
-            raced(wave, area, tag, cell)
+            raced(access.wave, area, tag, cell)
         elif who == WROTE:
-            raced(wave, area, cell, tag)
+            raced(access.wave, area, cell, tag)
         if told:
             continue
         told = True
         address += over
-        seen = lane + (at * unit + over) // size | who
-        here, there = record & c.SITES, cell & c.SITES
+        seen = cover.lane + (at * cover.unit + over) // cover.size | who
+        here, there = access.record & c.SITES, cell & c.SITES
         if there > here:
             here, there = there, here
             seen |= SWAPPED
         other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
         rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
-        enter_ranked(wave, here, RACE, seen | other << OTHER_SHIFT, address, there, rank, record)
+        enter_ranked(access.wave, here, RACE, seen | other << OTHER_SHIFT, address, there, rank, access.record)
         if who & BOTH_WRITE:
             return
 
 
 @part
-def compare_with_cells(
-    wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
-    cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
-) -> None:  # fmt: skip
+def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, cover: Cover) -> None:
     """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
-    args = wave, record, area, block, state
-    place = start, unit, size, lane
+    area, flags, tag = access.area, access.flags, access.tag
     if area.written:
         writers = words(area.maps[cells] + 8 * first, count)
         if flags & WRITES:
             skip = c.ATOMIC if tag & c.ATOMIC else 0
-            report_first_clash(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
+            report_first_clash(access, writers, skip, 0, BOTH_WRITE | WROTE, cover)
         elif not flags & COHERENT:
-            report_first_clash(*args, writers, tag, 0, 0, 0, *place)
+            report_first_clash(access, writers, 0, 0, 0, cover)
         if flags & (COHERENT | RETURNS):
             for at in range(count):
                 if clashes(writers[at], tag, 0, 0):
-                    learn(state, writers[at])
+                    learn(access.state, writers[at])
     atomic = tag & c.ATOMIC
     if not area.read or (not flags & WRITES and (flags & COHERENT or not area.atomics)):
         return
@@ -130,10 +144,10 @@ def compare_with_cells(
     need = 0 if flags & WRITES else c.ATOMIC
     wrote = WROTE if flags & WRITES else 0
     readers = words(area.maps[cells + 1] + 8 * first, count)
-    report_first_clash(*args, readers, tag, skip, need, wrote, *place)
+    report_first_clash(access, readers, skip, need, wrote, cover)
     if area.read2:
         readers = words(area.maps[cells + 2] + 8 * first, count)
-        report_first_clash(*args, readers, tag, skip, need, wrote, *place)
+        report_first_clash(access, readers, skip, need, wrote, cover)
 
 
 @part
@@ -168,31 +182,28 @@ def record_access(wave: int, area: Any, flags: int, tag: int, cells: int, first:
 
 
 @part
-def access_range(
-    wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
-    start: int, nbytes: int, size: int, lane: int,
-) -> None:  # fmt: skip
+def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: int) -> None:
     """Compare and record the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
-    args = wave, record, area, block, state, flags, tag
+    wave, area, flags, tag = access.wave, access.area, access.flags, access.tag
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
         if whole_lines(area, line, lines):
-            compare_with_cells(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
+            compare_with_cells(access, c.LINE_WRITER, line, lines, Cover(start, 1 << c.LINE_SHIFT, size, lane))
             record_access(wave, area, flags, tag, c.LINE_WRITER, line, lines)
             return
     split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
     count = last - first + 1
     if (start | nbytes) & 3 == 0:
-        compare_with_cells(*args, c.WRITER, first, count, start, 4, size, lane)
+        compare_with_cells(access, c.WRITER, first, count, Cover(start, 4, size, lane))
         if area.narrowed:
             marks = octets(area.maps[c.MARKS] + first, count)
             if has_mark(marks, c.NARROW_MARK):
-                compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+                compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
         record_access(wave, area, flags, tag, c.WRITER, first, count)
     else:
-        compare_with_cells(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
-        compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        compare_with_cells(access, c.WRITER, first, count, Cover(start & ~3, 4, size, lane))
+        compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
         record_access(wave, area, flags, tag, c.BYTE_WRITER, start, nbytes)
 
 
@@ -267,15 +278,15 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
             at += 1
         if holds(state, (area.address + offsets[at]) >> 2):
             tag |= c.ATOMIC
-    args = wave, record, area, block, state, flags, tag
+    access = CellAccess(wave, record, area, block, state, flags, tag)
     if flags & SCALAR:
-        access_range(*args, offsets[0], size, size, 0)
+        access_range(access, offsets[0], size, size, 0)
     elif flags & STRAIGHT:
-        access_range(*args, offsets[0], size * LANES, size, 0)
+        access_range(access, offsets[0], size * LANES, size, 0)
     elif size & 3 or not all_without_clash(wave, area, flags, tag, lanes, offsets, size >> 2):
         for lane in range(LANES):
             if lanes >> lane & 1:
-                access_range(*args, offsets[lane], size, size, lane)
+                access_range(access, offsets[lane], size, size, lane)
     if tag & (c.ATOMIC | c.COHERENT):
         if flags & SCALAR:
             synchronise(area, block, state, flags, tag, offsets[0])

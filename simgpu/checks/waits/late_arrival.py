@@ -8,7 +8,10 @@ and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
 
 from __future__ import annotations
 
+from ctypes import Structure, c_int64, sizeof
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields, wave_fields
@@ -22,7 +25,7 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.runtime import clear, copy, load32, load64, part, runtime, store32, store64
+from simgpu.machine.runtime import address_of, copy, load32, load64, part, runtime, store32, store64, structure
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
@@ -34,25 +37,53 @@ if TYPE_CHECKING:
 (READY,) = wave_fields("late_arrival", 1)  # whether the wave's are set up
 POISON = 0x7FDBFDB5  # a NaN as f32 and as two f16, far outside as an address
 
-# An operation in flight: what it is, where its data goes (offset in the wave), registers or bytes a
-# lane, lanes, bits of each register that it writes, counters not waited for; then the data.
-KIND, WHERE, COUNT, MASK, BITS, OPEN = range(6)
 NOTHING, ROWS, SCALARS, IN_LDS = range(4)
-DATA, ENTRY = 64, 64 + 512 + 16 * LANES
-# Queues: number, first entry, entries. A wave's operations: per queue (first, used), then the entries.
+PIECE = 16
+# Queues: number, first entry, entries.
 VM_QUEUE, DS_QUEUE, SMEM_QUEUE, FLAT_QUEUE = range(4)
 NUMBER = {VM.name: VM_QUEUE, DS.name: DS_QUEUE, SMEM.name: SMEM_QUEUE, FLAT.name: FLAT_QUEUE}
 STARTS, SIZES = (0, 64, 80, 112), (64, 16, 32, 32)
-HEADER = 64
-WAVE_STRIDE = HEADER + 144 * ENTRY
+
+
+class Late(Structure):
+    """An operation in flight."""
+
+    _fields_ = (
+        ("kind", c_int64),  # NOTHING, ROWS, SCALARS or IN_LDS
+        ("where", c_int64),  # its data goes: offset in the wave
+        ("count", c_int64),  # registers, or bytes a lane
+        ("lanes", c_int64),
+        ("bits", c_int64),  # of each register that it writes
+        ("open", c_int64),  # counters not waited for
+        ("unused", c_int64 * 2),
+        ("offsets", c_int64 * LANES),  # in LDS; data of registers begins here
+        ("data", c_int64 * (PIECE // 8 * LANES)),  # of each lane, PIECE bytes at most
+    )
+
+
+class LateQueue(Structure):
+    """The operations of a queue: the first, and how many."""
+
+    _fields_ = (("first", c_int64), ("used", c_int64))
+
+
+class LateWave(Structure):
+    """A wave's operations."""
+
+    _fields_ = (("queues", LateQueue * len(SIZES)), ("operations", Late * sum(SIZES)))
+
+
+LATE_WAVE, WAVE_BYTES = np.dtype(LateWave), sizeof(LateWave)
 
 
 @part
-def operations_of(wave: int) -> int:
-    """Address of the wave's operations, empty at its start."""
-    here = context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_STRIDE
+def operations_of(wave: int) -> Any:
+    """The wave's operations, none at its start."""
+    here = structure(context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_BYTES, LATE_WAVE)
     if not load64(wave + READY):
-        clear(here, HEADER)
+        for queue in here.queues:
+            queue.first = 0
+            queue.used = 0
         store64(wave + READY, 1)
     return here
 
@@ -63,96 +94,92 @@ def write_bits(address: int, value: int, bits: int) -> None:
 
 
 @part
-def deliver(wave: int, entry: int) -> None:
+def deliver(wave: int, late: Any) -> None:
     """The data arrives."""
-    kind, where = load64(entry), wave + load64(entry + 8 * WHERE)
-    count, mask, bits = (load64(entry + 8 * COUNT), load64(entry + 8 * MASK), load64(entry + 8 * BITS))
-    data = entry + DATA
-    if kind == SCALARS:
-        copy(where, data, 4 * count)
-    elif kind == ROWS:
-        for row in range(count):
+    where, data = wave + late.where, address_of(late.offsets)
+    if late.kind == SCALARS:
+        copy(where, data, 4 * late.count)
+    elif late.kind == ROWS:
+        for row in range(late.count):
             for lane in range(LANES):
-                if mask >> lane & 1:
+                if late.lanes >> lane & 1:
                     at = ROW * row + 4 * lane
-                    write_bits(where + at, load32(data + at), bits)
-    elif kind == IN_LDS:
+                    write_bits(where + at, load32(data + at), late.bits)
+    elif late.kind == IN_LDS:
         base = load64(wave + layout.LDS_BASE)
         for lane in range(LANES):
-            if mask >> lane & 1:
-                copy(base + load64(data + 8 * lane), data + 512 + 16 * lane, count)
-    store64(entry, NOTHING)
+            if late.lanes >> lane & 1:
+                copy(base + late.offsets[lane], address_of(late.data) + PIECE * lane, late.count)
+    late.kind = NOTHING
 
 
 @part
-def entry_of(here: int, queue: int, position: int) -> int:
-    first = load64(here + 16 * queue)
-    size = SIZES[queue]
-    return here + HEADER + ENTRY * (STARTS[queue] + (first + position) % size)
+def late_of(here: Any, queue: int, position: int) -> Any:
+    """An operation of a queue, from the oldest on."""
+    return here.operations[STARTS[queue] + (here.queues[queue].first + position) % SIZES[queue]]
 
 
 @part
-def drain(wave: int, here: int, queue: int, left: int) -> None:
+def drain(wave: int, here: Any, queue: int, left: int) -> None:
     """The oldest operations complete until `left` are left."""
-    used = load64(here + 16 * queue + 8)
-    while used > left:
-        deliver(wave, entry_of(here, queue, 0))
-        store64(here + 16 * queue, (load64(here + 16 * queue) + 1) % SIZES[queue])
-        used -= 1
-    store64(here + 16 * queue + 8, used)
+    held = here.queues[queue]
+    while held.used > left:
+        deliver(wave, late_of(here, queue, 0))
+        held.first = (held.first + 1) % SIZES[queue]
+        held.used -= 1
 
 
 @part
-def append(wave: int, queue: int) -> int:
-    """A new entry at the queue's end; a full queue stalls until the oldest is complete."""
+def append(wave: int, queue: int) -> Any:
+    """A new operation at the queue's end; a full queue stalls until the oldest is complete."""
     here = operations_of(wave)
     drain(wave, here, queue, SIZES[queue] - 2)
-    used = load64(here + 16 * queue + 8)
-    store64(here + 16 * queue + 8, used + 1)
-    entry = entry_of(here, queue, used)
-    store64(entry, NOTHING)
-    store64(entry + 8 * OPEN, 3)
-    return entry
+    held = here.queues[queue]
+    late = late_of(here, queue, held.used)
+    held.used += 1
+    late.kind = NOTHING
+    late.open = 3
+    return late
 
 
 @runtime
 def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
     """An operation whose `count` registers from offset `where` are written, and not yet there."""
-    entry = append(wave, queue)
+    late = append(wave, queue)
     if count == 0:
         return
-    data, registers = entry + DATA, wave + where
-    store64(entry, SCALARS if queue == SMEM_QUEUE else ROWS)
-    store64(entry + 8 * WHERE, where)
-    store64(entry + 8 * COUNT, count)
-    store64(entry + 8 * BITS, bits)
+    data, registers = address_of(late.offsets), wave + where
+    late.kind = SCALARS if queue == SMEM_QUEUE else ROWS
+    late.where = where
+    late.count = count
+    late.bits = bits
     if queue == SMEM_QUEUE:
         copy(data, registers, 4 * count)
         for i in range(count):
             store32(registers + 4 * i, POISON)
         return
-    mask = load64(wave + 4 * 126)
-    store64(entry + 8 * MASK, mask)
+    lanes = load64(wave + 4 * 126)
+    late.lanes = lanes
     copy(data, registers, ROW * count)
     for row in range(count):
         for lane in range(LANES):
-            if mask >> lane & 1:
+            if lanes >> lane & 1:
                 write_bits(registers + ROW * row + 4 * lane, POISON, bits)
 
 
 @runtime
 def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS: `size` bytes of each of the lanes at their offsets."""
-    entry = append(wave, VM_QUEUE)
-    store64(entry, IN_LDS)
-    store64(entry + 8 * COUNT, size)
-    store64(entry + 8 * MASK, lanes)
-    copy(entry + DATA, offsets, 8 * LANES)
+    late = append(wave, VM_QUEUE)
+    late.kind = IN_LDS
+    late.count = size
+    late.lanes = lanes
+    copy(address_of(late.offsets), offsets, 8 * LANES)
     base = load64(wave + layout.LDS_BASE)
     for lane in range(LANES):
         if lanes >> lane & 1:
-            place = base + load64(offsets + 8 * lane)
-            copy(entry + DATA + 512 + 16 * lane, place, size)
+            place = base + late.offsets[lane]
+            copy(address_of(late.data) + PIECE * lane, place, size)
             for at in range(0, size, 4):
                 store32(place + at, POISON)
 
@@ -166,12 +193,11 @@ def complete(wave: int, vm: int, lgkm: int) -> None:
     if lgkm == 0:
         drain(wave, here, SMEM_QUEUE, 0)
     closed = (vm == 0) | (lgkm == 0) << 1
-    for position in range(load64(here + 16 * FLAT_QUEUE + 8)):
-        entry = entry_of(here, FLAT_QUEUE, position)
-        still = load64(entry + 8 * OPEN) & ~closed
-        store64(entry + 8 * OPEN, still)
-        if not still:
-            deliver(wave, entry)
+    for position in range(here.queues[FLAT_QUEUE].used):
+        late = late_of(here, FLAT_QUEUE, position)
+        late.open &= ~closed
+        if not late.open:
+            deliver(wave, late)
     if closed == 3:
         drain(wave, here, FLAT_QUEUE, 0)
 
@@ -214,7 +240,7 @@ class LateArrival(Check):
             issue_lds.call(frame.build, frame.wave, access.lanes, access.size, where)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_STRIDE)
+        memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_BYTES)
         worker.checks["late"] = memory
         worker.set_context(LOADS, memory.ctypes.data)
 

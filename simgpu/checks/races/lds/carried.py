@@ -2,11 +2,14 @@
 
 A barrier orders what is complete. An operation that a wave has not waited for when it arrives is carried over
 it: until the wave comes to a later barrier and has waited, another wave's access to the same bytes clashes with
-it where one of the two writes. A wave has a list of what the last barrier carried (`NOW`), and one of what the
-barrier at which it waits will (`NEXT`), which takes the place of the former when all waves have arrived.
+it where one of the two writes. A wave has a list of what the last barrier carried (`now`), and one of what the
+barrier at which it waits will (`next`), which takes the place of the former when all waves have arrived.
 """
 
 from __future__ import annotations
+
+from ctypes import Structure, c_int32, c_int64, sizeof
+from typing import Any
 
 import numpy as np
 
@@ -14,125 +17,152 @@ from simgpu.checks.waits.in_flight import DS_DONE, DS_ISSUED, FLAG_SHIFT, LEFT_S
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import copy, load32, load64, part, seldom, store64, words
+from simgpu.machine.runtime import address_of, copy, load64, part, seldom, words
 
-# An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
-# operations; offsets (one where the lanes follow each other).
 CARRIED = event("LDS in flight behind a barrier")
-HEAD, MASK, NUMBER, OFFSETS = 0, 8, 16, 24
-LOG_BYTES = OFFSETS + 4 * LANES
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED = (1 << bit for bit in range(7))
-# A list: how many, then the entries, each behind its first and last byte and the lgkmcnt that would have waited
-# for it before the barrier. lgkmcnt counts 15 at most, and no operation makes more than two accesses.
-NOW, NEXT, LISTS = range(3)
-FIRST, LAST, LEFT, ENTRY = 0, 8, 16, 24
-ENTRIES, STRIDE = 32, ENTRY + LOG_BYTES
-LIST_BYTES = 8 + ENTRIES * STRIDE
+LOG_ENTRIES = 256
+ENTRIES = 32  # of a list: lgkmcnt counts 15 at most, and no operation makes more than two accesses
+
+
+class LoggedAccess(Structure):
+    """An access to LDS."""
+
+    _fields_ = (
+        ("head", c_int64),  # record, flags and size
+        ("lanes", c_int64),
+        ("number", c_int64),  # among the wave's LDS operations
+        ("offsets", c_int32 * LANES),  # one where the lanes follow each other
+    )
+
+
+class LdsLog(Structure):
+    """The latest of a wave's accesses to LDS since the last barrier."""
+
+    _fields_ = (("count", c_int64), ("entries", LoggedAccess * LOG_ENTRIES))  # of all; entry i % LOG_ENTRIES is access i
+
+
+class CarriedAccess(Structure):
+    """An access that a barrier carries."""
+
+    _fields_ = (
+        ("first", c_int64),  # byte
+        ("last", c_int64),
+        ("left", c_int64),  # the lgkmcnt that would have waited for it before the barrier
+        ("access", LoggedAccess),
+    )
+
+
+class CarriedList(Structure):
+    """Accesses in flight at a barrier."""
+
+    _fields_ = (("count", c_int64), ("entries", CarriedAccess * ENTRIES))
+
+
+class CarriedLists(Structure):
+    """Of a wave: what the last barrier carried, and what the barrier at which it waits will."""
+
+    _fields_ = (("now", CarriedList), ("next", CarriedList))
+
+
+CARRIED_LISTS, LISTS_BYTES = np.dtype(CarriedLists), sizeof(CarriedLists)
+LOGGED_BYTES, CARRIED_BYTES = sizeof(LoggedAccess), sizeof(CarriedAccess)
 
 
 @part
-def offset_of(log: int, lane: int) -> int:
+def offset_of(access: Any, lane: int) -> int:
     """Where a lane of a logged access begins."""
-    if load64(log + HEAD) >> FLAGS_SHIFT & STRAIGHT:
-        return load32(log + OFFSETS) + lane * (load64(log + HEAD) >> SIZE_SHIFT)
-    return load32(log + OFFSETS + 4 * lane)
+    if access.head >> FLAGS_SHIFT & STRAIGHT:
+        return access.offsets[0] + lane * (access.head >> SIZE_SHIFT)
+    return access.offsets[lane]
 
 
 @part
-def add(where: int, log: int, left: int) -> None:
+def add(where: Any, access: Any, left: int) -> None:
     """Put a logged access into a list."""
-    count = load64(where)
+    count = where.count
     if count == ENTRIES:
         return
-    store64(where, count + 1)
-    entry = where + 8 + STRIDE * count
-    lanes, size = load64(log + MASK), load64(log + HEAD) >> SIZE_SHIFT
+    where.count = count + 1
+    entry = where.entries[count]
+    lanes, size = access.lanes, access.head >> SIZE_SHIFT
     first, last = 1 << 40, -1
     for lane in range(LANES):
         if lanes >> lane & 1:
-            at = offset_of(log, lane)
+            at = offset_of(access, lane)
             first, last = min(first, at), max(last, at + size - 1)
-    store64(entry + FIRST, first)
-    store64(entry + LAST, last)
-    store64(entry + LEFT, left)
-    copy(entry + ENTRY, log, LOG_BYTES)
+    entry.first = first
+    entry.last = last
+    entry.left = left
+    copy(address_of(entry.access), address_of(access), LOGGED_BYTES)
 
 
 @seldom
-def arrive(wave: int, lists: int, log: int, entries: int) -> None:
-    """A wave comes to a barrier: list what it has not waited for.
-
-    log: of its accesses since the last barrier, a count and the latest `entries` of them.
-    """
-    following = lists + NEXT * LIST_BYTES
-    store64(following, 0)
+def arrive(wave: int, lists: Any, log: Any) -> None:
+    """A wave comes to a barrier: list what it has not waited for."""
+    lists.next.count = 0
     issued, done = load64(wave + DS_ISSUED), load64(wave + DS_DONE)
     if issued <= done:
         return
-    count = load64(log)
-    for back in range(1, min(count, entries) + 1):
-        entry = log + 8 + (count - back) % entries * LOG_BYTES
-        if load64(entry + HEAD) >> FLAGS_SHIFT & QUEUED:
-            if load64(entry + NUMBER) <= done:
+    count = log.count
+    for back in range(1, min(count, LOG_ENTRIES) + 1):
+        access = log.entries[(count - back) % LOG_ENTRIES]
+        if access.head >> FLAGS_SHIFT & QUEUED:
+            if access.number <= done:
                 break
-            add(following, entry, issued - load64(entry + NUMBER))
-    current = lists + NOW * LIST_BYTES
-    for at in range(load64(current)):
-        entry = current + 8 + STRIDE * at + ENTRY
-        if load64(entry + NUMBER) > done:
-            add(following, entry, issued - load64(entry + NUMBER))
+            add(lists.next, access, issued - access.number)
+    for at in range(lists.now.count):
+        access = lists.now.entries[at].access
+        if access.number > done:
+            add(lists.next, access, issued - access.number)
 
 
 @seldom
-def pass_on(lists: int) -> int:
+def pass_on(lists: Any) -> int:
     """All waves have arrived, or this one ended: what it carries; how much that is."""
-    current, following = lists + NOW * LIST_BYTES, lists + NEXT * LIST_BYTES
-    count = load64(following)
+    count = lists.next.count
     if count:
-        copy(current, following, 8 + STRIDE * count)
-    store64(current, count)
-    store64(following, 0)
+        copy(address_of(lists.now.entries), address_of(lists.next.entries), CARRIED_BYTES * count)
+    lists.now.count = count
+    lists.next.count = 0
     return count
 
 
 @part
-def overlap(log: int, size: int, lanes: int, offsets: np.ndarray) -> int:
+def overlap(access: Any, size: int, lanes: int, offsets: np.ndarray) -> int:
     """A byte that both a logged access and one of these lanes touch, times 64 plus the lane; or -1."""
-    mask, theirs = load64(log + MASK), load64(log + HEAD) >> SIZE_SHIFT
+    mask, theirs = access.lanes, access.head >> SIZE_SHIFT
     for lane in range(LANES):
         if lanes >> lane & 1:
             for other in range(LANES):
                 if mask >> other & 1:
-                    at = offset_of(log, other)
+                    at = offset_of(access, other)
                     if at < offsets[lane] + size and offsets[lane] < at + theirs:
                         return max(at, offsets[lane]) * LANES + lane
     return -1
 
 
 @seldom
-def look_carried(
-    wave: int, record: int, lanes: int, size: int, flags: int, lists: int, me: int, waves: int
-) -> None:
-    """Report what of other waves' operations an access clashes with; lists: of wave 0, the others' behind."""
+def look_carried(wave: int, record: int, lanes: int, size: int, flags: int, lists: np.ndarray, me: int) -> None:
+    """Report what of other waves' operations an access clashes with; lists: by wave."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     first, last = 1 << 40, -1
     for lane in range(LANES):
         if lanes >> lane & 1:
             first, last = min(first, offsets[lane]), max(last, offsets[lane] + size - 1)
-    for other in range(waves):
-        current = lists + other * LISTS * LIST_BYTES + NOW * LIST_BYTES
-        for at in range(0 if other == me else load64(current)):
-            entry = current + 8 + STRIDE * at
-            there = load64(entry + ENTRY + HEAD) >> FLAGS_SHIFT
+    for other in range(lists.size):
+        current = lists[other].now
+        for at in range(0 if other == me else current.count):
+            entry = current.entries[at]
+            there = entry.access.head >> FLAGS_SHIFT
             if not (flags | there) & WRITES or flags & there & ATOMIC:
                 continue
-            if first > load64(entry + LAST) or last < load64(entry + FIRST):
+            if first > entry.last or last < entry.first:
                 continue
-            found = overlap(entry + ENTRY, size, lanes, offsets)
+            found = overlap(entry.access, size, lanes, offsets)
             if found >= 0:
-                place = found // LANES | load64(entry + LEFT) << LEFT_SHIFT
+                place = found // LANES | entry.left << LEFT_SHIFT
                 place |= (1 if flags & WRITES else 0) << FLAG_SHIFT
-                behind = load64(entry + ENTRY + HEAD) & 0xFFFFFFFF
-                enter(wave, record, CARRIED, 1 << found % LANES, place, behind)
+                enter(wave, record, CARRIED, 1 << found % LANES, place, entry.access.head & 0xFFFFFFFF)
                 return

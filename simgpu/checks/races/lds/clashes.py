@@ -7,24 +7,20 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, SITES, WAVE_SHIFT
-from simgpu.checks.races.lds.carried import ATOMIC, FLAGS_SHIFT, HEAD, LOG_BYTES, MASK, SIZE_SHIFT, WRITES, offset_of
+from simgpu.checks.races.lds.carried import ATOMIC, FLAGS_SHIFT, LOG_ENTRIES, SIZE_SHIFT, WRITES, offset_of
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
     ANY_WRITE,
-    ATOMICS,
-    HEADER,
-    LOG_ENTRIES,
-    OWN,
     OWN_ATOMIC,
     OWN_MAPS,
     OWN_READ,
     OWN_WRITE,
     TOUCHED,
-    WRITERS,
-    WRITTEN,
+    LdsView,
     bitmap,
     log_of,
     logged,
     meets,
+    own_map,
 )
 from simgpu.checks.races.order import LDS, ordered
 from simgpu.engine.events import enter_at, event
@@ -51,31 +47,26 @@ def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
 
 
 @part
-def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mask: int) -> int:
+def clash(view: LdsView, me: int, flags: int, at: int, mask: int) -> int:
     """Bits of `mask` in word `at` where another wave than `me` did what clashes with an access."""
-    maps = shadow + 8 * (HEADER + at)
-    step = 8 * count
-    found = load64(maps) & ~load64(maps + step * (OWN + OWN_MAPS * me + OWN_WRITE))
+    found = bitmap(view, ANY_WRITE)[at] & ~own_map(view, me, OWN_WRITE)[at]
     if flags & WRITES:
-        for other in range(waves):
+        for other in range(view.waves):
             if other != me:
-                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_READ))
-    if not flags & ATOMIC and load64(shadow + 8 * ATOMICS):
-        for other in range(waves):
+                found |= own_map(view, other, OWN_READ)[at]
+    if not flags & ATOMIC and view.shadow.atomics:
+        for other in range(view.waves):
             if other != me:
-                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_ATOMIC))
+                found |= own_map(view, other, OWN_ATOMIC)[at]
     return found & mask
 
 
 @part
-def quick_read(
-    shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray, first: int, end: int
-) -> bool:
+def quick_read(view: LdsView, me: int, size: int, lanes: int, offsets: np.ndarray, first: int, end: int) -> bool:
     """Whether a plain read, of bytes from first to end - 1, clashes with something; no lane's bytes reach into the next word."""
-    if not load64(shadow + 8 * WRITERS) & ~(1 << me) or not meets(shadow, WRITTEN, first, end):
+    if not view.shadow.writers & ~(1 << me) or not meets(view.shadow.written, first, end):
         return False
-    written = bitmap(shadow, ANY_WRITE, count)
-    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)
+    written, own = bitmap(view, ANY_WRITE), own_map(view, me, OWN_WRITE)
     ones, found = (1 << size) - 1, 0
     for lane in range(LANES):
         at, mask = offsets[lane] >> 6, ones << (offsets[lane] & 63)
@@ -85,48 +76,45 @@ def quick_read(
 
 
 @part
-def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first: int, size: int) -> bool:
+def words_clash(view: LdsView, me: int, flags: int, first: int, size: int) -> bool:
     """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
     found = 0
-    written = bitmap(shadow, ANY_WRITE, count)[first : first + size]
-    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)[first : first + size]
+    written, own = bitmap(view, ANY_WRITE)[first : first + size], own_map(view, me, OWN_WRITE)[first : first + size]
     for i in range(size):
         found |= written[i] & ~own[i]
-    for other in range(waves):
+    for other in range(view.waves):
         if other != me:
             if flags & WRITES:
-                read = bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count)[first : first + size]
+                read = own_map(view, other, OWN_READ)[first : first + size]
                 for i in range(size):
                     found |= read[i]
-            if load64(shadow + 8 * ATOMICS):
-                atomic = bitmap(shadow, OWN + OWN_MAPS * other + OWN_ATOMIC, count)[first : first + size]
+            if view.shadow.atomics:
+                atomic = own_map(view, other, OWN_ATOMIC)[first : first + size]
                 for i in range(size):
                     found |= atomic[i]
     return found != 0
 
 
 @part
-def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte: int) -> tuple[int, bool, bool]:
+def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bool, bool]:
     """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
     at, bit = byte >> 6, byte & 63
     for kind in range(OWN_MAPS):
         if (kind == OWN_READ and not flags & WRITES) or (kind == OWN_ATOMIC and flags & ATOMIC):
             continue
-        for other in range(waves):
-            if other != wave and bitmap(shadow, OWN + OWN_MAPS * other + kind, count)[at] >> bit & 1:
+        for other in range(view.waves):
+            if other != wave and own_map(view, other, kind)[at] >> bit & 1:
                 return other, kind == OWN_WRITE, kind == OWN_ATOMIC
     return -1, False, False
 
 
 @seldom
-def repeats(
-    wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, shadow: int, count: int, me: int, waves: int
-) -> bool:
+def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, view: LdsView, me: int) -> bool:
     """Whether a write writes nothing but what is there, and what other waves wrote by the same instruction; False where not sure.
 
     Triton's programs do that where a block has fewer elements than threads: `explain` would look at each lane alone.
     """
-    if load64(shadow + 8 * ATOMICS):
+    if view.shadow.atomics:
         return False
     changed, ones = 0, (1 << size) - 1
     memory = load64(wave + layout.LDS_BASE)
@@ -137,7 +125,7 @@ def repeats(
                 changed |= held[at] ^ fresh[at]
     if changed:
         return False
-    touched = bitmap(shadow, TOUCHED, count)
+    touched = bitmap(view, TOUCHED)
     for lane in range(LANES):
         if lanes >> lane & 1:
             at, shift = offsets[lane] >> 6, offsets[lane] & 63
@@ -145,12 +133,11 @@ def repeats(
             if shift + size > 64:
                 touched[at + 1] |= ones >> (64 - shift)
     same = True
-    for other in range(waves):
+    for other in range(view.waves):
         if same and other != me:
-            read = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count), touched, lanes, size, offsets)
-            wrote = met(bitmap(shadow, OWN + OWN_MAPS * other + OWN_WRITE, count), touched, lanes, size, offsets)
-            there = log_of(shadow, other, waves, count)
-            same = not read and (not wrote or wrote_last(there, record, lanes, size, offsets, touched))
+            read = met(own_map(view, other, OWN_READ), touched, lanes, size, offsets)
+            wrote = met(own_map(view, other, OWN_WRITE), touched, lanes, size, offsets)
+            same = not read and (not wrote or wrote_last(log_of(view, other), record, lanes, size, offsets, touched))
     for lane in range(LANES):
         if lanes >> lane & 1:
             at = offsets[lane] >> 6
@@ -171,12 +158,12 @@ def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets:
 
 
 @part
-def wrote_last(log: int, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
+def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
     """Whether a log's latest write that touches a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
-    count = load64(log)
+    count = log.count
     for back in range(1, min(count, LOG_ENTRIES) + 1):
-        entry = log + 8 + (count - back) % LOG_ENTRIES * LOG_BYTES
-        head, mask = load64(entry + HEAD), load64(entry + MASK)
+        entry = log.entries[(count - back) % LOG_ENTRIES]
+        head, mask = entry.head, entry.lanes
         if head >> FLAGS_SHIFT & WRITES == 0:
             continue
         bytes_ = head >> SIZE_SHIFT
@@ -198,19 +185,18 @@ def wrote_last(log: int, record: int, lanes: int, size: int, offsets: np.ndarray
 
 @seldom
 def explain(
-    wave: int, record: int, flags: int, size: int, lane: int, offset: int,
-    shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,
-) -> int:  # fmt: skip
+    wave: int, record: int, flags: int, size: int, lane: int, offset: int, view: LdsView, block: Any, state: Any, tag: int
+) -> int:
     """Report a clash of one lane; returns 1 where it was told, 2 where it writes what is there, else 0."""
     me = tag >> WAVE_SHIFT & 15
     for byte in range(offset, offset + size):
         mask = 1 << (byte & 63)
-        if not clash(shadow, count, me, waves, flags, byte >> 6, mask):
+        if not clash(view, me, flags, byte >> 6, mask):
             continue
-        other, writes, atomic = other_side(shadow, count, me, waves, flags, byte)
+        other, writes, atomic = other_side(view, me, flags, byte)
         if other < 0:
             continue
-        there = logged(log_of(shadow, other, waves, count), byte, writes, atomic)
+        there = logged(log_of(view, other), byte, writes, atomic)
         cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
         if ordered(block, state, LDS, tag, cell, byte >> 2):
             continue

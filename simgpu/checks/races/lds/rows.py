@@ -8,25 +8,19 @@ from llvmlite import ir
 
 from simgpu.checks.races.lds.carried import WRITES
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
-    ATOMICS,
-    CARRIED,
-    HEADER,
     OWN,
     OWN_MAPS,
     OWN_READ,
     OWN_WRITE,
-    READ,
-    READERS,
     ROW,
-    WRITERS,
-    WRITTEN,
     log,
     log_of,
     make_room,
+    maps_at,
     mark_all_reads,
     meets,
     note_extent,
-    note_kind,
+    view_of,
 )
 from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.workgroup import waves_of
@@ -63,29 +57,29 @@ def _some(bits: Value) -> Value:
 @part
 def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool:
     """Enter a plain access of all 64 lanes to ROW words in a row where nothing clashes with it; else nothing is done."""
-    first, waves, count = load64(wave + layout.ADDRESSES), waves_of(wave), block.lds_words
-    shadow, me = block.lds_shadow + slot * block.lds_stride, load32(wave + layout.WAVE_ID)
-    if first & 63 or load64(shadow + 8 * ATOMICS) | load64(shadow + 8 * CARRIED):
+    first, waves, me = load64(wave + layout.ADDRESSES), waves_of(wave), load32(wave + layout.WAVE_ID)
+    view = view_of(block, slot, waves)
+    shadow = view.shadow
+    if first & 63 or shadow.atomics | shadow.carried:
         return False
-    maps, step, apart = shadow + 8 * (HEADER + (first >> 6)), 8 * count, ~(1 << me)
+    maps, step, apart = maps_at(view, 0) + 8 * (first >> 6), 8 * view.count, ~(1 << me)
     own = maps + step * (OWN + OWN_MAPS * me)
-    if load64(shadow + 8 * WRITERS) & apart and other_bits(maps, own + step * OWN_WRITE):
+    if shadow.writers & apart and other_bits(maps, own + step * OWN_WRITE):
         return False
     if flags & WRITES:
-        if meets(shadow, READ, first, first + 64 * ROW):
-            mark_all_reads(shadow, count, waves)
-        readers = load64(shadow + 8 * READERS) & apart
+        if meets(shadow.read, first, first + 64 * ROW):
+            mark_all_reads(view)
+        readers = shadow.readers & apart
         for other in range(waves):
             if readers >> other & 1 and some_bits(maps + step * (OWN + OWN_MAPS * other + OWN_READ)):
                 return False
         all_bits(maps)
         all_bits(own + step * OWN_WRITE)
-        note_kind(shadow, WRITERS, me)
-        note_extent(shadow, WRITTEN, first, first + 64 * ROW)
+        shadow.writers |= 1 << me
+        note_extent(shadow.written, first, first + 64 * ROW)
     else:
         all_bits(own + step * OWN_READ)
-        note_kind(shadow, READERS, me)
-    offsets = words(wave + layout.ADDRESSES, LANES)
-    make_room(shadow, count, me, waves)
-    log(log_of(shadow, me, waves, count), record, flags, ROW, -1, load64(wave + DS_ISSUED), offsets)
+        shadow.readers |= 1 << me
+    make_room(view, me)
+    log(log_of(view, me), record, flags, ROW, -1, load64(wave + DS_ISSUED), words(wave + layout.ADDRESSES, LANES))
     return True

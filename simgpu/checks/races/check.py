@@ -285,10 +285,10 @@ def _carried(launch: Dispatch, event: Report) -> Finding:
 def _barrier(launch: Dispatch, event: Report) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = (
-            "waves of the workgroup end without this barrier; the hardware takes them for arrived, but no language lets a kernel "
-            "count on it: let all waves come to it, and leave only behind it"
+            "waves of the workgroup ended before this barrier; the hardware takes them for arrived, as HIP and CUDA count only "
+            "threads that have not exited, but OpenCL lets no kernel count on it"
         )
-        return finding_at(launch, event.record, "barrier", message, event=event, lanes=())
+        return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
     if not launch.checks["races"][1].missed:
         return None  # waves with tasks of their own have barriers of their own: all passed as many
     message = (

@@ -9,4 +9,5 @@
     flips.py            what `why` names against flipped bits, backward against forward
     mutants.py          kernels with one wait, nop, barrier or address less right
     mutate.py           mutants run checked, and tallied
+    fixes.py            lint before and after commits that changed code objects
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import Structure, addressof, c_int64
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,29 +20,40 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load64, part, runtime, store64, words
+from simgpu.machine.runtime import part, runtime, structure, words
 from simgpu.machine.values import I64
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
-(WRITER,) = context_fields("writer", 1)  # address of the worker's block; its words:
-ADDRESS, ACROSS, DOWN, LAST = range(4)  # what is looked for; the grid; the last workgroup that wrote it, -1 for none
+(WRITER,) = context_fields("writer", 1)  # address of the worker's WriterBlock
 NOBODY = -1
 
+
+
+class WriterBlock(Structure):
+    """What a worker found of the address."""
+
+    _fields_ = (
+        ("address", c_int64),
+        ("grid", c_int64 * 2),  # workgroups in x and y
+        ("last", c_int64),  # number of the last workgroup that wrote it, or NOBODY
+    )
+
+
+WRITER_BLOCK = np.dtype(WriterBlock)
 _dispatch_number = part(dispatch_number)
 
 
 @runtime
 def note_writer(wave: int, lanes: int, size: int, base: int) -> None:
     """Keep the workgroup's number if one of the lanes writes the address and no later workgroup has."""
-    block, offsets = context(wave, WRITER), words(wave + layout.ADDRESSES, LANES)
-    wanted = load64(block + 8 * ADDRESS)
+    block, offsets = structure(context(wave, WRITER), WRITER_BLOCK), words(wave + layout.ADDRESSES, LANES)
     for lane in range(LANES):
-        if lanes >> lane & 1 and base + offsets[lane] <= wanted < base + offsets[lane] + size:
+        if lanes >> lane & 1 and base + offsets[lane] <= block.address < base + offsets[lane] + size:
             group = slot_of(wave).group
-            number = _dispatch_number(group[0], group[1], group[2], load64(block + 8 * ACROSS), load64(block + 8 * DOWN))
-            store64(block + 8 * LAST, max(load64(block + 8 * LAST), number))
+            number = _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
+            block.last = max(block.last, number)
 
 
 class Writer(Check):
@@ -59,8 +71,8 @@ class Writer(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         across, down, _ = launch.geometry.groups
-        worker.checks["writer"] = block = np.array((launch.shadows["writer"], across, down, NOBODY), np.int64)
-        worker.set_context(WRITER, block.ctypes.data)
+        worker.checks["writer"] = block = WriterBlock(launch.shadows["writer"], (across, down), NOBODY)
+        worker.set_context(WRITER, addressof(block))
 
 
 def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> tuple[int, int, int] | None:
@@ -75,5 +87,5 @@ def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addres
     device.shadows = {**device.shadows, "writer": address}
     launch = Launch(Kernel(kernel.module.on(device), kernel.info), geometry, args)
     launch.run()
-    last = max(int(worker.checks["writer"][LAST]) for worker in launch.at_work)
+    last = max(worker.checks["writer"].last for worker in launch.at_work)
     return None if last == NOBODY else geometry.group(last)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.debugger.armed import Armed, Point
-from simgpu.debugger.native.clock import BASE, GO_ON, GOALS, GROUP, NEVER, ORDINALS, PASSES, SOLE, Clock, Ordinals
+from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Clock, Ordinals
 from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always, arrival, place_words
 from simgpu.debugger.place import Place
 from simgpu.engine.device import Kernel
@@ -78,7 +78,7 @@ class Replay:
         self._stopping = False
         (self.worker,) = self.launch.begin()
         focus: np.ndarray = self.worker.checks["focus"]
-        focus[SOLE], focus[GROUP : GROUP + 3], self.goals = whole, group, focus[GOALS:]
+        focus["sole"], focus["group"], self.goals = whole, group, focus["goals"][0]
         self._slot = -1  # where the workgroup is; -1 before it begins
         self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # of the waves of a slot: bytes, fields, words
         initial.keep()  # private memory, and what else the launch allocated

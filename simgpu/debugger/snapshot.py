@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from simgpu.debugger.armed import Armed, Point
-from simgpu.debugger.native.clock import GROUP, PASSES, SOLE, focus_on
+from simgpu.debugger.native.clock import PASSES, focus_on
 from simgpu.debugger.native.points import always
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
@@ -148,7 +148,7 @@ class _Visits(Supervisor):
         self._records = {launch.entry + offset // 4 for offset in self._at}
         (worker,) = workers
         block = focus_on(worker, launch.waves)
-        block[SOLE], block[GROUP : GROUP + 3] = 1, self._group
+        block["sole"], block["group"] = 1, self._group
         worker.set_context(PASSES, self._skip + 1)
         self._point = Point(always(launch.device.compiler), self._wave)
         self._arm(launch)

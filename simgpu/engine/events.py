@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from ctypes import Structure, c_int64
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +26,8 @@ from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldom, store64
+from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldom, store64, structure
 from simgpu.machine.values import I32, I64, Builder, Value
 
 if TYPE_CHECKING:
@@ -60,16 +60,40 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 
 ENTRIES = 4096  # a power of two
 LIMIT = 3 * ENTRIES // 4  # entries in use at most: probing stays short, and ends
-FIELDS = 11
-KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, RANK, MOMENT = range(FIELDS)
-USED, LOST = range(2)  # words behind the entries: entries in use, events that found no room
-STRIDE = 8 * FIELDS
-HEADER = ENTRIES * STRIDE
 AXIS_BITS = 20  # of a workgroup's id in a rank
 # Of the context: address of the worker's; of `Program.starts`, 0 without `Retired`; the record at which waves begin.
 TABLE, STARTS, BEGIN = context_fields("events", 3)
 # Of the wave: instructions retired up to where its straight-line code begins; 1 + that record, 0 for BEGIN.
 RETIRED, SINCE = wave_fields("events", 2)
+
+
+class EventEntry(Structure):
+    """Events of a key and extra; all but `count` of the one that is kept."""
+
+    _fields_ = (
+        ("key", c_int64),  # code << 32 | record; 0: unused
+        ("extra", c_int64),
+        ("count", c_int64),
+        ("lanes", c_int64),
+        ("address", c_int64),
+        ("wave", c_int64),
+        ("group", c_int64 * 3),
+        ("rank", c_int64),
+        ("retired", c_int64),
+    )
+
+
+class EventTable(Structure):
+    """A worker's."""
+
+    _fields_ = (
+        ("entries", EventEntry * ENTRIES),
+        ("used", c_int64),  # entries
+        ("lost", c_int64),  # events that found no room
+    )
+
+
+EVENT_ENTRY, EVENT_TABLE = np.dtype(EventEntry), np.dtype(EventTable)
 
 
 @builtin
@@ -140,42 +164,39 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
 @seldom
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
     """Count an event of a record, and keep it if none of its kind and place before has a rank as low; here: where the wave is."""
-    table = context(wave, TABLE)
+    table = structure(context(wave, TABLE), EVENT_TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
-    while True:
-        entry = table + at * STRIDE
-        held = load64(entry)
-        if held == key and load64(entry + 8 * EXTRA) == extra:
-            store64(entry + 8 * COUNT, load64(entry + 8 * COUNT) + 1)
-            if rank < load64(entry + 8 * RANK):
+    entry = table.entries[at]
+    while entry.key != 0:
+        if entry.key == key and entry.extra == extra:
+            entry.count += 1
+            if rank < entry.rank:
                 keep(wave, entry, lanes, address, rank, here)
             return
-        if held == 0:
-            break
         at = (at + 1) & (ENTRIES - 1)
-    used = table + HEADER + 8 * USED
-    if load64(used) >= LIMIT:
-        store64(table + HEADER + 8 * LOST, load64(table + HEADER + 8 * LOST) + 1)
+        entry = table.entries[at]
+    if table.used >= LIMIT:
+        table.lost += 1
         return
-    store64(used, load64(used) + 1)
-    store64(entry, key)
-    store64(entry + 8 * EXTRA, extra)
-    store64(entry + 8 * COUNT, 1)
+    table.used += 1
+    entry.key = key
+    entry.extra = extra
+    entry.count = 1
     keep(wave, entry, lanes, address, rank, here)
 
 
 @seldom
-def keep(wave: int, entry: int, lanes: int, address: int, rank: int, here: int) -> None:
+def keep(wave: int, entry: Any, lanes: int, address: int, rank: int, here: int) -> None:
     """Put an event into its entry, in place of another."""
-    store64(entry + 8 * RANK, rank)
-    store64(entry + 8 * MOMENT, retired(wave, here))
-    store64(entry + 8 * LANES, lanes)
-    store64(entry + 8 * ADDRESS, address)
-    store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
+    entry.rank = rank
+    entry.retired = retired(wave, here)
+    entry.lanes = lanes
+    entry.address = address
+    entry.wave = load32(wave + layout.WAVE_ID)
     group = slot_of(wave).group
     for axis in range(3):
-        store64(entry + 8 * (X + axis), group[axis])
+        entry.group[axis] = group[axis]
 
 
 @runtime
@@ -200,36 +221,35 @@ def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> Non
 
 def prepare(worker: Worker) -> None:
     """An empty table for a worker."""
-    table = aligned_bytes(HEADER + 16)
+    table = np.zeros(1, EVENT_TABLE)
     worker.checks["events"] = table
     worker.set_context(TABLE, table.ctypes.data)
 
 
 def reports(workers: list[Worker]) -> list[Report]:
     """The events of all workers; those of the same place, code and extra as one."""
-    merged: dict[tuple[int, int], np.ndarray] = {}
+    merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
-        entries = worker.checks["events"][:HEADER].view(np.int64).reshape(ENTRIES, FIELDS)
-        for entry in entries[entries[:, KEY] != 0]:
-            key = int(entry[KEY]), int(entry[EXTRA])
+        entries = worker.checks["events"]["entries"][0]
+        for entry in entries[entries["key"] != 0]:
+            key = int(entry["key"]), int(entry["extra"])
             held = merged.get(key)
-            count = entry[COUNT] + (held[COUNT] if held is not None else 0)
-            merged[key] = entry.copy() if held is None or entry[RANK] < held[RANK] else held
-            merged[key][COUNT] = count
+            count = entry["count"] + (held["count"] if held is not None else 0)
+            merged[key] = entry.copy() if held is None or entry["rank"] < held["rank"] else held
+            merged[key]["count"] = count
     return [_unpacked(entry) for entry in merged.values()]
 
 
-def _unpacked(entry: np.ndarray) -> Report:
-    key, extra, count, lanes, address, wave, x, y, z = (int(value) for value in entry[:9])
-    unsigned = (1 << 64) - 1
-    return Report(
-        key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes & unsigned, address & unsigned, extra, count, int(entry[MOMENT])
-    )
+def _unpacked(entry: np.void) -> Report:
+    key, extra, count, wave, before = (int(entry[name]) for name in ("key", "extra", "count", "wave", "retired"))
+    lanes, address = (int(entry[name]) & (1 << 64) - 1 for name in ("lanes", "address"))
+    x, y, z = entry["group"].tolist()
+    return Report(key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes, address, extra, count, before)
 
 
 def lost(workers: list[Worker]) -> int:
     """Events of new places that found the tables full."""
-    return sum(int(worker.checks["events"][HEADER:].view(np.int64)[LOST]) for worker in workers)
+    return sum(int(worker.checks["events"]["lost"][0]) for worker in workers)
 
 
 def drained(workers: list[Worker]) -> list[tuple[Formatter, Report]]:

@@ -10,6 +10,7 @@ focus have goals and stop.
 from __future__ import annotations
 
 import ctypes
+from ctypes import Structure, c_int64, sizeof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Status
-from simgpu.machine.runtime import load64, part, runtime
+from simgpu.machine.runtime import part, runtime, structure
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
@@ -40,12 +41,19 @@ if TYPE_CHECKING:
 
 # Of the context: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.
 ORDINALS, BLOCK, STOP, PASSES = context_fields("debugger", 4)
-# Words of the block: whether one workgroup of several is in focus; its id; from GOALS on the goals of its waves.
-SOLE, GROUP, GOALS = 0, 1, 4
 # Of a wave: see above; 1 + record at which it goes on past the points; the record before, where points look at its result.
 BASE, GO_ON, BEFORE = wave_fields("debugger", 3)
 NEVER = np.iinfo(np.int64).max
 ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # after which straight-line code does not go on
+
+
+class FocusBlock(Structure):
+    """Begins the block; the goals of the waves in focus follow."""
+
+    _fields_ = (("sole", c_int64), ("group", c_int64 * 3))  # whether one workgroup of several is in focus; its id
+
+
+FOCUS_BLOCK, GOALS_AT = np.dtype(FocusBlock), sizeof(FocusBlock)
 
 
 @dataclass(frozen=True)
@@ -87,12 +95,11 @@ class Ordinals:
 @part
 def focused(wave: int) -> int:
     """Whether the wave is of the workgroup in focus."""
-    block = context(wave, BLOCK)
-    if load64(block + 8 * SOLE) == 0:
+    block = structure(context(wave, BLOCK), FOCUS_BLOCK)
+    if block.sole == 0:
         return 1
-    group, wanted = slot_of(wave).group, block + 8 * GROUP
-    here = group[0] == load64(wanted) and group[1] == load64(wanted + 8) and group[2] == load64(wanted + 16)
-    return 1 if here else 0
+    group, wanted = slot_of(wave).group, block.group
+    return 1 if group[0] == wanted[0] and group[1] == wanted[1] and group[2] == wanted[2] else 0
 
 
 @runtime
@@ -102,11 +109,11 @@ def in_focus(wave: int) -> int:
 
 
 def focus_on(worker: Worker, waves: int) -> np.ndarray:
-    """Give the worker the block of words that points read, for a workgroup of so many waves, and return it: no goals, all
-    workgroups in focus."""
+    """Give the worker the block that points read, for a workgroup of so many waves, and return it: all workgroups in focus, no
+    goals. One record of `sole`, `group` and `goals`."""
     workgroup.prepare(worker, waves)
-    worker.checks["focus"] = block = np.full(GOALS + waves, NEVER, np.int64)
-    block[:GOALS] = 0
+    worker.checks["focus"] = block = np.zeros(1, [*FOCUS_BLOCK.descr, ("goals", np.int64, waves)])
+    block["goals"] = NEVER
     worker.set_context(BLOCK, block.ctypes.data)
     worker.set_context(PASSES, 0)
     return block
@@ -128,7 +135,7 @@ class Clock(Check):
         retired = frame.state(BASE, I64) + entry(index, 0) + 1
         frame.set_state(BASE, retired - entry(target, 0))
         wave = frame.state(layout.WAVE_ID).zext(I64)
-        goal = frame.context(BLOCK).pointer().at(8 * GOALS).at(wave * 8).load(I64, 8)
+        goal = frame.context(BLOCK).pointer().at(GOALS_AT).at(wave * 8).load(I64, 8)
         near = (retired + entry(target, 1)).signed > goal
         with build.if_then(near, likely=False), build.if_then(frame.value(in_focus.call(build, frame.wave)) != 0):
             frame.exit(Status.BREAK, target)

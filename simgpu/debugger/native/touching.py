@@ -7,6 +7,7 @@ numbered as those are: bit b of an allocation is its byte b. A worker counts for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ctypes import Structure, addressof, c_int64, sizeof
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, Plan
-from simgpu.machine.runtime import load32, load64, part, records, runtime, store8, store64
+from simgpu.machine.runtime import load32, load64, part, records, runtime, store8, store64, structure
 from simgpu.machine.values import I64
 from simgpu.memory.table import PAGE
 
@@ -33,15 +34,50 @@ if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
     from simgpu.engine.workers.worker import Worker
 
-(BLOCK,) = context_fields("touching", 1)  # address of the worker's block, 0 where nothing is counted; its words:
-# of the launch's bitmaps: address and bytes; then addresses: an instruction's number by record, bits, pages with bits, reads of
-# each byte, lanes
-BITMAPS, HALF, NUMBERS, BITS, PAGES, READS, LANE_COUNTS, WORDS = range(8)
-ASKED, SERVED, BASE, LANE_FIELDS = range(4)  # lanes that a buffer instruction asked for, those served, and its resource's base
+(BLOCK,) = context_fields("touching", 1)  # address of the worker's TouchingBlock, 0 where nothing is counted
 BASE_BITS = (1 << 48) - 1  # of a buffer resource
 PIECE = 16  # bytes that are marked at once
 TIMES = np.dtype(np.uint16)  # of a byte's reads
 MOST_BYTES = 256 << 20  # of the device's memory that is counted
+
+
+class TouchingBlock(Structure):
+    """What handlers find a worker's memory by: addresses of `Counts`' arrays, but for the launch's bitmaps."""
+
+    _fields_ = (
+        ("bitmaps", c_int64),
+        ("half", c_int64),  # bytes of the bitmaps
+        ("numbers", c_int64),
+        ("bits", c_int64),
+        ("pages", c_int64),
+        ("reads", c_int64),
+        ("lanes", c_int64),
+    )
+
+
+class TouchingLanes(Structure):
+    """Of an instruction: lanes that a buffer instruction asked for, those served, and its resource's base."""
+
+    _fields_ = (("asked", c_int64), ("served", c_int64), ("base", c_int64))
+
+
+TOUCHING_BLOCK, TOUCHING_LANES = np.dtype(TouchingBlock), np.dtype(TouchingLanes)
+LANES_BYTES = sizeof(TouchingLanes)
+
+
+@part
+def lanes_of(block: Any, number: int) -> Any:
+    """The lanes of a numbered instruction."""
+    return structure(block.lanes + LANES_BYTES * number, TOUCHING_LANES)
+
+
+@part
+def ones_of(lanes: int) -> int:
+    """How many lanes a mask has."""
+    count = 0
+    for lane in range(LANES):
+        count += lanes >> lane & 1
+    return count
 
 
 @runtime
@@ -50,12 +86,12 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
 
     how: bytes a lane · 2, + 1 where it reads.
     """
-    block = context(wave, BLOCK)
-    if bitmap == 0 or block == 0:
+    if bitmap == 0 or context(wave, BLOCK) == 0:
         return
-    first, half = bitmap - load64(block + 8 * BITMAPS), load64(block + 8 * HALF)
-    number = load32(load64(block + 8 * NUMBERS) + 4 * record)
-    bits, pages = load64(block + 8 * BITS) + number * half, load64(block + 8 * PAGES) + number * (half // PAGE)
+    block = structure(context(wave, BLOCK), TOUCHING_BLOCK)
+    first, half = bitmap - block.bitmaps, block.half
+    number = load32(block.numbers + 4 * record)
+    bits, pages = block.bits + number * half, block.pages + number * (half // PAGE)
     size, reads = how >> 1, how & 1
     for lane in range(LANES):
         if not lanes >> lane & 1:
@@ -70,33 +106,24 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
                 store64(word + 8, load64(word + 8) | ones >> (64 - low))
                 store8(pages + (at + count) // (8 * PAGE), 1)
             if reads:
-                times = records(load64(block + 8 * READS) + 2 * at, count, TIMES)
+                times = records(block.reads + 2 * at, count, TIMES)
                 if count == PIECE:  # a number of turns that is known is one addition of a vector
                     for byte in range(PIECE):
                         times[byte] += times[byte] != 0xFFFF
                 else:
                     for byte in range(count):
                         times[byte] += times[byte] != 0xFFFF
-    note_lanes(block, number, SERVED, lanes)
-
-
-@part
-def note_lanes(block: int, number: int, which: int, lanes: int) -> None:
-    """Adds lanes to a count of an instruction."""
-    place, count = load64(block + 8 * LANE_COUNTS) + 8 * (LANE_FIELDS * number + which), 0
-    for lane in range(LANES):
-        count += lanes >> lane & 1
-    store64(place, load64(place) + count)
+    lanes_of(block, number).served += ones_of(lanes)
 
 
 @runtime
 def note_buffer(wave: int, record: int, lanes: int, base: int) -> None:
     """Lanes that a buffer instruction asks for, before it knows which lie in its resource."""
-    block = context(wave, BLOCK)
-    if block:
-        number = load32(load64(block + 8 * NUMBERS) + 4 * record)
-        note_lanes(block, number, ASKED, lanes)
-        store64(load64(block + 8 * LANE_COUNTS) + 8 * (LANE_FIELDS * number + BASE), base)
+    if context(wave, BLOCK):
+        block = structure(context(wave, BLOCK), TOUCHING_BLOCK)
+        mine = lanes_of(block, load32(block.numbers + 4 * record))
+        mine.asked += ones_of(lanes)
+        mine.base = base
 
 
 @dataclass
@@ -159,12 +186,13 @@ class Touching(Check):
         count, half = len(self.offsets) + 1, table.half_bytes
         mine = Counts(
             numbers, lazy_zeros(count * half).reshape(count, -1, PAGE), np.zeros((count, half // PAGE), np.uint8),
-            lazy_zeros(16 * half).view(np.uint16), np.zeros((count, LANE_FIELDS), np.int64), np.zeros(WORDS, np.int64),
+            lazy_zeros(16 * half).view(np.uint16), np.zeros(count, TOUCHING_LANES),
+            TouchingBlock(table.bitmaps.address, half),
         )  # fmt: skip
-        arrays = mine.numbers, mine.bits, mine.pages, mine.reads, mine.lanes
-        mine.block[:] = [table.bitmaps.address, half, *(array.ctypes.data for array in arrays)]
+        for name in ("numbers", "bits", "pages", "reads", "lanes"):
+            setattr(mine.block, name, getattr(mine, name).ctypes.data)
         worker.checks["touching"] = mine
-        worker.set_context(BLOCK, mine.block.ctypes.data)
+        worker.set_context(BLOCK, addressof(mine.block))
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         counts = [worker.checks["touching"] for worker in workers if "touching" in worker.checks]
@@ -175,15 +203,15 @@ class Touching(Check):
 
 @dataclass(frozen=True)
 class Counts:
-    """A worker's. bits: uint8 (instructions, pages, PAGE); pages: whether one has bits; reads: uint16, by bit; lanes: LANE_FIELDS
-    an instruction. Number 0 is every instruction that has none of its own."""
+    """A worker's. bits: uint8 (instructions, pages, PAGE); pages: whether one has bits; reads: uint16, by bit; lanes: one
+    TOUCHING_LANES an instruction. Number 0 is every instruction that has none of its own."""
 
     numbers: np.ndarray
     bits: np.ndarray
     pages: np.ndarray
     reads: np.ndarray
     lanes: np.ndarray
-    block: np.ndarray
+    block: TouchingBlock
 
 
 def _record(frame: Frame) -> Any:
@@ -192,15 +220,15 @@ def _record(frame: Frame) -> Any:
 
 def _joined(launch: Dispatch, counts: list[Counts], offsets: list[int]) -> Touches:
     distinct, beyond = {}, {}
-    lanes = np.sum([one.lanes for one in counts], axis=0)
+    asked, served = (np.sum([one.lanes[name] for one in counts], axis=0) for name in ("asked", "served"))
     for number, offset in enumerate(offsets, 1):
         touched = np.flatnonzero(np.logical_or.reduce([one.pages[number] for one in counts]))
         if len(touched):
             bits = np.bitwise_or.reduce([one.bits[number, touched] for one in counts])
             distinct[offset] = int(np.bitwise_count(bits.view(np.uint64)).sum(dtype=np.int64))
-        if lanes[number, ASKED] > lanes[number, SERVED]:
-            base = max(int(one.lanes[number, BASE]) for one in counts)
-            beyond[offset] = int(lanes[number, ASKED] - lanes[number, SERVED]), base
+        if asked[number] > served[number]:
+            base = max(int(one.lanes["base"][number]) for one in counts)
+            beyond[offset] = int(asked[number] - served[number]), base
     read, written = (launch.table.touched_bits(which) for which in (0, 1))
     return Touches(read, written, distinct, _reads(launch.table.spans(), counts), beyond)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simgpu.debugger.armed import Point
-from simgpu.debugger.native.clock import BLOCK, GOALS
+from simgpu.debugger.native.clock import BLOCK, FOCUS_BLOCK
 from simgpu.debugger.native.conditions import Expression
 from simgpu.debugger.native.points import HIT
 from simgpu.hardware.errors import LaunchError
@@ -40,7 +40,7 @@ def f32(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
-CONTEXT, FOCUS = np.zeros(layout.CTX_BYTES // 8, np.int64), np.zeros(GOALS, np.int64)  # of a device that runs one workgroup
+CONTEXT, FOCUS = np.zeros(layout.CTX_BYTES // 8, np.int64), np.zeros(1, FOCUS_BLOCK)  # of a device that runs one workgroup
 CONTEXT[BLOCK // 8] = FOCUS.ctypes.data
 CASES = [
     ("s4 == 7 or s5 != s5", lambda s, v, a: s(4) == 7),

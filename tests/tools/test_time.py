@@ -12,7 +12,7 @@ import pytest
 import simgpu
 from simgpu import asm
 from simgpu.hardware import target
-from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
+from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation, UnfusedAttention
 from simgpu.tools.cli import main
 from simgpu.tools.shared import arrays
 from simgpu.tools.tables.schedule_report import schedules
@@ -114,3 +114,15 @@ def test_attention_streams_keys_once_a_round(policy: str, rounds: int) -> None:
     ((kernel, call),) = asm.Prepared(asm.emit(tree), gpu).calls(*buffers)
     assert tree.plan.rounds == rounds
     assert kernel.time(**call).past_l2_bytes == pytest.approx(rounds * problem.kv_bytes + problem.qr_bytes, rel=1e-3)
+
+
+def test_unfused_attention_moves_s_four_times() -> None:
+    """S is larger than L2, and its tiles are whole lines: the softmax reads and writes it; Q, K, V, R pass at least once."""
+    problem = AttentionProblem(2048, 2048, 64)
+    tree = UnfusedAttention(problem, "mi100")
+    gpu = simgpu.Device("mi100", threads=1)
+    shapes = problem.q_shape, problem.k_shape, problem.v_shape, problem.q_shape
+    buffers = [gpu.upload(np.zeros(shape, np.float32)) for shape in shapes]
+    moved = [kernel.time(**call).past_l2_bytes for kernel, call in asm.Prepared(asm.emit(tree), gpu).calls(*buffers)]
+    assert len(moved) == 3 and moved[1] == pytest.approx(2 * tree.score_bytes, rel=0.02)
+    assert sum(moved) >= 0.99 * tree.bytes_once

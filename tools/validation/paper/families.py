@@ -93,8 +93,8 @@ FAMILIES = (
     Family("Attention", "unfused baseline", ("tests/asm/test_unfused.py::test_any_shape_validates",)),
     Family(
         "Attention", "HBM traffic, fused and unfused",
-        ("tests/tools/test_l2_model.py::test_attention_streams_keys_once_a_round",
-         "tests/tools/test_l2_model.py::test_unfused_attention_moves_s_four_times"),
+        ("tests/tools/test_time.py::test_attention_streams_keys_once_a_round",
+         "tests/tools/test_time.py::test_unfused_attention_moves_s_four_times"),
     ),
     Family("Attention", "softmax and second product fused in registers (its future work)",
            ("tests/asm/test_attention.py::test_any_shape_validates",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.support.places import ROOT
 from tests.test_imports import MAY_IMPORT
 
 ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
-MOST_LINES = 500
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_ARGUMENTS = 500, 60, 12
 # Rooms of the simulator that decide nothing about a handler.
 KEYLESS = {("debugger",), ("hip",), ("sampling",), ("slices",), ("timing",), ("triton",)}
 
@@ -76,3 +77,22 @@ def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch:
         file.write_text(file.read_text() + "\n# an edit\n")
         assert (digest() not in seen) == decides, room
         seen.append(digest())
+
+
+# Signatures that are given from outside: the paper's keywords for a GEMM, PyTorch's for its operators.
+GIVEN = {"operators/gemm/tree.py", "tools/torch/operators/attention.py"}
+
+
+def test_a_function_can_be_taken_in_at_a_glance() -> None:
+    long, wide = [], []
+    for top in MAY_IMPORT:
+        for path in (ROOT / top).rglob("*.py"):
+            name = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                    if node.end_lineno - node.lineno >= MOST_OF_A_FUNCTION:  # type: ignore[operator]
+                        long.append(f"{name}: {node.name}")
+                    if len(arguments) > MOST_ARGUMENTS and name not in GIVEN:
+                        wide.append(f"{name}: {node.name}")
+    assert (long, wide) == ([], [])

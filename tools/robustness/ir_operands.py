@@ -1,0 +1,154 @@
+"""The text of a random function in LLVM IR, and where its operands come from.
+
+Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one NaN, as LLVM leaves payloads open. Lines end in
+`; T=TYPE` where a reduction may put a constant for the result, and in `; keep` where it may not.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from simgpu.tools.robustness.ir_values import FLOATS, NAN, Type, Value, literal, random_type, splat
+
+I1, I32, I64 = Type("i1"), Type("i32"), Type("i64")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that a lane may use: pointer, letter of its address space, bytes, the pointer's alignment, and whether it may change."""
+
+    pointer: str
+    space: str
+    size: int
+    align: int
+    writable: bool
+
+
+class Operands:
+    """The text of one function, `lines`, and values for its operands."""
+
+    def __init__(self, rng: random.Random, phase: int, accesses: bool) -> None:
+        self.rng, self.phase, self.accesses = rng, phase, accesses
+        self.lines: list[str] = []
+        self.names = 0
+        self.pool: list[Value] = []
+        self.regions: list[Region] = []
+        self.block = "entry"
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        self.names += 1
+        return f"%v{self.names}"
+
+    def emit(self, text: str, type: Type, keep: bool = False) -> Value:
+        """One instruction with a result."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text} ; {'keep' if keep else f'T={type}'}")
+        return Value(name, type)
+
+    def effect(self, text: str, keep: bool = False) -> None:
+        self.lines.append(f"  {text}{' ; keep' if keep else ''}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def call(self, name: str, result: Type, *operands: str, keep: bool = False) -> Value:
+        return self.emit(f"call {result} @llvm.{name}({', '.join(operands)})", result, keep)
+
+    # -- operands --------------------------------------------------------------------------------
+
+    def value(self, type: Type) -> Value:
+        """A value of the type: of the pool, converted from the pool, or a constant."""
+        same = [v for v in self.pool if v.type == type]
+        if same and self.rng.random() < 0.7:
+            return self.rng.choice(same[-6:] if self.rng.random() < 0.6 else same)
+        if self.rng.random() < 0.2 or not self.pool:
+            return Value(literal(self.rng, type), type)
+        return self.converted(self.rng.choice(self.pool[-24:]), type)
+
+    def integer(self) -> Type:
+        """An integer type, often one that the pool has."""
+        mine = [v.type for v in self.pool if not v.type.floating]
+        if mine and self.rng.random() < 0.6:
+            return self.rng.choice(mine)
+        return random_type(self.rng).integer
+
+    def floating(self) -> Type:
+        mine = [v.type for v in self.pool if v.type.floating]
+        if mine and self.rng.random() < 0.5:
+            return self.rng.choice(mine)
+        return Type(self.rng.choice(tuple(FLOATS)), self.rng.choice((0, 0, 0, 2, 3, 4)))
+
+    def converted(self, given: Value, type: Type) -> Value:
+        """`given` as `type`: resized as an integer of its bits, or element after element where the shapes agree."""
+        if given.type == type:
+            return given
+        if given.type.count == type.count and self.rng.random() < 0.6:
+            return self.element_conversion(given, type)
+        bits = self.resized(self.bits(given), type.bits)
+        return self.from_bits(bits, type)
+
+    def resized(self, given: Value, width: int) -> Value:
+        have = given.type.width
+        if have == width:
+            return given
+        to = Type(f"i{width}", given.type.count)
+        return self.emit(f"{'trunc' if have > width else self.rng.choice(('zext', 'sext'))} {given.type} {given.text} to {to}", to)
+
+    def bits(self, given: Value) -> Value:
+        """The scalar integer of the value's bits."""
+        to = Type(f"i{given.type.bits}")
+        if given.type == to:
+            return given
+        clean = self.canonical(given)
+        return self.emit(f"bitcast {clean.type} {clean.text} to {to}", to)
+
+    def from_bits(self, given: Value, type: Type) -> Value:
+        if given.type == type:
+            return given
+        made = self.emit(f"bitcast {given.type} {given.text} to {type}", type)
+        return self.canonical(made)
+
+    def canonical(self, given: Value) -> Value:
+        """The value with one NaN for all."""
+        type = given.type
+        if not type.floating:
+            return given
+        odd = self.emit(f"fcmp uno {type} {given.text}, {given.text}", type.of("i1"), keep=True)
+        nan = splat(type, NAN[type.element])
+        return self.emit(f"select {odd.type} {odd.text}, {type} {nan}, {type} {given.text}", type, keep=True)
+
+    def element_conversion(self, given: Value, type: Type) -> Value:
+        a, b = given.type, type
+        if not a.floating and not b.floating:
+            return self.resized(given, b.width)
+        if a.floating and b.floating:
+            return self.float_conversion(given, b)
+        if a.floating:
+            to = b if b.width <= 64 else b.of("i64")
+            made = self.emit(f"call {to} @llvm.fpto{self.rng.choice('su')}i.sat.{to.suffix}.{a.suffix}({a} {given.text})", to)
+            return self.resized(made, b.width)
+        # Wide integers to narrow floats round twice on some machines: through a width that the next format holds.
+        most = {"half": 16, "bfloat": 16, "float": 64, "double": 64}[b.element]
+        narrow = self.resized(given, most) if a.width > most else given
+        return self.emit(f"{self.rng.choice('su')}itofp {narrow.type} {narrow.text} to {b}", b)
+
+    def float_conversion(self, given: Value, type: Type) -> Value:
+        a = given.type
+        if a.width == type.width:  # half and bfloat
+            middle = type.of("float")
+            return self.float_conversion(self.emit(f"fpext {a} {given.text} to {middle}", middle), type)
+        return self.emit(f"{'fptrunc' if a.width > type.width else 'fpext'} {a} {given.text} to {type}", type)
+
+    def index(self, mask: int) -> Value:
+        """An i32 of 0..mask (a power of two less one), by lane or data."""
+        source = self.value(I32)
+        if self.rng.random() < 0.3:
+            source = Value("%lane", I32)
+        return self.emit(f"and i32 {source.text}, {mask}", I32, keep=True)
+
+    def selected(self, test: Value, yes: Value, no: Value) -> Value:
+        return self.emit(f"select {test.type} {test.text}, {yes.type} {yes.text}, {no.type} {no.text}", yes.type)

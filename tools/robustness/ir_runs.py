@@ -1,0 +1,192 @@
+"""Compiles programs of `ir_programs.py` for a GPU and for the host, runs them, and says where their memory differs."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgpu import Device
+from simgpu.asm.builder import toolchain
+from simgpu.hardware.errors import ToolchainError
+from simgpu.tools.robustness.ir_programs import IN_STRIDE, LANES, OUT_STRIDE, SHARED, Program
+from simgpu.tools.robustness.ir_statements import ATOM_STRIDE
+
+TIMEOUT_SECONDS = 300
+SCALAR = 0x9E3779B97F4A7C15 - (1 << 64)
+HOST_OPTIONS = ("-target", "x86_64-linux-gnu", "-march=haswell", "-fPIC", "-ffp-contract=off", "-Wno-override-module")
+GPU_OPTIONS = ("-target", "amdgcn-amd-amdhsa", "-nogpulib", "-mcode-object-version=5", "-ffp-contract=off", "-Wno-override-module")
+# Narrowing that x86 calls a library for; by rounding to odd, which the second rounding cannot tell from the exact value.
+HOST_HELPERS = """
+define internal float @to_odd(double %x) {
+  %near = fptrunc double %x to float
+  %back = fpext float %near to double
+  %exact = fcmp ueq double %back, %x
+  %bits = bitcast float %near to i32
+  %abs_back = call double @llvm.fabs.f64(double %back)
+  %abs = call double @llvm.fabs.f64(double %x)
+  %away = fcmp ogt double %abs_back, %abs
+  %step = sext i1 %away to i32
+  %toward = add i32 %bits, %step
+  %odd = or i32 %toward, 1
+  %chosen = select i1 %exact, i32 %bits, i32 %odd
+  %made = bitcast i32 %chosen to float
+  ret float %made
+}
+define half @__truncdfhf2(double %x) {
+  %odd = call float @to_odd(double %x)
+  %made = fptrunc float %odd to half
+  ret half %made
+}
+define bfloat @__truncsfbf2(float %x) {
+  %nan = fcmp uno float %x, %x
+  %bits = bitcast float %x to i32
+  %high = lshr i32 %bits, 16
+  %even = and i32 %high, 1
+  %bias = add i32 %even, 32767
+  %sum = add i32 %bits, %bias
+  %cut = lshr i32 %sum, 16
+  %narrow = trunc i32 %cut to i16
+  %chosen = select i1 %nan, i16 32704, i16 %narrow
+  %made = bitcast i16 %chosen to bfloat
+  ret bfloat %made
+}
+define bfloat @__truncdfbf2(double %x) {
+  %odd = call float @to_odd(double %x)
+  %made = call bfloat @__truncsfbf2(float %odd)
+  ret bfloat %made
+}
+"""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A program's buffers as bytes, before or after it ran."""
+
+    given: np.ndarray
+    out: np.ndarray
+    atom: np.ndarray
+
+    def copy(self) -> Memory:
+        """Buffers of their own, aligned as a GPU's are."""
+        return Memory(*(_aligned(buffer) for buffer in (self.given, self.out, self.atom)))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A target and how its clang is called."""
+
+    target: str
+    level: str
+    global_isel: bool
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.level}{' GlobalISel' if self.global_isel else ''}"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        chosen = ("-mllvm", "-global-isel", "-mllvm", "-global-isel-abort=2") if self.global_isel else ("-mllvm", "-global-isel=0")
+        return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *chosen)
+
+
+class Rejected(Exception):
+    """clang or the linker ended with an error; the first lines of it."""
+
+
+def _aligned(bytes_of: np.ndarray) -> np.ndarray:
+    room = np.empty(len(bytes_of) + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    room[start : start + len(bytes_of)] = bytes_of
+    return room[start : start + len(bytes_of)]
+
+
+def memory(seed: int, number: int) -> Memory:
+    """Random bytes; of the input, some are small or zero."""
+    rng = np.random.default_rng((seed, number))
+    given = rng.integers(0, 256, LANES * (IN_STRIDE + 8), np.uint8)
+    given[rng.random(len(given)) < 0.15] = 0
+    out = rng.integers(0, 256, LANES * (OUT_STRIDE + 8), np.uint8)
+    atom = rng.integers(0, 256, LANES * ATOM_STRIDE + SHARED, np.uint8)
+    return Memory(given, out, atom)
+
+
+@cache
+def _tools() -> toolchain.Toolchain:
+    found = toolchain.candidates()
+    if not found:
+        raise ToolchainError(toolchain.ADVICE)
+    return found[0]
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Rejected("timeout") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line or "UNREACHABLE" in line or "Assertion" in line]
+        raise Rejected("; ".join(lines[:3])[:500] or f"exit status {done.returncode}: {done.stderr[:200]}")
+
+
+def _built(text: str, options: Sequence[str], folder: str) -> Path:
+    """The shared object of the IR. Raises Rejected."""
+    source, made, linked = Path(folder, "program.ll"), Path(folder, "program.o"), Path(folder, "program.so")
+    source.write_text(text)
+    _run([*_tools().clang, *options, "-c", str(source), "-o", str(made)])
+    _run([*_tools().lld, "-shared", str(made), "-o", str(linked)])
+    return linked
+
+
+def host_results(programs: Sequence[Program], seed: int, level: str = "-O0") -> list[Memory]:
+    """What x86 makes of the programs: phase 0 lane after lane, then phase 1. Raises Rejected."""
+    text = HOST_HELPERS + "".join(program.text(gpu=False) for program in programs)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
+        library = ctypes.CDLL(str(_built(text, (*HOST_OPTIONS, level), folder)))
+        for program in programs:
+            after = memory(seed, program.number).copy()
+            lds = _aligned(np.zeros(1 << 16, np.uint8))
+            places = [ctypes.c_void_p(buffer.ctypes.data) for buffer in (after.given, after.out, after.atom)]
+            for phase in range(2):
+                function = library[f"p{program.number}_{phase}"]
+                for lane in range(LANES):
+                    function(*places, ctypes.c_int64(SCALAR), ctypes.c_int32(lane), ctypes.c_void_p(lds.ctypes.data))
+            results.append(after)
+    return results
+
+
+def code_object(programs: Sequence[Program], setting: Setting) -> bytes:
+    """The programs' kernels. Raises Rejected."""
+    with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
+        return _built("".join(program.text(gpu=True) for program in programs), setting.options, folder).read_bytes()
+
+
+def gpu_result(gpu: Device, module: Any, program: Program, seed: int) -> Memory:
+    """What the simulated GPU makes of one program. Raises SimError."""
+    before = memory(seed, program.number)
+    buffers = [gpu.upload(data) for data in (before.given, before.out, before.atom)]
+    try:
+        module[f"p{program.number}"].launch(grid=1, block=LANES, args=[*buffers, SCALAR])
+        return Memory(*(buffer.download(np.uint8) for buffer in buffers))
+    finally:
+        for buffer in buffers:
+            gpu.free(buffer)
+
+
+def difference(expected: Memory, got: Memory) -> str | None:
+    """The first differing bytes, in words; None where all agree."""
+    for name in ("given", "out", "atom"):
+        a, b = getattr(expected, name), getattr(got, name)
+        (places,) = (a != b).nonzero()
+        if len(places):
+            first = int(places[0])
+            here, there = (bytes_[first : first + 8].tobytes().hex(" ") for bytes_ in (b, a))
+            return f"{len(places)} bytes of `{name}`, first at {first}: {here} for {there}"
+    return None

@@ -16,7 +16,7 @@ I1, I32, I64 = Type("i1"), Type("i32"), Type("i64")
 
 @dataclass(frozen=True)
 class Region:
-    """Memory that a lane may use: pointer, letter of its address space, bytes, the pointer's alignment, and whether it may change."""
+    """Memory that a lane may use: pointer, letter of its address space, bytes, the pointer's alignment, and whether it changes."""
 
     pointer: str
     space: str

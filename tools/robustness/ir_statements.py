@@ -171,7 +171,9 @@ class Phase(Operands):
 
     def load(self) -> Value:
         type = memory_type(self.rng)
-        region = self.rng.choice([r for r in self.regions if r.size >= type.bits // 8])
+        # GlobalISel reads only four of a private i40's bytes.
+        odd = type.width in (40, 56)
+        region = self.rng.choice([r for r in self.regions if r.size >= type.bits // 8 and not (odd and r.space == "P")])
         pointer, align = self.place(region, type.bits // 8)
         return self.canonical(self.emit(f"load {type}, {pointer}, align {self.claim(align)}", type))
 
@@ -188,23 +190,20 @@ class Phase(Operands):
         return 1 << self.rng.randrange(align.bit_length()) if self.rng.random() < 0.2 else align
 
     def copy(self) -> None:
-        """memcpy, memmove or memset of a constant number of bytes."""
-        rng, size = self.rng, self.rng.choice((1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 24, 29, 31, 32, 33, 45))
+        """memcpy, memmove or memset of as many bytes as a constant or a value says; LLVM makes a loop of the latter."""
+        rng = self.rng
+        most = rng.choice((1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 24, 29, 31, 32, 33, 45, 63, 80))
         target = rng.choice([r for r in self.regions if r.writable])
-        to, align = self.place(target, size)
-        space = to[1]
+        to, align = self.place(target, most)
+        size = f"i32 {most if rng.random() < 0.7 else self.index((1 << (most + 1).bit_length() - 1) - 1).text}, i1 false"
+        space, aligned = to[1], f"{to[:2]} align {align}{to[2:]}"
         if rng.random() < 0.25:
-            byte = self.value(Type("i8"))
-            aligned = f"{to[:2]} align {align}{to[2:]}"
-            self.effect(f"call void @llvm.memset.p§{space}.i32({aligned}, i8 {byte.text}, i32 {size}, i1 false)")
+            self.effect(f"call void @llvm.memset.p§{space}.i32({aligned}, i8 {self.value(Type('i8')).text}, {size})")
             return
-        source = rng.choice(self.regions)
-        at, other_align = self.place(source, size)
+        source = rng.choice((*self.regions, target, target))
+        at, other_align = self.place(source, most)
         name = "memmove" if source == target or rng.random() < 0.2 else "memcpy"
-        self.effect(
-            f"call void @llvm.{name}.p§{space}.p§{at[1]}.i32({to[:2]} align {align}{to[2:]}, "
-            f"{at[:2]} align {other_align}{at[2:]}, i32 {size}, i1 false)"
-        )
+        self.effect(f"call void @llvm.{name}.p§{space}.p§{at[1]}.i32({aligned}, {at[:2]} align {other_align}{at[2:]}, {size})")
 
     def atomic(self) -> Value:
         """On the lane's own bytes with a result, or on shared ones in an order that does not matter."""

@@ -1,0 +1,71 @@
+"""Random LLVM IR: the host and the simulator agree, a wrong instruction is found, a program shrinks. At length: `robustness.ir`."""
+
+from __future__ import annotations
+
+import pytest
+
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.tools.robustness import ir
+from simgpu.tools.robustness.ir_programs import Program, program
+from simgpu.tools.robustness.ir_reduce import reduced
+from simgpu.tools.robustness.ir_runs import Setting, code_object, difference, host_results
+
+SEED = 11
+SETTING = Setting("gfx950", "-O0", False)
+
+
+def small_programs(count: int) -> list[Program]:
+    """The shortest of some, as each has many handlers to compile."""
+    drawn = [program(SEED, number) for number in range(40)]
+    return sorted(drawn, key=lambda one: sum(map(len, one.bodies)))[:count]
+
+
+def test_host_and_simulator_agree() -> None:
+    programs = small_programs(3)
+    assert list(ir.differences(programs, ir.host_memory(programs, SEED), SETTING, SEED)) == []
+
+
+def test_a_program_depends_on_seed_and_number_only() -> None:
+    assert program(3, 4) == program(3, 4)
+    assert program(3, 4) != program(4, 4)
+
+
+def test_levels_of_the_host_agree() -> None:
+    programs = small_programs(5)
+    for unoptimized, optimized in zip(host_results(programs, SEED), host_results(programs, SEED, "-O1"), strict=True):
+        assert difference(unoptimized, optimized) is None
+
+
+def shifted_stores(code: bytes) -> bytes:
+    """The code object with one byte more (or less) in the offset of each global store."""
+    changed = bytearray(code)
+    (segment,) = (segment for segment in CodeObject.parse(code).segments if segment.executable)
+    start = code.index(segment.data)
+    for place in range(start, start + len(segment.data) - 3, 4):
+        word = int.from_bytes(code[place : place + 4], "little")
+        # The encoding of flat instructions: bits 26 to 31; the segment, 2 for global: bits 14 and 15; the opcode: bits 18 to 24.
+        if word >> 26 == 0x37 and word >> 14 & 3 == 2 and 24 <= word >> 18 & 0x7F <= 31:
+            changed[place] ^= 1
+    return bytes(changed)
+
+
+def test_a_wrong_instruction_is_found_and_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(ir, "code_object", lambda programs, setting: shifted_stores(code_object(programs, setting)))
+    monkeypatch.setattr(ir, "TRIALS", 6)
+    (one,) = small_programs(1)
+    assert ir.main(["--seed", str(SEED), "--first", str(one.number), "--count", "1", "--target", "gfx950", "--level=-O0"]) == 1
+    printed = capsys.readouterr().out
+    assert f"p{one.number} differs, gfx950 -O0: " in printed
+    assert f"define amdgpu_kernel void @p{one.number}(" in printed
+    assert "1 programs differ" in printed
+
+
+def test_a_reduced_program_keeps_what_fails_and_still_compiles() -> None:
+    def fails(candidate: Program) -> bool:
+        return "@llvm.memmove" in candidate.text(gpu=False)
+
+    whole = next(one for number in range(100) if fails(one := program(SEED, number)))
+    small = reduced(whole, fails)
+    assert fails(small)
+    assert sum(map(len, small.bodies)) < sum(map(len, whole.bodies)) / 4
+    assert host_results([small], SEED)

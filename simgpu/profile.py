@@ -26,7 +26,7 @@ import numpy as np
 
 from simgpu.engine.lowering.handlers import mnemonic_of
 from simgpu.hardware.errors import LaunchError
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import compiler
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ SIGNALS = ctypes.CFUNCTYPE(
 )
 
 
-def _signals(name: str) -> Source:
+def _signals(name: str) -> ModuleSource:
     """LLVM IR: waits so many microseconds, then sends the notes' address to each of the threads (i64 pthread_t)."""
-    return Source(f"""
+    return ModuleSource(f"""
         define void @{name}(ptr %threads, i64 %count, ptr %notes, i32 %wait, ptr %usleep, ptr %sigqueue) {{
         entry:
             call i32 %usleep(i32 %wait)
@@ -231,12 +231,12 @@ def _signals(name: str) -> Source:
     """)
 
 
-def _handler(name: str) -> Source:
+def _handler(name: str) -> ModuleSource:
     """LLVM IR of the signal's handler: appends the instruction pointer to the notes whose address the signal brings.
 
     Notes are i64: how many there are, how many there is room for, and then they.
     """
-    return Source(f"""
+    return ModuleSource(f"""
         define void @{name}(i32 %signal, ptr %info, ptr %context) {{
         entry:
             %code_at = getelementptr i8, ptr %info, i64 {CODE}

@@ -24,13 +24,13 @@ from simgpu.asm.attention.frame import (
     check,
 )
 from simgpu.asm.attention.fused import FusedEmitter
-from simgpu.asm.attention.merge import Merge, Output
+from simgpu.asm.attention.merge import AttentionOutput, Merge
 from simgpu.asm.attention.pages import Pages
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.shared.emitter import SharedEmitter
 from simgpu.asm.attention.split import STATE_BYTES
-from simgpu.asm.attention.wave import Wave, row_offsets
+from simgpu.asm.attention.wave import KeyWave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
@@ -57,10 +57,10 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
 class ChainedEmitter(FusedEmitter):
     """Visits the attention tree level by level, each emitting its part of the kernel."""
 
-    wave: Wave
+    wave: KeyWave
 
-    def _make_wave(self) -> Wave:
-        return Wave(self.k, self.shape, self.plan.resources)
+    def _make_wave(self) -> KeyWave:
+        return KeyWave(self.k, self.shape, self.plan.resources)
 
     def _buffers(self) -> None:
         k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
@@ -262,5 +262,5 @@ class ChainedEmitter(FusedEmitter):
         if split:
             states = k.s.alloc("statistics buffer", 4)
             self._row_buffer(states, STATISTICS, STATE_BYTES)
-        self.merge.emit(Output(result, columns, states, logarithms))
+        self.merge.emit(AttentionOutput(result, columns, states, logarithms))
         k.s_endpgm()

@@ -94,7 +94,7 @@ def grid(plan: AttentionTiles) -> tuple[int, int, int]:
     return (turn * plan.blocks_of_head, heads // turn * plan.split_kv, 1)
 
 
-class Block:
+class AttentionFrame:
     """What every fused kernel begins with: its arguments, where workgroup, waves and lanes stand, which keys they see."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:

@@ -8,14 +8,14 @@ from simgpu.asm.attention.frame import (
     LOG2_E,
     PARTIAL,
     SLOPES,
-    Block,
+    AttentionFrame,
     builder,
     grid,
     operands,
     scalars,
 )
-from simgpu.asm.attention.shape import Shape
-from simgpu.asm.attention.softmax import Masks, Scores, Softmax
+from simgpu.asm.attention.shape import AttentionShape
+from simgpu.asm.attention.softmax import Masks, Scores, SoftmaxUpdate
 from simgpu.asm.attention.split import emit_merge, scratch
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -37,12 +37,12 @@ class FusedEmitter(Visitor):
 
     def __init__(self, plan: AttentionTiles) -> None:
         self.plan, self.k = plan, builder(plan, "attention")
-        self.shape = Shape.of(plan)
+        self.shape = AttentionShape.of(plan)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
         k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
-        self.block = Block(k, plan)
+        self.block = AttentionFrame(k, plan)
         self._registers()
         self._buffers()
         block = next(root.children())
@@ -73,8 +73,8 @@ class FusedEmitter(Visitor):
     def _make_wave(self) -> WaveRegisters:
         raise NotImplementedError
 
-    def _softmax_form(self) -> type[Softmax]:
-        return Softmax
+    def _softmax_form(self) -> type[SoftmaxUpdate]:
+        return SoftmaxUpdate
 
     def _buffers(self) -> None:
         """Q's fragments, buffers and addresses."""

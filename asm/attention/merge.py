@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simgpu.asm.attention.frame import Block
+from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.softmax import Softmax
+from simgpu.asm.attention.softmax import SoftmaxUpdate
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
@@ -21,7 +21,7 @@ LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatev
 
 
 @dataclass(frozen=True)
-class Output:
+class AttentionOutput:
     """Where R goes, or a part's undivided O where the keys are split."""
 
     buffer: Reg  # raw buffer at the block's first query
@@ -33,14 +33,14 @@ class Output:
 class Merge:
     """Emits the end of a block; partial and statistics are LDS regions."""
 
-    def __init__(self, softmax: Softmax, block: Block, partial: LdsRegion, statistics: LdsRegion) -> None:
+    def __init__(self, softmax: SoftmaxUpdate, block: AttentionFrame, partial: LdsRegion, statistics: LdsRegion) -> None:
         self.softmax, self.wave, self.k, self.block = softmax, softmax.wave, softmax.k, block
         self.wave_number, self.work_item = block.wave_number, self.k.work_item
         self.partial, self.statistics = partial, statistics
         self.queries = ATOM * self.wave.shape.nq
         self.row_bytes = merge_row_words(self.wave.shape.dv, self.wave.shape.e) * WORD
 
-    def emit(self, output: Output) -> None:
+    def emit(self, output: AttentionOutput) -> None:
         """From partial sums and O to memory."""
         k = self.k
         k.comment("the waves' references and row sums meet in LDS")
@@ -74,7 +74,7 @@ class Merge:
         """LDS byte of reference (0) or sum (1) of query 16q, from the lane's 4i."""
         return self.statistics.offset + ((2 * wave + number) * self.queries + ATOM * q) * WORD
 
-    def _factor(self, q: int, factor: Reg, output: Output) -> None:
+    def _factor(self, q: int, factor: Reg, output: AttentionOutput) -> None:
         """2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
         k, softmax = self.k, self.softmax
         references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
@@ -121,7 +121,7 @@ class Merge:
         k.label(stored)
         k.s.free(stride)
 
-    def _add_partials(self, factors: Reg, output: Output) -> None:
+    def _add_partials(self, factors: Reg, output: AttentionOutput) -> None:
         k, shape = self.k, self.wave.shape
         region = ATOM * self.row_bytes
         write, base = k.v.alloc("LDS write address"), k.s.alloc("base")
@@ -158,7 +158,7 @@ class Merge:
             k.ds_write_b128(group, values, offset=self.partial.offset + first * WORD)
         k.v.free(group)
 
-    def _reader(self, wide: int, output: Output) -> tuple[Reg, Reg]:
+    def _reader(self, wide: int, output: AttentionOutput) -> tuple[Reg, Reg]:
         """LDS address and first row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
         row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
@@ -178,7 +178,7 @@ class Merge:
         if first:
             k.v_add_u32(target, first, target)
 
-    def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg], output: Output) -> None:
+    def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg], output: AttentionOutput) -> None:
         k = self.k
         address, row = reader
         done = k.new_label("added")
@@ -197,7 +197,7 @@ class Merge:
             self._store(parts, ATOM * q + first, row, column, wide, output)
         k.label(done)
 
-    def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int, output: Output) -> None:
+    def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int, output: AttentionOutput) -> None:
         """A work-item's four columns, of row `first` + row; columns that do not exist are not stored."""
         k, a = self.k, self.block.arguments
         offset, spare, place = parts[4], parts[5], parts[6]

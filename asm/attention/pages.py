@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simgpu.asm.attention.frame import BLOCKS, Block
-from simgpu.asm.attention.wave import Wave
+from simgpu.asm.attention.frame import BLOCKS, AttentionFrame
+from simgpu.asm.attention.wave import KeyWave
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import RESOURCE_WORD3
@@ -16,7 +16,7 @@ from simgpu.operators.attention.tiles import AttentionTiles
 class Pages:
     """Emits, before the loads of each key atom, the buffer that they read, and ahead of them the loads of pages' numbers."""
 
-    def __init__(self, k: KernelBuilder, plan: AttentionTiles, block: Block, wave: Wave) -> None:
+    def __init__(self, k: KernelBuilder, plan: AttentionTiles, block: AttentionFrame, wave: KeyWave) -> None:
         self.k, self.plan, self.block, self.wave, p = k, plan, block, wave, plan.problem
         self.numbers = [k.s.alloc(f"page of key atom {a}") for a in range(wave.shape.na)]
         self.next_key, self.limit = k.s.alloc("first key of the next loads"), k.s.alloc("keys end")

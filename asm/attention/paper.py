@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from simgpu.asm.attention.frame import Block, builder, grid, scalars
+from simgpu.asm.attention.frame import AttentionFrame, builder, grid, scalars
 from simgpu.asm.attention.shape import DTYPES
 from simgpu.asm.attention.softmax import MINUS_INFINITY
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -62,7 +62,7 @@ class PaperEmitter(Visitor):
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, k = self.plan, self.k
         k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {plan.tile_Q} queries of a head")
-        self.block = Block(k, plan)
+        self.block = AttentionFrame(k, plan)
         self._registers()
         self._addresses()
         block = next(root.children())

@@ -24,7 +24,7 @@ QUAD = 4  # D registers of one score atom: consecutive keys
 
 
 @dataclass(frozen=True)
-class Shape:
+class AttentionShape:
     """nq, na: query and key atoms of a wave; vec: elements of d that one load of Q or K gives a lane.
 
     score, value: the matrix instructions of S^T and O^T.
@@ -43,7 +43,7 @@ class Shape:
     value: MatrixInstruction
 
     @classmethod
-    def of(cls, plan: AttentionTiles) -> Shape:
+    def of(cls, plan: AttentionTiles) -> AttentionShape:
         """UnsupportedInstruction for a type that no kernel is emitted for."""
         p = plan.problem
         if p.dtype not in DTYPES:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simgpu.asm.attention.frame import Block
+from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.interleave import interleave, stream
@@ -73,14 +73,16 @@ class Ahead:
         k.items += interleave(reads, last)
 
 
-class Softmax:
+class SoftmaxUpdate:
     """Emits the update for some query atoms.
 
     gain: the largest P when m has been raised
     other_half: VGPR, 4·(lane ^ 32)
     """
 
-    def __init__(self, wave: WaveRegisters, block: Block, masks: Masks, form: Scores, gain: float, other_half: Reg) -> None:
+    def __init__(
+        self, wave: WaveRegisters, block: AttentionFrame, masks: Masks, form: Scores, gain: float, other_half: Reg
+    ) -> None:  # fmt: skip
         self.wave, self.k, self.block, self.masks, self.form = wave, wave.k, block, masks, form
         self.lane_row, self.group, self.other_half = block.lane_row, block.group, other_half
         self.temporaries = wave.ranges["temporaries"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
+from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
@@ -18,7 +18,7 @@ LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 class WaveRegisters:
     """A wave's named ranges, taken from the plan, and what lies in them."""
 
-    def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
+    def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
         self.k, self.shape = k, shape
         self.ranges = {
             r.name: (k.v if FILES[r.file] == "v" else k.a).alloc(r.name, r.count)
@@ -74,13 +74,13 @@ class WaveRegisters:
         self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
 
 
-class Wave(WaveRegisters):
+class KeyWave(WaveRegisters):
     """A wave with keys of its own, which it loads into registers.
 
     Strides (SGPRs) and lane offsets (VGPRs) are set by the emitter before `load_*` is called.
     """
 
-    def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
+    def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
         super().__init__(k, shape, resources)
         self.mixed: tuple[Reg, ...] = ()
         if shape.kind_kv:

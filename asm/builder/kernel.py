@@ -22,7 +22,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
 from simgpu.asm.builder.registers import Operand, RegisterFile, operand_text
-from simgpu.asm.builder.waits import Item, Label, Remark, schedule
+from simgpu.asm.builder.waits import Comment, Item, Label, schedule
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
@@ -131,7 +131,7 @@ class KernelBuilder:
 
     def comment(self, text: str) -> None:
         """A line of comment."""
-        self.items.append(Remark(text))
+        self.items.append(Comment(text))
 
     def work_item_x(self) -> None:
         """Leaves x in `work_item`, where the hardware packs x, y and z into one register."""
@@ -320,7 +320,7 @@ class KernelBuilder:
 def _line(item: Item) -> str:
     if isinstance(item, Label):
         return f"{item.name}:"
-    if isinstance(item, Remark):
+    if isinstance(item, Comment):
         return f"  ; {item.text}"
     note = "  ".join(part for part in (item.note, f"[{item.where}]" if item.where else "") if part)
     text = f"  {item.text()}"

@@ -31,13 +31,13 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Remark:
+class Comment:
     """A line of comment."""
 
     text: str
 
 
-Item = Instr | Label | Remark
+Item = Instr | Label | Comment
 
 
 def schedule(items: Sequence[Item], target: str) -> list[Item]:

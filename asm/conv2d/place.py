@@ -14,7 +14,7 @@ ATOM = 16  # rows and columns of the matrix instructions that the layouts are fo
 
 
 @dataclass(frozen=True)
-class Place:
+class ConvPlace:
     """SGPRs."""
 
     tile: dict[str, Reg]  # the workgroup's image, group, OC tile, part, OH tile, OW tile
@@ -22,7 +22,7 @@ class Place:
     wave_pixel: Reg  # and along pixels
 
 
-def find_place(k: KernelBuilder, plan: Conv2dPlan) -> Place:
+def find_place(k: KernelBuilder, plan: Conv2dPlan) -> ConvPlace:
     """Emits image, group, tiles and part from the workgroup's number, and the wave's place in the tile."""
     k.work_item_x()
     gx, gy, gz = plan.grid
@@ -39,7 +39,7 @@ def find_place(k: KernelBuilder, plan: Conv2dPlan) -> Place:
     wave_number(k, wave, scratch)
     k.v.free(scratch)
     channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
-    return Place(tile, channel, wave)
+    return ConvPlace(tile, channel, wave)
 
 
 def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:

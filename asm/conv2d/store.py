@@ -5,7 +5,7 @@ from __future__ import annotations
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import pixel_offset
-from simgpu.asm.conv2d.place import Place, find_lane
+from simgpu.asm.conv2d.place import ConvPlace, find_lane
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -25,7 +25,9 @@ class Store:
     lane's neighbouring channels go together, where the number of a group's channels lets no lane have some that are not its own.
     """
 
-    def __init__(self, k: KernelBuilder, plan: Conv2dPlan, place: Place, arguments: Arguments, acc: Reg, atoms: tuple[int, int]):
+    def __init__(
+        self, k: KernelBuilder, plan: Conv2dPlan, place: ConvPlace, arguments: Arguments, acc: Reg, atoms: tuple[int, int]
+    ):  # fmt: skip
         self.k, self.plan, self.place, self.arguments, self.acc, self.atoms = k, plan, place, arguments, acc, atoms
         p = plan.problem
         self.sums = plan.second_pass  # are stored, not Y

@@ -19,7 +19,7 @@ from itertools import product
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.prologue import Place, tile_buffer
+from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
@@ -34,7 +34,7 @@ WIDE = 4  # scales of one load
 class BlockScales:
     """Emits what block scales take beside A's and B's tiles. Their LDS lies before the tiles'."""
 
-    def __init__(self, k: KernelBuilder, plan: GemmPlan, rows: TileLayout, arguments: dict[str, Reg], place: Place) -> None:
+    def __init__(self, k: KernelBuilder, plan: GemmPlan, rows: TileLayout, arguments: dict[str, Reg], place: TilePlace) -> None:
         self.k, self.plan, self.rows = k, plan, rows
         self.columns, self.block_bytes = scale_columns(plan.tiling), block_scale_bytes(plan.tiling)
         self.ahead = scale_ahead(plan.descriptor)
@@ -68,7 +68,7 @@ class BlockScales:
         self.k.s_add_u32(target, size, SCALE_BLOCK - 1)
         self.k.s_lshr_b32(target, target, log2(SCALE_BLOCK))
 
-    def _find(self, arguments: dict[str, Reg], place: Place, stride: Reg) -> None:
+    def _find(self, arguments: dict[str, Reg], place: TilePlace, stride: Reg) -> None:
         """Buffers at the tile's first row and block of columns, that end with the view's or the tile's last."""
         k, each, count, first = self.k, self.k.s.alloc("bytes of scales", 2), self.k.s.alloc("rows"), self.k.s.alloc("first")
         for buffer, name in zip(self.buffers, ("scale_a", "scale_b"), strict=True):
@@ -121,7 +121,7 @@ class BlockScales:
         k.v.free(column)
         return offset
 
-    def _first_address(self, place: Place) -> Reg:
+    def _first_address(self, place: TilePlace) -> Reg:
         """LDS address of the first block's scales of the lane's rows."""
         k, address, first = self.k, self.k.v.alloc("first block's LDS address to read"), self.k.s.alloc("wave's first")
         k.s_lshr_b32(first, place.wave_column, log2(SCALE_BLOCK))

@@ -34,7 +34,7 @@ from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.fragments import Fragments
 from simgpu.asm.gemm.lines import Pace
-from simgpu.asm.gemm.operands import Operands, check, second_pass
+from simgpu.asm.gemm.operands import TileLayouts, check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
     epilogue_names,
@@ -46,7 +46,7 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
-from simgpu.asm.gemm.spread import Unit, add_writes_and_loads
+from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
@@ -78,7 +78,7 @@ class GemmEmitter(Visitor):
 
     def __init__(self, plan: GemmPlan) -> None:
         check(plan)
-        self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
+        self.plan, self.split, self.operands = plan, second_pass(plan), TileLayouts.of(plan)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
         extras = (f"{problem.scales}_scales",) * problem.scales_in_loop + ("part",) if self.split else epilogue_names(problem)
@@ -412,12 +412,12 @@ class GemmEmitter(Visitor):
         held = sum(staging.held for staging in lines.staging)
         return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line), held)
 
-    def _units(self) -> list[Unit]:
+    def _units(self) -> list[SpreadUnit]:
         """The staging units of a tile."""
         units = []
         for staging in self.tiles.tiled:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             pace = 2 * staging.staged.count // len(every) * WORD * self.plan.threads / self.turn.write_rate
-            units += [Unit(every[number * each : (number + 1) * each], unit, pace) for number, unit in enumerate(loads)]
+            units += [SpreadUnit(every[number * each : (number + 1) * each], unit, pace) for number, unit in enumerate(loads)]
         return units

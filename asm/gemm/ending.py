@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.operands import Operands, base_activation, second_pass
-from simgpu.asm.gemm.prologue import Place, tile_buffer
+from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
+from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
 from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.elements import Elements
@@ -22,7 +22,8 @@ class Ending:
     """Emits the end of a GEMM kernel, `emit` to the last s_endpgm."""
 
     def __init__(
-        self, k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place, acc: Accumulators
+        self, k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg],
+        place: TilePlace, acc: Accumulators
     ) -> None:
         self.k, self.plan, self.operands, self.arguments, self.place, self.acc = k, plan, operands, arguments, place, acc
         self.split, self.problem = second_pass(plan), plan.problem

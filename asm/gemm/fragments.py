@@ -9,10 +9,10 @@ from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.spread import Read, read_numbers
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.line_ring import LineStaging
-from simgpu.asm.parts.staging import Fragment, Staging
+from simgpu.asm.parts.staging import StagedFragment, Staging
 
 Moved = Staging | LineStaging | MxScales
-Place = tuple[int, Moved, Fragment]  # the number of the matrix instruction that a fragment's read follows
+Place = tuple[int, Moved, StagedFragment]  # the number of the matrix instruction that a fragment's read follows
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Fragments:
     moved: tuple[Moved, ...]
 
     @cached_property
-    def first(self) -> list[tuple[Moved, Fragment]]:
+    def first(self) -> list[tuple[Moved, StagedFragment]]:
         """Those of a tile's first turn."""
         return [(staging, fragment) for staging in self.moved for fragment in staging.fragments(0)]
 
     @staticmethod
-    def later(staging: Moved, fragment: Fragment, turn: int) -> Fragment:
+    def later(staging: Moved, fragment: StagedFragment, turn: int) -> StagedFragment:
         """The read of a later turn that takes the same registers."""
         return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
 
-    def uses(self, staging: Moved, fragment: Fragment) -> tuple[int, int]:
+    def uses(self, staging: Moved, fragment: StagedFragment) -> tuple[int, int]:
         """Numbers of the turn's first and last matrix instruction that read the fragment."""
         which = 1 if staging.layout is self.turn.operands.a else 2
         numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
@@ -57,7 +57,7 @@ class Fragments:
         the next tile."""
         turn, barrier = self.turn, self.barriers[1]
 
-        def free(item: tuple[Moved, Fragment]) -> tuple[int, int]:
+        def free(item: tuple[Moved, StagedFragment]) -> tuple[int, int]:
             first, last = self.uses(*item)
             return max(barrier, turn.count - len(turn.order) + last), first
 

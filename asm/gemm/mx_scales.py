@@ -14,7 +14,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
-from simgpu.asm.parts.staging import Fragment
+from simgpu.asm.parts.staging import StagedFragment
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import MX_PITCH, SCALE_ROWS
 from simgpu.operators.gemm.problem import MX_BLOCK
@@ -140,11 +140,11 @@ class MxScales:
 
     # -- fragments -----------------------------------------------------------------------------------
 
-    def fragments(self, turn: int) -> list[Fragment]:
+    def fragments(self, turn: int) -> list[StagedFragment]:
         """A byte an atom; every turn's take the same registers."""
         layout, first = self.layout, turn * self.layout.groups * MX_PITCH
         return [
-            Fragment(
+            StagedFragment(
                 self.registers[t : t + 1], self.address, first + layout.row_of(t, 0), tuple((t, s) for s in range(layout.steps))
             )
             for t in range(layout.atoms)
@@ -154,7 +154,7 @@ class MxScales:
         """The register whose lowest byte scales atom t."""
         return self.registers[t]
 
-    def read(self, fragment: Fragment, turn: int) -> None:
+    def read(self, fragment: StagedFragment, turn: int) -> None:
         """Emits one atom's read."""
         note = f"{self.name}: turn {turn}, atom {fragment.feeds[0][0]}"
         self.k.ds_read_u8(fragment.registers, fragment.address, offset=fragment.immediate, note=note)

@@ -18,14 +18,14 @@ from simgpu.operators.gemm.problem import GATES, PANEL_ROWS, SCALE_BLOCK, GemmPr
 
 
 @dataclass(frozen=True)
-class Operands:
+class TileLayouts:
     """The layouts of A's and B's tiles for a plan."""
 
     a: TileLayout
     b: TileLayout
 
     @classmethod
-    def of(cls, plan: GemmPlan) -> Operands:
+    def of(cls, plan: GemmPlan) -> TileLayouts:
         atom, problem = plan.atom, plan.problem
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,

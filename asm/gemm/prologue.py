@@ -10,7 +10,7 @@ from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.groups import find_group
 from simgpu.asm.gemm.lines import Lines
 from simgpu.asm.gemm.mx_scales import MxScales
-from simgpu.asm.gemm.operands import Operands, second_pass
+from simgpu.asm.gemm.operands import TileLayouts, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
 from simgpu.asm.parts.buffers import raw_buffer
@@ -97,7 +97,7 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """Where a workgroup's tile (I, J) of C, its waves and its lanes stand; SGPRs but for the lane's."""
 
     lane_row: Reg  # VGPR: i, the lane's row in an atom
@@ -115,7 +115,7 @@ class Place:
     k_unloaded: Reg  # k left to load
 
 
-def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> Place:
+def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> TilePlace:
     """Emits where the workgroup, the wave and the lane stand."""
     k.work_item_x()
     lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
@@ -148,7 +148,7 @@ def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> P
     k.s_sub_u32(k_left, arguments["k"], k0)
     k.s_min_i32(k_left, k_left, arguments["k_part"])
     k.s_mov_b32(k_unloaded, k_left)
-    return Place(lane_row, group, wave_row, wave_column, m0, n0, batch, part, m_left, n_left, k0, k_left, k_unloaded)
+    return TilePlace(lane_row, group, wave_row, wave_column, m0, n0, batch, part, m_left, n_left, k0, k_left, k_unloaded)
 
 
 def tile_buffer(
@@ -202,7 +202,7 @@ class OperandTiles:
 
 
 def operand_tiles(
-    k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place
+    k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg], place: TilePlace
 ) -> OperandTiles:
     """Emits resources, addresses and LDS regions of A and B."""
     kinds = plan.problem.element, plan.problem.element_b
@@ -270,7 +270,7 @@ def _in_memory(layout: TileLayout) -> str:
 
 
 def _mx_scales(
-    k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place
+    k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg], place: TilePlace
 ) -> tuple[MxScales, MxScales]:
     """Emits buffers and offsets of A's and B's E8M0 scales, and takes their LDS."""
     size, made = mx_scale_bytes(plan.tiling), []
@@ -316,7 +316,7 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
     return wide_k
 
 
-def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: Operands) -> Accumulators:
+def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts) -> Accumulators:
     """A wave's sums, set to 0 (gfx908 has no inline constant as an MFMA's C)."""
     a, b, per_atom = operands.a, operands.b, plan.atom.acc_registers
     count = a.atoms * b.atoms * per_atom

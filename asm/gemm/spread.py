@@ -9,7 +9,7 @@ Move = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Unit:
+class SpreadUnit:
     """A staging unit: its LDS writes, the loads that take its registers, and twice the matrix instructions in which LDS takes one
     of the writes from all waves."""
 
@@ -19,7 +19,7 @@ class Unit:
 
 
 def add_writes_and_loads(
-    add: Callable[[int, Move], None], units: Sequence[Unit], room: int, count: int, behind: int, waited: int
+    add: Callable[[int, Move], None], units: Sequence[SpreadUnit], room: int, count: int, behind: int, waited: int
 ) -> int:
     """Adds each unit's LDS writes before number `room` of the tile's `count`, and behind them its loads, evenly, but `behind`
     matrix instructions before the tile's end and `waited` before its first write in the next tile. Returns the last load's number.

@@ -77,7 +77,7 @@ class StoreInputs:
 
 
 @dataclass
-class Group:
+class StoreGroup:
     """Consecutive columns of one row in a lane: C[row][column..], its registers and addresses."""
 
     mt: int
@@ -211,11 +211,11 @@ class TileStore:
 
     # -- groups ----------------------------------------------------------------------------------
 
-    def _groups(self, slots: list[tuple[Reg, Reg, Reg, Reg]]) -> Iterator[Group]:
+    def _groups(self, slots: list[tuple[Reg, Reg, Reg, Reg]]) -> Iterator[StoreGroup]:
         number = 0
         for mt, r, row in self.acc.tile_rows():
             for block in range(self.blocks):
-                yield Group(mt, r, row, block, *slots[number % len(slots)])
+                yield StoreGroup(mt, r, row, block, *slots[number % len(slots)])
                 number += 1
 
     def _column_masks(self) -> list[Reg]:
@@ -231,7 +231,7 @@ class TileStore:
         k.s.free(limit)
         return masks
 
-    def _address(self, group: Group, row_address: Reg, clipped: bool, masks: list[Reg]) -> None:
+    def _address(self, group: StoreGroup, row_address: Reg, clipped: bool, masks: list[Reg]) -> None:
         """The group's byte offsets, without what the instruction adds."""
         k, inputs = self.k, self.inputs
         scratch = k.s.alloc("scratch")
@@ -253,7 +253,7 @@ class TileStore:
             mask = masks[group.block * self.wide + j * self.wide // self.stored]
             k.v_cndmask_b32(group.address[j], OUTSIDE, row_address, mask)
 
-    def _transfer(self, direction: str, group: Group, data: Reg, resource: Reg, clipped: bool) -> None:
+    def _transfer(self, direction: str, group: StoreGroup, data: Reg, resource: Reg, clipped: bool) -> None:
         """Moves a group between memory and `data`: packed, or clipped each element in registers of its own."""
         k, kind = self.k, self.inputs.elements
         start = group.block * self.block_bytes
@@ -278,7 +278,7 @@ class TileStore:
         return kind.widen(self.spare, data, j)
 
     def _combine(
-        self, group: Group, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]], clipped: bool
+        self, group: StoreGroup, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]], clipped: bool
     ) -> list[Reg]:
         """The group through the epilogue: the registers of C's elements, one behind the other."""
         k, words, epilogue = self.k, self.words, self.inputs.epilogue
@@ -326,7 +326,7 @@ class TileStore:
             results.append(target)
         return results
 
-    def _store(self, group: Group, elements: list[Reg], clipped: bool) -> None:
+    def _store(self, group: StoreGroup, elements: list[Reg], clipped: bool) -> None:
         """Rounds and stores C's elements."""
         kind, spare = self.inputs.elements, self.spare[0]
         if not clipped:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import product
 
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.operands import Operands
+from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.limits import POOL_ATOMS
@@ -27,7 +27,7 @@ class Turn:
     """The matrix instructions between two fillings of the fragment registers."""
 
     plan: GemmPlan
-    operands: Operands
+    operands: TileLayouts
 
     @property
     def clocks(self) -> int:

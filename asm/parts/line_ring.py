@@ -33,7 +33,7 @@ from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
-from simgpu.asm.parts.staging import EIGHTS, Fragment
+from simgpu.asm.parts.staging import EIGHTS, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import LINE_ROWS, RING_BYTES
 
@@ -207,11 +207,11 @@ class LineStaging:
 
     # -- fragments ---------------------------------------------------------------------------
 
-    def fragments(self, turn: int) -> list[Fragment]:
+    def fragments(self, turn: int) -> list[StagedFragment]:
         """Three reads of 8 bytes an atom, of the one turn of a K step."""
         layout, width = self.layout, self.layout.atom_words
         return [
-            Fragment(
+            StagedFragment(
                 self.fragment_registers[t * width + 2 * h : t * width + 2 * h + 2], self.address,
                 turn + t * layout.atom * RING_BYTES + EIGHT * h, ((t, 0),),
             )
@@ -224,7 +224,7 @@ class LineStaging:
         first = self.layout.source(t, step)
         return self.fragment_registers[first : first + self.layout.operand]
 
-    def read(self, fragment: Fragment, turn: int) -> None:
+    def read(self, fragment: StagedFragment, turn: int) -> None:
         """Emits one fragment's read."""
         note = f"{self.layout.name} fragment: turn {turn}, atom {fragment.feeds[0][0]}"
         self.k.ds_read_b64(fragment.registers, fragment.address, offset=fragment.immediate, note=note)

@@ -19,7 +19,7 @@ EIGHTS = 3  # reads of 8 bytes of a lane's operand of 6-bit elements
 
 
 @dataclass(frozen=True)
-class Unit:
+class StagingUnit:
     """One staging unit of a work-item: row + row_step and k + k_step are its first element's place."""
 
     row: Reg  # needed by clipped loads only where rows are contiguous
@@ -30,7 +30,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Fragment:
+class StagedFragment:
     """A read of LDS at `address` + immediate that brings a lane `registers`, for the (atom, step) pairs that it feeds."""
 
     registers: Reg
@@ -60,7 +60,7 @@ class Staging:
     ) -> None:
         self.k, self.layout, self.region, self.bits = k, layout, region, bits
         self.resource, self.stride, self.rows_left = resource, stride, rows_left
-        self.units: list[Unit] = []
+        self.units: list[StagingUnit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
         if layout.beside:
@@ -92,7 +92,7 @@ class Staging:
             else:
                 row, kk = staged_place(k, layout, load)
                 row_step = k_step = 0
-            self.units.append(Unit(row, kk, row_step, k_step, self._offset(row, kk, row_step, k_step)))
+            self.units.append(StagingUnit(row, kk, row_step, k_step, self._offset(row, kk, row_step, k_step)))
         if layout.k_contiguous:
             k.v.free(*{unit.row for unit in self.units})  # folded into the offsets
         else:
@@ -344,13 +344,13 @@ class Staging:
 
     # -- fragments ---------------------------------------------------------------------------
 
-    def fragments(self, turn: int) -> list[Fragment]:
+    def fragments(self, turn: int) -> list[StagedFragment]:
         """The reads of one turn; every turn's take the same registers."""
         layout, registers = self.layout, self.fragment_registers
         if layout.beside:
             row_bytes, width = layout.row_chunks * layout.kw * WORD, layout.atom_words
             return [
-                Fragment(
+                StagedFragment(
                     registers[t * width + 2 * h : t * width + 2 * h + 2],
                     address,
                     (turn * layout.rows + t * layout.atom) * row_bytes,
@@ -362,7 +362,7 @@ class Staging:
         if not layout.lines:
             width, kw, operand, together = layout.reads * layout.kw, layout.kw, layout.operand, layout.line_spans
             return [
-                Fragment(
+                StagedFragment(
                     registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
                     self.read_addresses[layout.read_turns.index(layout.read_turn(t, turn * layout.reads + h))],
                     ((turn * layout.reads + h) // together * layout.rows + t * layout.atom) * layout.row_chunks * kw * WORD,
@@ -373,7 +373,7 @@ class Staging:
             ]
         groups, words, ways = layout.atoms // layout.wide, layout.wide * layout.operand, len(self.read_addresses)
         return [
-            Fragment(
+            StagedFragment(
                 registers[(s * groups + block) * words : (s * groups + block + 1) * words],
                 self.read_addresses[block % ways],
                 ((turn * layout.span + s) * layout.rows + block // ways * ways * layout.wide * layout.atom) * layout.element,
@@ -388,7 +388,7 @@ class Staging:
         first = self.layout.source(t, step)
         return self.fragment_registers[first : first + self.layout.operand]
 
-    def read(self, fragment: Fragment, turn: int) -> None:
+    def read(self, fragment: StagedFragment, turn: int) -> None:
         """Emits one fragment's read."""
         t, s = fragment.feeds[0]
         self.k.emit(

@@ -16,7 +16,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.lanes import Narrowing, unpack
 from simgpu.asm.softmax.merge import RowState
-from simgpu.asm.softmax.row import Group, RowPart, groups
+from simgpu.asm.softmax.row import LoadGroup, RowPart, groups
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import LOAD_BYTES, PACKING
@@ -49,7 +49,7 @@ class PackedPart(RowPart):
         """Columns of the part."""
         return WAVEFRONT * PACKING * self.registers.count
 
-    def _held(self, group: Group) -> Reg:
+    def _held(self, group: LoadGroup) -> Reg:
         """The group's registers."""
         return self.registers[group.start // PACKING : (group.start + group.width) // PACKING]
 
@@ -124,7 +124,7 @@ class PackedPart(RowPart):
                    offset=immediate, note=_columns(name, group))  # fmt: skip
             k.label(stored)
 
-    def _clip(self, chunk: Sequence[Group], resource: Reg, left: Reg) -> None:
+    def _clip(self, chunk: Sequence[LoadGroup], resource: Reg, left: Reg) -> None:
         """Elements past the row's end, where a chunk has any, count 0 after exp (E30)."""
         k, inside = self.k, self.k.new_label("inside")
         end = WAVEFRONT * (chunk[-1].start + chunk[-1].width)
@@ -148,7 +148,7 @@ class PackedPart(RowPart):
         k.s_cbranch_scc1(clip)
         k.label(inside)
 
-    def _scores(self, group: Group, addend: Reg | int) -> Reg:
+    def _scores(self, group: LoadGroup, addend: Reg | int) -> Reg:
         """factor·x + addend of a group's elements, in f32; addend: a VGPR, or 0."""
         k, found, held = self.k, self.unpacked[0 : group.width], self._held(group)
         if self.kind == "f16":
@@ -173,7 +173,7 @@ class PackedPart(RowPart):
     def _negate(self, minus: Reg, m: Reg) -> None:
         self.k.v_xor_b32(minus, 1 << 31, m, note="-m")
 
-    def _exponentials(self, group: Group, minus: Reg) -> list[Reg]:
+    def _exponentials(self, group: LoadGroup, minus: Reg) -> list[Reg]:
         """2^(factor·x - m) of a group's elements, in f32; minus: -m."""
         found = self._scores(group, minus)
         values = [found[i] for i in range(found.count)]
@@ -195,5 +195,5 @@ class PackedPart(RowPart):
             self.narrowing.pack(held[i], values[PACKING * i], values[PACKING * i + 1], self.scratch[2])
 
 
-def _columns(name: str, group: Group) -> str:
+def _columns(name: str, group: LoadGroup) -> str:
     return f"{name} columns {WAVEFRONT * group.start} + {group.width}·lane"

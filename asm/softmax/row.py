@@ -21,19 +21,19 @@ from simgpu.operators.softmax.plan import LOAD_BYTES
 
 
 @dataclass(frozen=True)
-class Group:
+class LoadGroup:
     """`width` registers from `start`, one load of a lane."""
 
     start: int
     width: int
 
 
-def groups(count: int, widest: int) -> list[Group]:
+def groups(count: int, widest: int) -> list[LoadGroup]:
     """The groups of `count` registers."""
     found, start = [], 0
     for width in (widest, 4, 2, 1):
         while width <= count - start and width <= widest:
-            found.append(Group(start, width))
+            found.append(LoadGroup(start, width))
             start += width
     return found
 
@@ -86,11 +86,11 @@ class RowPart:
         """Columns of the part."""
         return WAVEFRONT * self.registers.count
 
-    def lanes(self, group: Group) -> tuple[int, ...]:
+    def lanes(self, group: LoadGroup) -> tuple[int, ...]:
         """The group's registers, as numbers of `registers`."""
         return tuple(range(group.start, group.start + group.width))
 
-    def _addresses(self, element: int, among: Sequence[Group] | None = None) -> Iterator[tuple[Group, Reg, int]]:
+    def _addresses(self, element: int, among: Sequence[LoadGroup] | None = None) -> Iterator[tuple[LoadGroup, Reg, int]]:
         """Groups with the VGPR and the immediate of a lane's first element; the VGPR is right until the next group.
 
         element: bytes of one, 1 for a mask; among: None for all groups.

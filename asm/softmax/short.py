@@ -15,7 +15,7 @@ from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import row_reduce
 from simgpu.asm.softmax.merge import LANE_BYTES, RowState
-from simgpu.asm.softmax.row import Group, RowPart, Window
+from simgpu.asm.softmax.row import LoadGroup, RowPart, Window
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import SoftmaxPlan
 
@@ -35,7 +35,7 @@ class ShortState(RowState):
 
 
 @dataclass(frozen=True)
-class Places:
+class LanePlaces:
     """Where a lane's elements lie, in VGPRs."""
 
     x: Reg  # bytes from X's first row of a load
@@ -43,7 +43,7 @@ class Places:
     left: Reg  # columns from the lane's first to the row's end, none if not positive
 
 
-def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> Places:
+def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> LanePlaces:
     """The places of a wave's lanes; k.work_item has 16·lane, and becomes `x`."""
     p, lane = plan.problem, k.work_item
     row, column = k.v.alloc("offset in Y"), k.v.alloc("columns left")
@@ -59,14 +59,14 @@ def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> Pl
     k.v_lshl_add_u32(row, column, log2(p.element_y.bytes), row, note="offset in Y")
     k.v_sub_u32(column, arguments["n"], column)
     k.s.free(stride)
-    return Places(lane, row, column)
+    return LanePlaces(lane, row, column)
 
 
 class ShortRows(RowPart):
     """Emits what happens to the rows of one load; registers: VGPRs, a lane's elements."""
 
     def __init__(
-        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, places: Places, offset: Reg, scratch: Reg,
+        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, places: LanePlaces, offset: Reg, scratch: Reg,
         aligned: Reg | None, lanes_row: int,
     ) -> None:  # fmt: skip
         super().__init__(k, kinds, registers, places.x, offset, scratch, aligned)
@@ -77,7 +77,7 @@ class ShortRows(RowPart):
         """Columns of a row that its lanes have room for."""
         return self.lanes_row * self.registers.count
 
-    def _addresses(self, element: int, among: Sequence[Group] | None = None) -> Iterator[tuple[Group, Reg, int]]:
+    def _addresses(self, element: int, among: Sequence[LoadGroup] | None = None) -> Iterator[tuple[LoadGroup, Reg, int]]:
         """The one group, with a VGPR that has the lane's offset, or one outside of the buffer; it is right until it is asked for
         again."""
         (group,) = self.groups

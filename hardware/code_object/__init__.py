@@ -18,6 +18,6 @@
 
 from __future__ import annotations
 
-from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
-__all__ = ["CodeObject", "Kernel"]
+__all__ = ["CodeObject", "KernelInfo"]

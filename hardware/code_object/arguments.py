@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from simgpu.hardware.code_object.code_object import Argument, Kernel
+from simgpu.hardware.code_object.code_object import Argument, KernelInfo
 from simgpu.hardware.errors import LaunchError
 
 FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
@@ -103,7 +103,7 @@ def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     return filled[0], filled[1], filled[2]
 
 
-def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:
+def hidden_value(kernel: KernelInfo, kind: str, geometry: Geometry) -> int:
     """The value of a hidden argument, by its value kind; 0 for what is not launch geometry.
 
     hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three.
@@ -125,7 +125,7 @@ def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:
     return geometry.dynamic_lds if kind == "hidden_dynamic_lds_size" else 0
 
 
-def check_geometry(kernel: Kernel, geometry: Geometry) -> None:
+def check_geometry(kernel: KernelInfo, geometry: Geometry) -> None:
     """Raises LaunchError for a workgroup or grid that the kernel cannot be launched with."""
     for label, extents in (("block", geometry.block), ("grid", geometry.global_size)):
         if len(extents) != 3 or min(extents) < 1 or max(extents) >= 1 << 32:
@@ -144,7 +144,7 @@ def check_geometry(kernel: Kernel, geometry: Geometry) -> None:
         )
 
 
-def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
+def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> bytes:
     """The bytes of the kernarg segment; `args` has one entry for each explicit argument, in the metadata's order.
 
     An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object
@@ -165,7 +165,7 @@ def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
     return bytes(segment)
 
 
-def _explicit(kernel: Kernel, args: Sequence[object]) -> tuple[Argument, ...]:
+def _explicit(kernel: KernelInfo, args: Sequence[object]) -> tuple[Argument, ...]:
     """The explicit arguments. Debug information is read for their types only where a number needs one that nothing else tells."""
     explicit = kernel.explicit_arguments
     return kernel.typed_arguments if any(map(_needs_type, explicit, args)) else explicit
@@ -251,7 +251,7 @@ def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
     raise LaunchError(f"{where} got a {value.dtype} of {value.dtype.itemsize} bytes")
 
 
-def assumptions(kernel: Kernel, args: Sequence[object]) -> tuple[str, ...]:
+def assumptions(kernel: KernelInfo, args: Sequence[object]) -> tuple[str, ...]:
     """What `pack` assumed of numbers whose types neither the code object nor the caller says, in words.
 
     An integer may be meant for a float, a float of two bytes for bf16; 0 is the same in all of them.

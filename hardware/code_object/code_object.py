@@ -58,7 +58,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelInfo:
     """One kernel. Addresses are the file's virtual addresses, sizes are bytes."""
 
     name: str
@@ -126,7 +126,7 @@ def listed(names: Collection[str]) -> str:
 class Loaded:
     """A kernel on a device: the part that is the same in the simulator and on a GPU."""
 
-    info: Kernel  # what its file says
+    info: KernelInfo  # what its file says
 
     def __repr__(self) -> str:
         taken = ", ".join(f"{argument.name}: {argument.value_type or argument.value_kind}" for argument in self.arguments)
@@ -155,7 +155,7 @@ class CodeObject:
     xnack: str  # any, off, on or unsupported
     sramecc: str  # the same
     version: int  # of the code object format
-    kernels: Mapping[str, Kernel]  # by name, in the order of the metadata
+    kernels: Mapping[str, KernelInfo]  # by name, in the order of the metadata
     symbols: Mapping[str, Symbol]  # by name
     segments: tuple[Segment, ...]
     relocations: tuple[Relocation, ...]
@@ -305,7 +305,7 @@ def _with_type(argument: Argument, type_: str) -> Argument:
     return replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument
 
 
-def _kernel(code: CodeObject, entry: Any) -> Kernel:
+def _kernel(code: CodeObject, entry: Any) -> KernelInfo:
     name = _get(entry, ".name", str)
     symbol_name = _get(entry, ".symbol", str, f"{name}.kd")
     symbol = code.symbols.get(symbol_name)
@@ -333,7 +333,7 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     required = _get(entry, ".reqd_workgroup_size", list, [])
     if len(required) > 3 or not all(isinstance(extent, int) for extent in required):
         raise DecodeError(f"kernel {shown(name)}: .reqd_workgroup_size is a list of {len(required)}, not of three integers")
-    return Kernel(
+    return KernelInfo(
         name=name,
         target=code.target,
         descriptor=descriptor,

@@ -22,7 +22,7 @@ _HEADERS = {1: struct.Struct("<4sHHIQ"), 2: struct.Struct("<4sHHIIQ"), 3: struct
 
 
 @dataclass(frozen=True)
-class Header:
+class BundleHeader:
     """What the header of a compressed bundle says. start: its place in the file; content: that of the compressed bytes;
     total: bytes from the start on, 0 where the version does not tell; size: of the bundle, expanded."""
 
@@ -33,7 +33,7 @@ class Header:
     size: int
 
     @classmethod
-    def read(cls, data: bytes, start: int) -> Header:
+    def read(cls, data: bytes, start: int) -> BundleHeader:
         """The header at a place of the file. Raises DecodeError where it is damaged."""
         where = f"the compressed offload bundle at byte {start}"
         if len(data) < start + 8:
@@ -91,14 +91,14 @@ def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
         raise DecodeError(f"{where}: {' '.join(str(error).split())}") from None
 
 
-def _headers(data: bytes) -> Iterator[Header]:
+def _headers(data: bytes) -> Iterator[BundleHeader]:
     """Of all compressed bundles in a file. One at its begin must be whole; elsewhere other data may hold the magic."""
     start = data.find(MAGIC)
     for _ in range(NEST_LIMIT):
         if start < 0:
             return
         try:
-            header = Header.read(data, start)
+            header = BundleHeader.read(data, start)
         except DecodeError:
             if start == 0:
                 raise

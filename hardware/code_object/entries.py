@@ -15,7 +15,7 @@ SKIP = -1  # as a form: bytes that nothing is wanted of
 Values = dict[int, tuple[int, int]]  # form and value of each wanted attribute that an entry has
 
 
-class Unit(NamedTuple):
+class CompileUnit(NamedTuple):
     """A unit of .debug_info."""
 
     start: int  # of its header; references within the unit count from here
@@ -27,7 +27,7 @@ class Unit(NamedTuple):
     abbreviations: int  # where its table of them begins
 
 
-class Entry(NamedTuple):
+class DebugEntry(NamedTuple):
     """An entry with what is wanted of it."""
 
     at: int  # where it stands
@@ -57,7 +57,7 @@ class Entries:
         self._section = sections[".debug_info"]
         self._tables: dict[tuple[int, int, int], dict[int, Abbreviation]] = {}
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[CompileUnit]:
         """Yields the units."""
         at = 0
         while at < len(self._section):
@@ -66,7 +66,7 @@ class Entries:
             yield unit
             at = unit.end
 
-    def walk(self, unit: Unit, at: int) -> Iterator[Entry]:
+    def walk(self, unit: CompileUnit, at: int) -> Iterator[DebugEntry]:
         """Yields the entry that stands at a place and those below it, in order, as far as their tags are wanted."""
         cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviated(unit), self._sections.steps.take
         parents: list[int] = []  # where those stand that are open
@@ -80,13 +80,13 @@ class Entries:
                 abbreviation = known[code]
                 values = self._values(cursor, unit, abbreviation)
                 if abbreviation.wanted:
-                    yield Entry(at, len(parents), parents[-1] if parents else -1, abbreviation.tag, values)
+                    yield DebugEntry(at, len(parents), parents[-1] if parents else -1, abbreviation.tag, values)
                 if abbreviation.children:
                     parents.append(at)
             if not parents:
                 return
 
-    def entry(self, unit: Unit, at: int) -> tuple[int, Values]:
+    def entry(self, unit: CompileUnit, at: int) -> tuple[int, Values]:
         """Tag and values of the entry at a place of a unit."""
         if not unit.first <= at < unit.end:
             raise ValueError(f"no entry can stand at byte {at} of a unit from {unit.first} to {unit.end}")
@@ -95,7 +95,7 @@ class Entries:
         abbreviation = self._abbreviated(unit)[cursor.uleb()]
         return abbreviation.tag, self._values(cursor, unit, abbreviation)
 
-    def _unit(self, start: int) -> Unit:
+    def _unit(self, start: int) -> CompileUnit:
         cursor = Cursor(self._section, start)
         length, offset = cursor.length()
         end = cursor.end = cursor.at + length
@@ -112,9 +112,9 @@ class Entries:
             abbreviations, address = cursor.number(offset), cursor.number(1)
         if address not in (4, 8):
             raise ValueError(f"addresses of {address} bytes")
-        return Unit(start, cursor.at, end, version, address, offset, abbreviations)
+        return CompileUnit(start, cursor.at, end, version, address, offset, abbreviations)
 
-    def _values(self, cursor: Cursor, unit: Unit, abbreviation: Abbreviation) -> Values:
+    def _values(self, cursor: Cursor, unit: CompileUnit, abbreviation: Abbreviation) -> Values:
         """The wanted values of the entry whose fields stand here."""
         self._sections.steps.take(len(abbreviation.fields))
         values = {}
@@ -127,7 +127,7 @@ class Entries:
                 values[attribute] = form, value
         return values
 
-    def _abbreviated(self, unit: Unit) -> dict[int, Abbreviation]:
+    def _abbreviated(self, unit: CompileUnit) -> dict[int, Abbreviation]:
         """The unit's table of abbreviations; neighbours of a fixed size that nothing is wanted of are one field."""
         key = unit.abbreviations, unit.address, unit.offset
         if key in self._tables:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simgpu.hardware.code_object.dwarf import Cursor, DebugSections
-from simgpu.hardware.code_object.entries import UNIT_TAGS, Entries, Unit, Values
+from simgpu.hardware.code_object.entries import UNIT_TAGS, CompileUnit, Entries, Values
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
 
 DW_TAG_inlined_subroutine = 0x1D
@@ -46,7 +46,7 @@ class InlinedCalls:
     def _line(self, unit: int, file: int, line: int) -> SourceLine:
         return SourceLine(*(self._lines.file(unit, file) or ("", "?")), line)
 
-    def _unit(self, entries: Entries, unit: Unit) -> Iterator[tuple[int, int, int, int]]:
+    def _unit(self, entries: Entries, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
         """Yields the ranges of a unit's calls."""
         said = Attributes(self._sections, unit)
         around: list[int] = []  # the levels of the calls that an entry lies in
@@ -67,7 +67,7 @@ class InlinedCalls:
 class Attributes:
     """What a unit says of itself, and the addresses that entries of it name."""
 
-    def __init__(self, sections: DebugSections, unit: Unit) -> None:
+    def __init__(self, sections: DebugSections, unit: CompileUnit) -> None:
         self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
         self.lines = -1  # where its line number program begins

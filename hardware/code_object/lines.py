@@ -34,7 +34,7 @@ class File(NamedTuple):
     directory: tuple[str, int] | None  # section and place of its folder's name
 
 
-class Unit(NamedTuple):
+class LineUnit(NamedTuple):
     """The files of one line number program, and the number of the first."""
 
     first: int
@@ -46,7 +46,7 @@ class LineTable:
 
     def __init__(self, sections: DebugSections) -> None:
         self._sections = sections
-        self.units: dict[int, Unit] = {}  # by where a program begins in .debug_line
+        self.units: dict[int, LineUnit] = {}  # by where a program begins in .debug_line
         self._owners: list[int] = []  # of the rows' numbers of units
         # Of each row: address, line (0: of no source line), file, unit, and its place among those of one address.
         self._columns = [array("Q") for _ in range(5)]
@@ -67,7 +67,7 @@ class LineTable:
 
     def file(self, unit: int, number: int) -> tuple[str, str] | None:
         """Folder and name of a file by the place of its unit in .debug_line, None where there is no such file."""
-        first, files = self.units.get(unit, Unit(0, []))
+        first, files = self.units.get(unit, LineUnit(0, []))
         if not 0 <= number - first < len(files):
             return None
         found = files[number - first]
@@ -153,7 +153,7 @@ class LineTable:
                     cursor.uleb()
 
 
-def _files_4(cursor: Cursor) -> Unit:
+def _files_4(cursor: Cursor) -> LineUnit:
     """Up to version 4, directory 0 is the compilation's own, which the list leaves out."""
     folders, files = [], []
     while cursor.number(1):
@@ -165,16 +165,16 @@ def _files_4(cursor: Cursor) -> Unit:
         cursor.uleb(), cursor.uleb()  # time and size
         directory = (".debug_line", folders[folder - 1]) if 0 < folder <= len(folders) else None
         files.append(File(".debug_line", name, directory))
-    return Unit(1, files)
+    return LineUnit(1, files)
 
 
-def _files_5(cursor: Cursor, address: int, offset: int) -> Unit:
+def _files_5(cursor: Cursor, address: int, offset: int) -> LineUnit:
     folders = [(section, at) for section, at, _ in _entries(cursor, address, offset)]
     files = [
         File(section, at, folders[folder] if folder < len(folders) else None)
         for section, at, folder in _entries(cursor, address, offset)
     ]
-    return Unit(0, files)
+    return LineUnit(0, files)
 
 
 def _entries(cursor: Cursor, address: int, offset: int) -> list[tuple[str, int, int]]:

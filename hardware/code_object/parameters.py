@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection
 
 from simgpu.hardware.code_object.dwarf import STRING, TEXT_LIMIT, Cursor, DebugSections
-from simgpu.hardware.code_object.entries import UNIT_TAGS, Entries, Unit, Values
+from simgpu.hardware.code_object.entries import UNIT_TAGS, CompileUnit, Entries, Values
 from simgpu.hardware.code_object.mangled import OTHER, POINTER
 
 DW_TAG_subprogram, DW_TAG_formal_parameter, DW_TAG_base_type, DW_TAG_enumeration_type = 0x2E, 0x05, 0x24, 0x04
@@ -38,17 +38,19 @@ class ParameterTypes:
     def __init__(self, sections: DebugSections, names: Collection[str]) -> None:
         self._sections = sections
         self._entries = Entries(sections, WANTED)
-        self._units: list[Unit] = []
+        self._units: list[CompileUnit] = []
         self._strings: dict[int, int] = {}  # where the places of a unit's strings begin, by where the unit does
         # Of each function that has one of the names, the unit and what its parameters say; a longer name would be read cut off.
-        found: dict[str, list[tuple[Unit, list[Values]]]] = {name: [] for name in names if 0 < len(name.encode()) < TEXT_LIMIT}
+        found: dict[str, list[tuple[CompileUnit, list[Values]]]] = {
+            name: [] for name in names if 0 < len(name.encode()) < TEXT_LIMIT
+        }
         for unit in self._entries.units():
             self._units.append(unit)
             self._read(unit, found)
         # By name, what its functions take: of each parameter a type, as f32, POINTER or OTHER.
         self.known = {name: {self._types(*function) for function in functions} for name, functions in found.items()}
 
-    def _read(self, unit: Unit, found: dict[str, list[tuple[Unit, list[Values]]]]) -> None:
+    def _read(self, unit: CompileUnit, found: dict[str, list[tuple[CompileUnit, list[Values]]]]) -> None:
         """Adds a unit's functions to those found."""
         home, parameters = -2, list[Values]()  # where the last function stands whose name is wanted
         for at, level, parent, tag, values in self._entries.walk(unit, unit.first):
@@ -62,7 +64,7 @@ class ParameterTypes:
             elif level == 0:
                 self._strings[unit.start] = values.get(DW_AT_str_offsets_base, (0, 0))[1]
 
-    def _name(self, unit: Unit, values: Values) -> str:
+    def _name(self, unit: CompileUnit, values: Values) -> str:
         """The name that the linker knows an entry by: its own where it has no other."""
         for attribute in (DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name):
             if attribute in values:
@@ -73,10 +75,10 @@ class ParameterTypes:
                 return self._sections.text(TEXT_SECTIONS.get(form, ""), value)
         return ""
 
-    def _types(self, unit: Unit, parameters: list[Values]) -> tuple[str, ...]:
+    def _types(self, unit: CompileUnit, parameters: list[Values]) -> tuple[str, ...]:
         return tuple(self._type(unit, values) for values in parameters)
 
-    def _type(self, unit: Unit, values: Values) -> str:
+    def _type(self, unit: CompileUnit, values: Values) -> str:
         """The type that an entry refers to: a parameter's own, or that of the parameter that it is an instance of."""
         for _ in range(CHAIN_LIMIT):
             reference = values.get(DW_AT_type, values.get(DW_AT_abstract_origin))
@@ -95,11 +97,11 @@ class ParameterTypes:
                 return OTHER
         return OTHER
 
-    def _number(self, unit: Unit, values: Values) -> str:
+    def _number(self, unit: CompileUnit, values: Values) -> str:
         type_ = _sized(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
         return "bf16" if type_ == "f16" and self._name(unit, values) == "__bf16" else type_
 
-    def _place(self, unit: Unit, form: int, value: int) -> tuple[Unit, int] | None:
+    def _place(self, unit: CompileUnit, form: int, value: int) -> tuple[CompileUnit, int] | None:
         """The unit and the place of the entry that a reference names; None for one by signature or into another file."""
         if form in UNIT_REFERENCES:
             return unit, unit.start + value

@@ -22,7 +22,7 @@ from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK, MatrixInstruction
 from simgpu.hardware.mfma.layout import blgp_lane, broadcast_block
-from simgpu.hardware.mfma.numbers import Fields, decode, to_f32
+from simgpu.hardware.mfma.numbers import NumberFields, decode, to_f32
 
 _NO_TERM = -(1 << 20)  # the exponent of an empty sum
 _STICKY = 62  # shifts stop here: what is below is 0 or, rounded down, −1
@@ -288,7 +288,7 @@ def _scales(
     return x + y - 254, (x == 255) | (y == 255)
 
 
-def _terms(x: Fields, y: Fields, ks: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
+def _terms(x: NumberFields, y: NumberFields, ks: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
     """For each k: significand product, exponent, NaN, Inf and sign of the product, (blocks, m, n).
 
     A sparse B holds the selected rows, (blocks, m, k/2, n).
@@ -304,7 +304,7 @@ def _terms(x: Fields, y: Fields, ks: list[int]) -> Iterator[tuple[np.ndarray, ..
         yield ps * qs, pe + qe, nan, (pinf | qinf) & ~nan, pn ^ qn
 
 
-def _products(x: Fields, y: Fields, ks: list[int], scale: tuple[np.ndarray, np.ndarray] | None) -> _Sum:
+def _products(x: NumberFields, y: NumberFields, ks: list[int], scale: tuple[np.ndarray, np.ndarray] | None) -> _Sum:
     """E = the largest exponent of a nonzero product; each is cut toward zero at 2^(E−24), then summed.
 
     Exponents are the operands' sum, not renormalised.

@@ -14,7 +14,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Format:
+class NumberFormat:
     """A binary floating-point format."""
 
     exponent: int  # bits of the field
@@ -25,15 +25,15 @@ class Format:
 
 
 FORMATS = {
-    "f32": Format(8, 23, 127, "ieee"), "f16": Format(5, 10, 15, "ieee"), "bf16": Format(8, 7, 127, "ieee"),
-    "fp8": Format(4, 3, 7, "e4m3"), "bf8": Format(5, 2, 15, "ieee"),
-    "fp8_fnuz": Format(4, 3, 8, "fnuz"), "bf8_fnuz": Format(5, 2, 16, "fnuz"),
-    "fp6": Format(2, 3, 1, "finite"), "bf6": Format(3, 2, 3, "finite"), "fp4": Format(2, 1, 1, "finite"),
+    "f32": NumberFormat(8, 23, 127, "ieee"), "f16": NumberFormat(5, 10, 15, "ieee"), "bf16": NumberFormat(8, 7, 127, "ieee"),
+    "fp8": NumberFormat(4, 3, 7, "e4m3"), "bf8": NumberFormat(5, 2, 15, "ieee"),
+    "fp8_fnuz": NumberFormat(4, 3, 8, "fnuz"), "bf8_fnuz": NumberFormat(5, 2, 16, "fnuz"),
+    "fp6": NumberFormat(2, 3, 1, "finite"), "bf6": NumberFormat(3, 2, 3, "finite"), "fp4": NumberFormat(2, 1, 1, "finite"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Fields:
+class NumberFields:
     """Decoded numbers, in arrays of one shape: value = significand · 2^(exponent − mantissa)."""
 
     significand: np.ndarray  # int64, signed; means nothing where nan or inf is set
@@ -49,7 +49,7 @@ class Fields:
         return self.significand == 0
 
 
-def decode(bits: np.ndarray, name: str) -> Fields:
+def decode(bits: np.ndarray, name: str) -> NumberFields:
     """The fields of raw bits of the format `name`."""
     form = FORMATS[name]
     raw = bits.astype(np.int64)
@@ -66,7 +66,7 @@ def decode(bits: np.ndarray, name: str) -> Fields:
         nan = (biased == 0) & (fraction == 0) & negative
     magnitude = fraction + ((biased > 0).astype(np.int64) << form.mantissa)
     magnitude[nan | inf] = 0
-    return Fields(
+    return NumberFields(
         np.where(negative, -magnitude, magnitude),
         np.maximum(biased, 1) - form.bias,
         negative,

@@ -16,7 +16,7 @@ from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, Co
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse, matrix_classes, register_use
-from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
+from simgpu.hardware.timing_rules.waits import WaitQueue, queue_of, waited
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
 STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
@@ -48,7 +48,7 @@ class Effect:
     """How an instruction touches registers, counters and LDS."""
 
     access: RegisterUse  # what the hazard rules see
-    queue: Queue | None = None  # where its operation waits to complete
+    queue: WaitQueue | None = None  # where its operation waits to complete
     pending: frozenset[Register] = NONE  # registers that it writes when the operation is complete
     lds: LdsUse = ""  # what the operation does to LDS
     dma: bool = False  # whether it moves data between memory and LDS

@@ -19,7 +19,7 @@ LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value,
 
 
 @dataclass(frozen=True)
-class Queue:
+class WaitQueue:
     """Operations that complete alike."""
 
     name: str
@@ -27,20 +27,20 @@ class Queue:
     in_order: bool  # waiting until n are left leaves at most the last n; out of order, only 0 says anything
 
 
-VM = Queue("vm", ("vmcnt",), True)
-DS = Queue("ds", ("lgkmcnt",), True)
-SMEM = Queue("smem", ("lgkmcnt",), False)
-FLAT = Queue("flat", ("vmcnt", "lgkmcnt"), False)
+VM = WaitQueue("vm", ("vmcnt",), True)
+DS = WaitQueue("ds", ("lgkmcnt",), True)
+SMEM = WaitQueue("smem", ("lgkmcnt",), False)
+FLAT = WaitQueue("flat", ("vmcnt", "lgkmcnt"), False)
 # Operations of an in-order queue that may be left when the next one is issued: the hardware holds back what its counter has no
 # room for. ROCm/rocm-systems issue 11202 and PR 10926, AMD's own checkers, say so for CDNA3 and CDNA4: after 63 (15) younger
 # operations of its kind, one is complete. Counters of gfx908 and gfx90a are as wide.
 ROOM = {queue.name: {queue.counters[0]: LIMITS[queue.counters[0]] - 1} for queue in (VM, DS)}
-MESSAGE = Queue("message", ("lgkmcnt",), False)
+MESSAGE = WaitQueue("message", ("lgkmcnt",), False)
 
-QUEUE_OF_ENCODING: dict[Encoding, Queue] = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}
+QUEUE_OF_ENCODING: dict[Encoding, WaitQueue] = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}
 
 
-def queue_of(spec: Spec) -> Queue | None:
+def queue_of(spec: Spec) -> WaitQueue | None:
     """The queue of an instruction's operation; None where no counter counts it."""
     if spec.memory is not None and spec.memory.space == "flat":
         return FLAT
@@ -49,7 +49,7 @@ def queue_of(spec: Spec) -> Queue | None:
     return QUEUE_OF_ENCODING.get(spec.encoding)
 
 
-def held_up(queue: Queue, ages: Iterable[int]) -> dict[str, int]:
+def held_up(queue: WaitQueue, ages: Iterable[int]) -> dict[str, int]:
     """The counts that the hardware itself waits for before it issues an operation of an in-order queue; none while it has room.
 
     ages: of each operation that may be outstanding, the number of operations that its queue was given since.

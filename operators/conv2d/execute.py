@@ -13,7 +13,7 @@ from simgpu.operators.arguments import expect_shape
 from simgpu.operators.compute import Array, Executor
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands, windowed_filter, windowed_input
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
-from simgpu.operators.gemm.epilogue import Operands, epilogue
+from simgpu.operators.gemm.epilogue import GemmArrays, epilogue
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import ZERO, View
 
@@ -128,7 +128,7 @@ def finished(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
     if bias is None and p.bias:
         raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")
     none: Array = np.empty((0, 0))
-    given = Operands(none, none, bias=expect_shape("bias", bias, (p.oc,)) if bias is not None and p.bias else None)
+    given = GemmArrays(none, none, bias=expect_shape("bias", bias, (p.oc,)) if bias is not None and p.bias else None)
     return laid_out(p, np.moveaxis(epilogue(p.gemm, np.moveaxis(sums, 1, -1), given), -1, 1))
 
 

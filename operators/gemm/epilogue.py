@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Operands:
+class GemmArrays:
     """A GEMM's arrays, in their stored shapes; None for what the problem does not read."""
 
     a: Array
@@ -44,7 +44,7 @@ class Operands:
         scale_a: ArrayLike | None = None,
         scale_b: ArrayLike | None = None,
         group_rows: ArrayLike | None = None,
-    ) -> Operands:
+    ) -> GemmArrays:
         """The arrays that are given; LaunchError names the one that is missing or of another shape."""
         p, batch = problem, () if problem.batch == 1 else (problem.batch,)
         groups = (p.groups,) if p.groups else ()
@@ -74,7 +74,7 @@ class Operands:
         """Those that are given, by the names that `of` has for them."""
         return {name: array for name in self.__dataclass_fields__ if (array := getattr(self, name)) is not None}
 
-    def map(self, function: Callable[[Array], Array]) -> Operands:
+    def map(self, function: Callable[[Array], Array]) -> GemmArrays:
         """Each array with a function applied."""
         return replace(self, **{name: function(array) for name, array in self.arrays.items()})
 
@@ -131,7 +131,7 @@ def op(stored: Array, trans: bool) -> Array:
     return np.swapaxes(stored, -1, -2) if trans else stored
 
 
-def epilogue(problem: GemmProblem, product: Array, given: Operands) -> Array:
+def epilogue(problem: GemmProblem, product: Array, given: GemmArrays) -> Array:
     """scale_c * (activation(alpha * scales * product + beta * C + bias) + R) in the product's type, not rounded to C's."""
     kind, p = product.dtype, problem
     if p.scales_at_end:

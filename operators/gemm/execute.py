@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.compute import Array, Executor
-from simgpu.operators.gemm.epilogue import Operands, epilogue
+from simgpu.operators.gemm.epilogue import GemmArrays, epilogue
 from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
@@ -20,12 +20,12 @@ class GemmExecutor(Executor, root=TiledComputation):
 
     def visit_device(self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, *more: ArrayLike | None) -> Array:
         """C, (m,columns) or (batch,m,columns), in the accumulation type, not rounded to C's; operands: as `Operands.of`."""
-        given = Operands.of(tree.problem, a, b, *more)
+        given = GemmArrays.of(tree.problem, a, b, *more)
         if tree.problem.groups:
             return np.concatenate([self._device(tree.like(one), its) for one, its in parts(tree.problem, given)])
         return self._device(tree, given)
 
-    def _device(self, tree: TiledComputation, given: Operands) -> Array:
+    def _device(self, tree: TiledComputation, given: GemmArrays) -> Array:
         problem, plan = tree.problem, tree.plan
         kind = self.kind(problem.accumulator)
         wide = replace(given, a=given.a.astype(kind), b=given.b.astype(kind))

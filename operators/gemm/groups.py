@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from simgpu.operators.gemm.epilogue import Operands
+from simgpu.operators.gemm.epilogue import GemmArrays
 from simgpu.operators.gemm.problem import MX_BLOCK, GemmProblem
 
 
-def parts(problem: GemmProblem, given: Operands) -> Iterator[tuple[GemmProblem, Operands]]:
+def parts(problem: GemmProblem, given: GemmArrays) -> Iterator[tuple[GemmProblem, GemmArrays]]:
     """Each group that has rows as a GEMM of its own."""
     assert given.group_rows is not None
     ends = np.cumsum(given.group_rows)
@@ -31,4 +31,4 @@ def parts(problem: GemmProblem, given: Operands) -> Iterator[tuple[GemmProblem, 
                 scales = np.zeros((problem.k // MX_BLOCK, one.mx_rows[0]), given.arrays["scale_a"].dtype)
                 scales[:, :rows] = given.arrays["scale_a"][:, end - rows : end]
                 arrays["scale_a"] = scales
-            yield one, Operands(**arrays)
+            yield one, GemmArrays(**arrays)

@@ -15,7 +15,7 @@ from simgpu.operators.error_model import (
     gamma,
     may_be_nan,
 )
-from simgpu.operators.gemm.epilogue import Array, Operands, epilogue, op
+from simgpu.operators.gemm.epilogue import Array, GemmArrays, epilogue, op
 from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
@@ -40,7 +40,7 @@ def gemm(
 
     Operands in their stored shapes, C read only if beta is not 0.
     """
-    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:
         return np.concatenate([gemm(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
     given = given.map(_wide)
@@ -71,7 +71,7 @@ def gemm_error_bound(
     its type at last. The reference's own error is bounded by the f64 term that is added for every type but i8, whose sums are
     exact: with C in i32 all of it is (alpha and beta integers).
     """
-    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:
         return np.concatenate([gemm_error_bound(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
     p, given = problem, given.map(_wide)
@@ -99,7 +99,7 @@ def gemm_error_bound(
     return _behind(p, given, np.asarray(bound), sums + extra, step, arch)
 
 
-def _behind(p: GemmProblem, given: Operands, bound: Array, size: Array, step: float, arch: str) -> NDArray[np.float64]:
+def _behind(p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str) -> NDArray[np.float64]:
     """The bound behind the activation and what follows. bound, size: of its argument's error and magnitude."""
     kind = GATES.get(p.activation, p.activation)
     unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)

@@ -33,7 +33,7 @@ Sides = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SideLimits:
     """What a tile of x by y units may take; (1, 1) is an answer whatever these say.
 
     x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_row*x + per_area*x*y <= registers (both files); `longest`: of one
@@ -104,7 +104,7 @@ class Bounds:
         return self.square * self.other(self.square)
 
 
-def answers(problem: GemmProblem, rates: Sustained, bounds: Bounds) -> dict[str, Sides]:
+def answers(problem: GemmProblem, rates: Sustained, bounds: SideLimits) -> dict[str, Sides]:
     """(x, y) in units by what they are best for (module docstring)."""
     p, u = problem, bounds.unit
     e, c, cus = p.element_bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
@@ -138,7 +138,7 @@ class _Grid:
     columns: int
     batch: int
     cus: int
-    bounds: Bounds
+    bounds: SideLimits
 
     @property
     def turned(self) -> _Grid:

@@ -64,7 +64,7 @@ from simgpu.operators.gemm.limits import (
     steps_ahead,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
-from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
+from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction, StagedReduction
 
@@ -189,7 +189,7 @@ def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> I
         t = replace(t, tile_k=spans * span, warp_k=spans * span if problem.scales == "block" else span)
 
 
-def _beside_powers(problem: GemmProblem, unit: int, bound: Bounds) -> dict[str, Sides]:
+def _beside_powers(problem: GemmProblem, unit: int, bound: SideLimits) -> dict[str, Sides]:
     """The largest tiles whose sides along n are the powers of two below and above the largest square's."""
     below = _power(bound.square)
     columns = [y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken(1, y) and y <= bound.longest]
@@ -245,7 +245,7 @@ def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling)
     return tuple(row for row in rows if row.name != "split of K") if problem.groups else rows
 
 
-def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
+def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimits:
     """Of the smallest tile's multiples, with its K step, stages and blocks a CU."""
     unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * _widest(problem) // 8
     atom, spans, lds = atom_of(problem, d), t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
@@ -270,11 +270,11 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
         ahead = scale_ahead(d)
         lds, beside = lds - 2 * ahead * SCALE_ROWS * WORD, 2 + turned * (spans * unit_bytes // 1024)
         most = unit * longest
-        return Bounds(
+        return SideLimits(
             unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - ahead - SCALE_VGPRS - acc, beside, per_area,
             longest, "ArchVGPR", per_area, problem.trans_a * (beside - 2),
         )  # fmt: skip
-    return Bounds(unit, lds // lds_bytes, arch // per_side, acc // per_area, total, per_side, per_area, longest)
+    return SideLimits(unit, lds // lds_bytes, arch // per_side, acc // per_area, total, per_side, per_area, longest)
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:

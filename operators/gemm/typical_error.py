@@ -18,7 +18,7 @@ from simgpu.operators.error_model import (
     as_read,
     may_be_nan,
 )
-from simgpu.operators.gemm.epilogue import Operands, activation
+from simgpu.operators.gemm.epilogue import GemmArrays, activation
 from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.reference import SLOPES
@@ -51,7 +51,7 @@ def gemm_typical_error(
     p = problem
     if p.epilogue_type == "i32":
         return None
-    given = Operands.of(p, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    given = GemmArrays.of(p, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if p.groups:
         found = [gemm_typical_error(one, **its.arrays, arch=arch) for one, its in parts(p, given)]
         return TypicalError.joined([one for one in found if one is not None], 0)

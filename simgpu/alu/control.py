@@ -19,7 +19,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault, Status
 from simgpu.machine.operands import Plan
 from simgpu.machine.sources import load_scalar
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import lds_atomics
 
 # What a functional model may skip: waits, priorities, caches, messages and hints.
@@ -37,7 +37,7 @@ UNSUPPORTED = frozenset((
 COUNTERS = (Kind.APPEND, Kind.CONSUME)
 
 
-def branch_condition(frame: Frame, control: Kind) -> Value:
+def branch_condition(frame: Frame, control: Kind) -> IrValue:
     """The i1 of a branch on machine state: whether it is taken."""
     state, where_set = STATE_BRANCHES[control]
     if state == "scc":
@@ -208,7 +208,7 @@ class Control:
         else:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
 
-    def _branch(self, frame: Frame, index: Value) -> None:
+    def _branch(self, frame: Frame, index: IrValue) -> None:
         """Go to the slot's record; a fault at the branch, with the address, where there is no code."""
         target = frame.slot(self.target)
         if self.outside:
@@ -223,7 +223,7 @@ class Control:
         address = frame.context(layout.CTX_CODE_BASE) + following
         frame.operand(self.places["sdst"].slot).store(address)
 
-    def _indirect(self, frame: Frame, index: Value) -> None:
+    def _indirect(self, frame: Frame, index: IrValue) -> None:
         address = frame.operand(self.places["src0"].slot).load(I64)
         distance = address - frame.context(layout.CTX_CODE_BASE)
         target = distance >> 2

@@ -14,7 +14,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import Value, where
+from simgpu.machine.values import IrValue, where
 from simgpu.machine.wave_frame import MASK
 
 
@@ -52,8 +52,8 @@ def _source(control: int, lane: int) -> int | None:
 
 
 def permuted(
-    frame: Frame, row: Value, mods: Mapping[str, Any], exec_bits: Value
-) -> tuple[Value, Value]:
+    frame: Frame, row: IrValue, mods: Mapping[str, Any], exec_bits: IrValue
+) -> tuple[IrValue, IrValue]:
     """The permuted source row, and the <64 x i1> of lanes that may be written."""
     lanes = source_lanes(int(mods.get("dpp_ctrl", 0)))
     index = [0 if lane is None else lane for lane in lanes]

@@ -13,7 +13,7 @@ from simgpu.machine import layout, mode
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import RECORD, Status
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I32, I64, IrValue
 
 MODE, STATUS, HW_ID, LDS_ALLOC, SH_MEM_BASES = 1, 2, 4, 6, 15
 LDS_GRANULE = 512  # bytes, of LDS_ALLOC's size field (GFX9: 128 dwords)
@@ -24,13 +24,13 @@ def fields(simm16: int) -> tuple[int, int, int]:
     return simm16 & 63, simm16 >> 6 & 31, (simm16 >> 11 & 31) + 1
 
 
-def read(frame: Frame, simm16: int) -> Value:
+def read(frame: Frame, simm16: int) -> IrValue:
     """The named field, as i32."""
     register, offset, width = fields(simm16)
     return _register(frame, register) >> offset & (1 << width) - 1
 
 
-def _register(frame: Frame, register: int) -> Value:
+def _register(frame: Frame, register: int) -> IrValue:
     if register == MODE:
         return frame.state(layout.MODE)
     if register == STATUS:
@@ -46,7 +46,7 @@ def _register(frame: Frame, register: int) -> Value:
     return frame.value(ir.Constant(I32, bases if register == SH_MEM_BASES else 0))
 
 
-def _status(frame: Frame) -> Value:
+def _status(frame: Frame) -> IrValue:
     """SCC 0, EXECZ 9, VCCZ 10, IN_TG 11, VALID 16."""
     word = frame.state(layout.SCC) | (1 << 11 | 1 << 16)
     for register, bit in ((isa.EXEC, 9), (isa.VCC, 10)):
@@ -55,14 +55,14 @@ def _status(frame: Frame) -> Value:
     return word
 
 
-def _hardware_id(frame: Frame) -> Value:
+def _hardware_id(frame: Frame) -> IrValue:
     """WAVE_ID [3:0], SIMD_ID [5:4], CU_ID [11:8], from the number of the wave's place."""
     place = frame.state(layout.HW_ID)
     wave, simd, unit = place >> 2 & 15, place & 3, place >> 6 & 15
     return wave | simd << 4 | unit << 8
 
 
-def write(frame: Frame, simm16: int, value: Value, dwords: int) -> None:
+def write(frame: Frame, simm16: int, value: IrValue, dwords: int) -> None:
     """Write the named field and go on with the instruction `dwords` further."""
     register, offset, width = fields(simm16)
     if register != MODE:
@@ -73,7 +73,7 @@ def write(frame: Frame, simm16: int, value: Value, dwords: int) -> None:
     change_mode(frame, kept | value << offset & mask, dwords)
 
 
-def change_mode(frame: Frame, word: Value, dwords: int) -> None:
+def change_mode(frame: Frame, word: IrValue, dwords: int) -> None:
     """Set MODE and go on `dwords` further, in the records that are lowered for it.
 
     The context holds their addresses by `mode.number`; one that is missing is made by Python.

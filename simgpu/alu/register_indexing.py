@@ -16,18 +16,18 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout, mode
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import RECORD, ROW, SLOTS, Fault
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I32, I64, Value, where
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.machine.wave_frame import opaque
 
 LAST_SGPR = 101
 
 
-def m0(frame: Frame) -> Value:
+def m0(frame: Frame) -> IrValue:
     return frame.state(frame.scalar(isa.M0))
 
 
-def moved_scalar(frame: Frame, place: Place) -> Value:
+def moved_scalar(frame: Frame, place: OperandPlace) -> IrValue:
     """Pointer to the SGPR M0 places after the operand's; a fault past s101."""
     target = frame.slot(place.slot) + m0(frame) * 4
     last = layout.SGPR + 4 * (LAST_SGPR + 1) - place.bits // 8
@@ -37,12 +37,12 @@ def moved_scalar(frame: Frame, place: Place) -> Value:
     return frame.at(frame.wave, target)
 
 
-def set_index(frame: Frame, index: Value) -> None:
+def set_index(frame: Frame, index: IrValue) -> None:
     """M0[7:0] = index[7:0]."""
     frame.set_state(frame.scalar(isa.M0), m0(frame) & 0xFFFFFF00 | index & 0xFF)
 
 
-def set_operands(frame: Frame, bits: Value) -> None:
+def set_operands(frame: Frame, bits: IrValue) -> None:
     """M0[15:12] = which operands are indexed."""
     frame.set_state(frame.scalar(isa.M0), m0(frame) & 0xFFFF0FFF | (bits & 15) << 12)
 
@@ -53,7 +53,7 @@ def switch(frame: Frame, on: bool, dwords: int) -> None:
     change_mode(frame, word | bit if on else word & (~bit & 0xFFFFFFFF), dwords)
 
 
-def relocate(frame: Frame, operands: Iterable[tuple[Place, int]]) -> None:
+def relocate(frame: Frame, operands: Iterable[tuple[OperandPlace, int]]) -> None:
     """Let the frame read its slots from a copy in which the indexed VGPRs are moved.
 
     operands: the places and their mode bits. A register past v255 is a fault.

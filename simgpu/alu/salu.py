@@ -13,7 +13,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import LLVMOps, element
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I1, I32, I64
 
@@ -36,9 +36,9 @@ def write_state(frame: Frame, type_: Type, raw: Any) -> None:
         frame.set_state(frame.scalar(STATE_REGISTER[type_.state]), raw)
 
 
-def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, Place], list[Place]]:
+def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, OperandPlace], list[OperandPlace]]:
     """Places of the parameters by name, and of the register results in order."""
-    places: dict[str, Place] = {}
+    places: dict[str, OperandPlace] = {}
     position = 0
     for param in inst.spec.params:
         if param.type.state in ("scc", "exec", "vcc", "m0"):
@@ -66,7 +66,7 @@ def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, Place], list[Place]]:
     return places, results
 
 
-def emit(frame: Frame, inst: Instruction, places: dict[str, Place], results: list[Place]) -> None:
+def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], results: list[OperandPlace]) -> None:
     """The handler's body, without its way out."""
     ops = LLVMOps(frame.build, 1)
     values = []

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.alu.salu import STATE_REGISTER, read_state, write_state
-from simgpu.alu.valu_sources import SELECT, Places, VectorSources
+from simgpu.alu.valu_sources import SELECT, SourcePlaces, VectorSources
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa import types as t
@@ -20,7 +20,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.sources import load_vector
 from simgpu.machine.values import I32, I64
 
@@ -34,8 +34,8 @@ GROUP = 16  # lanes at a time: a register of AVX-512
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
 
 
-def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
-    sources: dict[str, Place] = {}
+def plan(inst: Instruction, plan: Plan, mode: Mode) -> SourcePlaces:
+    sources: dict[str, OperandPlace] = {}
     position = 0
     for param in inst.spec.params:
         if param.type.state in NO_OPERAND:
@@ -53,8 +53,8 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
             raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask in vector registers")
         type_ = t.f16 if _has_half_constants(inst, name) else param.type
         sources[param.name] = plan.source(operand, type_, _operand_bits(inst, param.type))
-    results: list[Place] = []
-    sdst: Place | None = None
+    results: list[OperandPlace] = []
+    sdst: OperandPlace | None = None
     for type_ in inst.spec.results:
         if type_ is t.mask:
             register = inst.args.get("sdst", Reg("s", isa.VCC, 2))
@@ -69,7 +69,7 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
             results.append(plan.register(register, _operand_bits(inst, type_)))
     plan.note(inst.form, inst.src_mods.neg, inst.src_mods.abs, inst.src_mods.sext, mode.key_for(inst.spec))
     plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
-    return Places(sources, results, sdst)
+    return SourcePlaces(sources, results, sdst)
 
 
 def _has_half_constants(inst: Instruction, source: str) -> bool:
@@ -93,7 +93,7 @@ def _result_field(inst: Instruction, number: int) -> str:
     return "vdst1" if "vdst1" in inst.args else "src0"
 
 
-def emit(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
     """The instruction, but for its way out: straight code for all lanes, or, where that is much, a loop over groups of them."""
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
@@ -109,11 +109,11 @@ def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
     return not (looked_at or scalars or spec.kind != "lane" or inst.form == "dpp")
 
 
-def _emit_rows(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+def _emit_rows(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
     _set_scalars(frame, inst, places, VectorEmitter(frame, inst, places, mode).emit())
 
 
-def _emit_by_groups(frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+def _emit_by_groups(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
     def group(*masks: Any) -> list[Any]:
         return [mask | new for mask, (_, new) in zip(masks, VectorEmitter(frame, inst, places, mode).emit(), strict=True)]
 
@@ -122,7 +122,7 @@ def _emit_by_groups(frame: Frame, inst: Instruction, places: Places, mode: Mode)
     _set_scalars(frame, inst, places, zip(kinds, masks, strict=True))
 
 
-def _set_scalars(frame: Frame, inst: Instruction, places: Places, results: Iterable[tuple[Type, Any]]) -> None:
+def _set_scalars(frame: Frame, inst: Instruction, places: SourcePlaces, results: Iterable[tuple[Type, Any]]) -> None:
     """Write the results that are not vectors, which come last."""
     for type_, raw in results:
         if type_ is t.mask:
@@ -160,7 +160,7 @@ class VectorEmitter(VectorSources):
             return clamped
         return where(isnan(value), value, clamped)
 
-    def store(self, place: Place, value: Value) -> None:
+    def store(self, place: OperandPlace, value: Value) -> None:
         """Write a result, honouring EXEC, dst_sel and the rule for the high half."""
         raw = self.frame.value(self.ops._vector(value.raw))
         integer = ir.IntType(value.type.bits if value.type.bits > 1 else 32)
@@ -306,7 +306,7 @@ class VectorEmitter(VectorSources):
                 self.store(next(places), self.finished(value))
         return later
 
-    def _store_elements(self, place: Place, values: tuple[Value, ...]) -> None:
+    def _store_elements(self, place: OperandPlace, values: tuple[Value, ...]) -> None:
         """A result given as its elements, lowest first."""
         width = values[0].type.bits
         shape = self.ops.shape(ir.IntType(width))

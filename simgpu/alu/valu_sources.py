@@ -21,7 +21,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import element
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.rounding import ops_for
 from simgpu.machine.sources import load_scalar, load_vector
 from simgpu.machine.values import I32
@@ -31,14 +31,14 @@ SELECT = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16),
 
 
 @dataclass
-class Places:
+class SourcePlaces:
     """Where a vector instruction's operands lie."""
 
-    sources: dict[str, Place]
-    result: list[Place]
-    sdst: Place | None
+    sources: dict[str, OperandPlace]
+    result: list[OperandPlace]
+    sdst: OperandPlace | None
 
-    def roles(self) -> list[tuple[Place, int]]:
+    def roles(self) -> list[tuple[OperandPlace, int]]:
         """Vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
         read = [place for name, place in self.sources.items() if name not in ("vdst", "sdst")]
         written = [self.sources[name] for name in ("vdst",) if name in self.sources]
@@ -48,7 +48,7 @@ class Places:
 class VectorSources:
     """The operands of one vector instruction, read in a frame under a MODE."""
 
-    def __init__(self, frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+    def __init__(self, frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
         self.frame = frame
         self.inst = inst
         self.places = places

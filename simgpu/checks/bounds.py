@@ -19,7 +19,7 @@ from simgpu.engine.allocations import named
 from simgpu.engine.check import Check
 from simgpu.engine.events import event, finding_of, report, retired_before
 from simgpu.engine.finding import Finding, moment
-from simgpu.engine.positions import Report, argument_names, finding_at
+from simgpu.engine.positions import Event, argument_names, finding_at
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
@@ -29,7 +29,7 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, Fault
-from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
+from simgpu.machine.operands import PRIVATE_APERTURE, OperandPlace, Plan
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import WIDE64, constant
 from simgpu.memory.smem import SCRATCH_LOG2
@@ -66,9 +66,9 @@ class Based:
     """
 
     kind: str
-    base: Place
-    offset: Place | None = None
-    register: Place | None = None
+    base: OperandPlace
+    offset: OperandPlace | None = None
+    register: OperandPlace | None = None
     register_log2: int = 0
 
 
@@ -227,12 +227,12 @@ def _arguments(frame: Frame, access: Access) -> None:
 # -- findings ---------------------------------------------------------------------------------------
 
 
-def _found(launch: Dispatch, event: Report, kind: str, message: str, place: str = "") -> Finding:
+def _found(launch: Dispatch, event: Event, kind: str, message: str, place: str = "") -> Finding:
     return finding_at(launch, event.record, kind, message, event=event, place=place)
 
 
 @finding_of(Misuse.FOREIGN)
-def _of_foreign(launch: Dispatch, event: Report) -> Finding | None:
+def _of_foreign(launch: Dispatch, event: Event) -> Finding | None:
     memory = launch.memory
     origin, landed = memory.find(event.address), memory.find(event.extra)
     if origin is None or landed is None or origin is landed:
@@ -246,7 +246,7 @@ def _of_foreign(launch: Dispatch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.FILLING)
-def _of_filling(launch: Dispatch, event: Report) -> Finding | None:
+def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
     landed = launch.memory.find(event.address)
     if landed is None or (not event.extra and launch.table.exchanged(event.address)):
         return None  # what a compare-and-swap of that dword expects is loaded first
@@ -256,7 +256,7 @@ def _of_filling(launch: Dispatch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.NO_RECORDS)
-def _of_no_records(launch: Dispatch, event: Report) -> Finding | None:
+def _of_no_records(launch: Dispatch, event: Event) -> Finding | None:
     if launch.table.touched(event.address):  # kernels clip what lies past the end so, and reach the rest
         return None
     message = (
@@ -267,7 +267,7 @@ def _of_no_records(launch: Dispatch, event: Report) -> Finding | None:
 
 
 @finding_of(Misuse.SCALAR_ALIGNMENT)
-def _of_scalar(launch: Dispatch, event: Report) -> Finding:
+def _of_scalar(launch: Dispatch, event: Event) -> Finding:
     message = (
         "scalar memory takes dwords at multiples of 4: the hardware drops the low two bits of the base, "
         f"here {event.address:#x}, of the offset and of the offset's register"
@@ -276,13 +276,13 @@ def _of_scalar(launch: Dispatch, event: Report) -> Finding:
 
 
 @finding_of(Misuse.LDS_ALIGNMENT)
-def _of_lds(launch: Dispatch, event: Report) -> Finding:
+def _of_lds(launch: Dispatch, event: Event) -> Finding:
     message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
     return _found(launch, event, "misaligned", message)
 
 
 @finding_of(Misuse.KERNARG)
-def _of_kernarg(launch: Dispatch, event: Report) -> Finding:
+def _of_kernarg(launch: Dispatch, event: Event) -> Finding:
     message = (
         f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "
         "by the metadata: it reads what no argument is"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from simgpu.hardware.code_object.code_object import Kernel
+from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
 from simgpu.hardware.timing_rules.effects import Effect
 
@@ -18,14 +18,14 @@ EXTRA_VCC, EXTRA_ALL = 2, 6
 
 
 @dataclass(frozen=True)
-class Use:
+class HighestRegister:
     """The highest register of a file that code uses: its number + 1, and the place of the instruction that does."""
 
     count: int = 0
     place: int = 0
 
-    def with_(self, count: int, place: int) -> Use:
-        return Use(count, place) if count > self.count else self
+    def with_(self, count: int, place: int) -> HighestRegister:
+        return HighestRegister(count, place) if count > self.count else self
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Excess:
     message: str
 
 
-def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, Use]:
+def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRegister]:
     """Use by file, "v", "a" and "s", and "extra": SGPRs that special registers take. effects: by the place of the instruction."""
-    found = {name: Use() for name in ("v", "a", "s", "extra")}
+    found = {name: HighestRegister() for name in ("v", "a", "s", "extra")}
     for place, effect in sorted(effects, key=lambda item: item[0]):
         for register in effect.touched:
             if register == "vcc":
@@ -55,7 +55,7 @@ def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, Use]:
     return found
 
 
-def excesses(kernel: Kernel, use: dict[str, Use]) -> Iterator[Excess]:
+def excesses(kernel: KernelInfo, use: dict[str, HighestRegister]) -> Iterator[Excess]:
     """What is used beyond the declared, and LDS of which descriptor and metadata give different sizes."""
     descriptor = kernel.descriptor
     total, accum = descriptor.vgprs, descriptor.accum_offset

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 
-class Resources(Check):
+class ResourceCheck(Check):
     """Looks at the code of a launch when it is over."""
 
     def concerns(self, inst: Instruction) -> bool:

@@ -7,7 +7,7 @@ from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.races.check import Races
 from simgpu.checks.races.lds_dma import LdsDma
-from simgpu.checks.resources import Resources
+from simgpu.checks.resources import ResourceCheck
 from simgpu.checks.uninitialized.check import Uninitialized
 from simgpu.checks.waits.in_flight import InFlight
 from simgpu.checks.waits.paths import Paths
@@ -15,5 +15,5 @@ from simgpu.checks.waits.surplus import Surplus
 from simgpu.engine.check import Check
 from simgpu.engine.events import Retired
 
-CHECKS: tuple[Check, ...] = (Retired(), Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), Resources())
+CHECKS: tuple[Check, ...] = (Retired(), Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), ResourceCheck())
 NOTES: tuple[Check, ...] = (BarrierSlack(), *CHECKS, Performance(), Surplus())  # with check="performance"

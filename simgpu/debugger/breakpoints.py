@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.debugger.armed import Point
-from simgpu.debugger.code import Code
+from simgpu.debugger.code import ReplayCode
 from simgpu.debugger.named import element
 from simgpu.debugger.native import points
 from simgpu.debugger.native.conditions import Expression
 from simgpu.debugger.native.points import BLOCK_HEADER, NAN_SEEN, OWN, STOPS
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Replay
 from simgpu.engine.finding import lane_ranges, lanes_of
 from simgpu.hardware.errors import LaunchError
@@ -35,18 +35,18 @@ FILES = {"s": 102, "v": 256, "a": 256}
 
 
 @dataclass(frozen=True)
-class Registers:
+class RegisterNames:
     """Registers as they are typed: v17, v[4:7], a0, s[8:9], v17[3] (one lane), vcc, exec, m0."""
 
     reg: Reg
     lane: int | None = None
 
     @staticmethod
-    def parse(text: str) -> Registers:
+    def parse(text: str) -> RegisterNames:
         """Raises LaunchError for what is none, or past its file."""
         name = text.strip()
         if name.lstrip("$") in SPECIAL:
-            return Registers(SPECIAL[name.lstrip("$")])
+            return RegisterNames(SPECIAL[name.lstrip("$")])
         match = _REGISTERS.fullmatch(name)
         if not match:
             raise LaunchError(f"{text!r} is no register: give v4, v[4:7], a0, s[8:9], v17[3], vcc, exec or m0")
@@ -56,7 +56,7 @@ class Registers:
             raise LaunchError(f"{text!r} is past the file: the registers are {file}0 to {file}{FILES[file] - 1}")
         if lane is not None and (file == "s" or int(lane) >= layout.LANES):
             raise LaunchError(f"{text!r}: lanes are 0 to {layout.LANES - 1}, of v and a registers")
-        return Registers(Reg(file, start, stop - start + 1), None if lane is None else int(lane))
+        return RegisterNames(Reg(file, start, stop - start + 1), None if lane is None else int(lane))
 
     def __str__(self) -> str:
         return register_text(self.reg) + ("" if self.lane is None else f"[{self.lane}]")
@@ -132,7 +132,7 @@ class Breakpoint:
 class Maker:
     """Makes breakpoints for a replay's code. names: arrays whose elements may be watched."""
 
-    def __init__(self, replay: Replay, code: Code, names: Mapping[str, Named]) -> None:
+    def __init__(self, replay: Replay, code: ReplayCode, names: Mapping[str, Named]) -> None:
         self.replay, self.code, self.names = replay, code, names
         self.compiler = replay.device.compiler
 
@@ -142,7 +142,7 @@ class Maker:
         point = Point(test, wave)
         return Breakpoint(number, "breakpoint", where, condition, wave, [(record, point) for record in records])
 
-    def place(self, number: int, place: Place, record: int) -> Breakpoint:
+    def place(self, number: int, place: WavePlace, record: int) -> Breakpoint:
         """Where a wave has retired so many instructions; record: the one that it then stands before."""
         own = points.place_words(record, self.replay.launch.entry, place.retired)
         point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
@@ -152,7 +152,7 @@ class Maker:
         """At the places of findings."""
         made = Breakpoint(number, "breakpoint", what, findings=list(found))
         for each in found:
-            place = Place.parse(each.when)
+            place = WavePlace.parse(each.when)
             for pc in {each.pc, each.pc if each.other_pc is None else each.other_pc}:  # a race's wave stands at either
                 record = self.code.record(pc)
                 own = points.place_words(record, self.replay.launch.entry, place.retired)
@@ -184,7 +184,7 @@ class Maker:
             host = int(allocation.data.ctypes.data) + address - allocation.base
             return self._watch(number, what, points.FROM_HOST, host, kind.itemsize, self.code.stores(lds=False), address)
         try:
-            registers = Registers.parse(what)
+            registers = RegisterNames.parse(what)
         except LaunchError as error:
             known = ", ".join(self.names) or "none has a type and shape"
             raise LaunchError(f"{error}; or lds[0x2000], or an element of an array ({known})") from None

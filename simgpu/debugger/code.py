@@ -59,7 +59,7 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
     raise LaunchError(f"{where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
 
 
-class Code:
+class ReplayCode:
     """The code that a replay runs. source: the kernel's assembly, where known."""
 
     def __init__(self, replay: Replay, source: str = "") -> None:

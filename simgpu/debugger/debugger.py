@@ -12,13 +12,13 @@ import numpy as np
 
 from simgpu.debugger.armed import Point
 from simgpu.debugger.breakpoints import Breakpoint, Maker
-from simgpu.debugger.code import Code
+from simgpu.debugger.code import ReplayCode
 from simgpu.debugger.focus import Focus
 from simgpu.debugger.marks import settled
 from simgpu.debugger.moment import Moment
 from simgpu.debugger.named import Named, named_buffers
 from simgpu.debugger.native import points
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Halt, Replay, debugging
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
@@ -37,7 +37,7 @@ class Stop:
     "beginning"; place: the moment; breakpoints: that hit; message: the words for it, or of a fault."""
 
     kind: str
-    place: Place
+    place: WavePlace
     breakpoints: tuple[Breakpoint, ...] = ()
     message: str = ""
 
@@ -90,17 +90,17 @@ class Debugger(Moment):
     def _open(self, group: tuple[int, int, int]) -> None:
         memory = self._focus.memory_of(self.geometry.number(group))
         self.replay = Replay(self._debugged, self.geometry, self.args, group, memory, self._focus.whole)
-        self.code = Code(self.replay, self.source)
+        self.code = ReplayCode(self.replay, self.source)
         self._maker = Maker(self.replay, self.code, self.names)
         self._restart()
-        self._moved("goto", Place(group, 0, 0))
+        self._moved("goto", WavePlace(group, 0, 0))
         self.wave = 0
 
     def focus(self, group: Sequence[int]) -> Stop:
         """Another workgroup, at its beginning. Breakpoints stay, but for those at places of the one before."""
         wanted = self._ids(group)
         if wanted == self.replay.group:
-            return self.goto(Place(wanted, 0, 0))
+            return self.goto(WavePlace(wanted, 0, 0))
         self.replay.close()
         self._open(wanted)
         kept, self.breakpoints = self.breakpoints, {}
@@ -115,7 +115,7 @@ class Debugger(Moment):
         return self._focus.how
 
     @property
-    def place(self) -> Place:
+    def place(self) -> WavePlace:
         """The moment."""
         return self.stop.place
 
@@ -131,7 +131,7 @@ class Debugger(Moment):
         for each in self.breakpoints.values():
             each.refresh(self.replay, begins=True)
 
-    def _run(self, until: Place | None, passes: int) -> tuple[Halt, int]:
+    def _run(self, until: WavePlace | None, passes: int) -> tuple[Halt, int]:
         """Runs on to a place, or the end; the last halt, and how many stops it let pass."""
         used = 0
         if until is not None:
@@ -148,7 +148,7 @@ class Debugger(Moment):
             if until is not None:
                 self.replay.aim(until.wave, None)
 
-    def _moved(self, kind: str, until: Place, message: str = "") -> Stop:
+    def _moved(self, kind: str, until: WavePlace, message: str = "") -> Stop:
         """To a place from where it stands or from the beginning, past all stops."""
         halt, _ = self._run(until, ALL)
         at = self.replay.place(until.wave)
@@ -205,7 +205,7 @@ class Debugger(Moment):
         if self.replay.wave(number).status == Status.ENDED:
             raise LaunchError(f"wave {number} ended: select another (waves), or go back")
         at = self.stop.place if self.stop.place.wave == number else self.replay.place(number)
-        until = Place(at.group, number, at.retired + count)
+        until = WavePlace(at.group, number, at.retired + count)
         halt = self.replay.advance(number, count)
         if halt is not None and halt.kind == "arrived" and not halt.points:
             self.wave, self.stop = number, Stop("step", until)
@@ -253,7 +253,7 @@ class Debugger(Moment):
         self._goes_on()
         return self._told(self._run(None, 0)[0], "breakpoint")
 
-    def goto(self, place: Place) -> Stop:
+    def goto(self, place: WavePlace) -> Stop:
         """To a place, forward or backward. Raises LaunchError for one that no wave comes to, and stays."""
         if place.group != self.replay.group:
             self.focus(place.group)
@@ -274,7 +274,7 @@ class Debugger(Moment):
         at = self.replay.place(self._wave(wave))
         if at.retired == 0:
             return self._beginning(at)
-        return self.goto(Place(at.group, at.wave, max(0, at.retired - count)))
+        return self.goto(WavePlace(at.group, at.wave, max(0, at.retired - count)))
 
     def reverse_go_on(self) -> Stop:
         """Back to the last stop at a breakpoint before this moment, or to the beginning."""
@@ -283,10 +283,10 @@ class Debugger(Moment):
         _, stops = self._run(None if failed else here, ALL)
         self._restart()
         if not stops:
-            return self._beginning(Place(here.group, here.wave, 0))
+            return self._beginning(WavePlace(here.group, here.wave, 0))
         return self._told(self._run(None, stops - 1)[0], "breakpoint")
 
-    def _beginning(self, at: Place) -> Stop:
+    def _beginning(self, at: WavePlace) -> Stop:
         self._restart()
         self._moved("goto", at)
         self.stop = Stop("beginning", at, (), "no earlier stop: this is where the wave begins")
@@ -327,7 +327,7 @@ class Debugger(Moment):
         if what.split(None, 1)[0:1] == ["finding"]:
             return self._maker.findings(number, what, self.findings(what.removeprefix("finding")))
         if "#" in what:
-            return self._at_place(number, Place.parse(what, self.replay.group, self.wave))
+            return self._at_place(number, WavePlace.parse(what, self.replay.group, self.wave))
         return self._maker.at(number, what, self._records(what), condition, wave)
 
     def _records(self, where: str) -> list[int]:
@@ -337,7 +337,7 @@ class Debugger(Moment):
         first, line = self.code.find(where), re.fullmatch(r"(?:.*:)?(\d+)", where)
         return (settled(self.code, int(line[1])) if line else []) or [first]
 
-    def _at_place(self, number: int, place: Place) -> Breakpoint:
+    def _at_place(self, number: int, place: WavePlace) -> Breakpoint:
         here = self.stop
         if place.group != self.replay.group:
             raise LaunchError(f"{place} is of another workgroup: `goto` goes there")
@@ -385,7 +385,7 @@ class Debugger(Moment):
             self.replay.restart()
             return findings(self.kernel, self.geometry, self.args, self.replay.group, wanted)
 
-    def again(self, armed: Sequence[tuple[int, Point]], until: Place | None) -> None:
+    def again(self, armed: Sequence[tuple[int, Point]], until: WavePlace | None) -> None:
         """Runs the workgroup from its beginning with points at records, up to a place, or to where one of them stops a wave, or its
         end; and comes back to this moment."""
         with self.elsewhere():
@@ -398,7 +398,7 @@ class Debugger(Moment):
                 for record, point in armed:
                     self.replay.remove(record, point)
 
-    def log(self, where: str, values: Sequence[str], show: Callable[[Place, list[Any]], None], condition: str = "") -> int:
+    def log(self, where: str, values: Sequence[str], show: Callable[[WavePlace, list[Any]], None], condition: str = "") -> int:
         """Calls `show` with the values of expressions at each visit of a place from the beginning to this moment; how many."""
         made = self._maker.at(0, where, self._records(where.strip()), condition)
         here, count = self.stop.place, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simgpu.device import Device
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.device import Buffer, Kernel
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import Launch
@@ -64,7 +64,7 @@ def _twin(kernel: Kernel, mode: bool | str) -> Kernel:
     old = module.device
     device = Device(old.arch, check=mode, threads=1, max_instructions=old.max_instructions, timeout=old.timeout)
     device.descriptor = old.descriptor
-    device.memory = Memory(device.memory.checked, first=OWN_MEMORY)
+    device.memory = DeviceMemory(device.memory.checked, first=OWN_MEMORY)
     base = min(segment.base for segment in module.segments)
     twin = device.load(module.code.data, lambda room: (base, aligned_bytes(room)))
     for mine, theirs in zip(twin.segments, module.segments, strict=True):

@@ -15,10 +15,10 @@ from simgpu.hardware.errors import Deadlock, InstructionLimit, SimError, TimeLim
 from simgpu.hardware.isa import disassemble
 
 if TYPE_CHECKING:
-    from simgpu.engine.allocations import Allocation, Memory
+    from simgpu.engine.allocations import Allocation, DeviceMemory
     from simgpu.engine.workers.worker import Worker
     from simgpu.hardware.code_object.arguments import Geometry
-    from simgpu.memory.table import Table
+    from simgpu.memory.table import AllocationTable
 
 
 FIRST = "the first workgroup begins from the launch's memory"
@@ -31,7 +31,7 @@ HEAP = 1 << 28  # bytes of memory of the launch's own that is not copied: the he
 class Initial:
     """Copies of all memory that kernels may write."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: DeviceMemory) -> None:
         self._memory = memory
         self._copies: dict[int, tuple[Allocation, np.ndarray]] = {}
         self.keep()
@@ -52,7 +52,7 @@ class Initial:
         for one, data in self._copies.values():
             one.data[:] = data
 
-    def undo(self, table: Table) -> None:
+    def undo(self, table: AllocationTable) -> None:
         """The same where a launch may have written, by its table; memory that the table does not track is restored as a whole."""
         for base, first, end in table.written():
             if base in self._copies:

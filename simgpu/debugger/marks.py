@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from simgpu.debugger.breakpoints import Registers
-from simgpu.debugger.code import Code
+from simgpu.debugger.breakpoints import RegisterNames
+from simgpu.debugger.code import ReplayCode
 from simgpu.debugger.native.clock import ENDINGS
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.elf import ElfFile
@@ -37,15 +37,15 @@ class Mark:
     kind: str
     shape: tuple[int, ...]
     line: int
-    value: Registers
-    index: Registers | None
+    value: RegisterNames
+    index: RegisterNames | None
 
     @classmethod
     def parse(cls, address: int, text: str) -> Mark:
         """Of the words that the section has: `3 acc fp32 64x64 37 v12 v80`."""
         site, name, kind, shape, line, *registers = text.split()
         extents = () if shape == "-" else tuple(map(int, shape.split("x")))
-        value, *index = map(Registers.parse, registers)
+        value, *index = map(RegisterNames.parse, registers)
         return cls(address, int(site), name, kind, extents, int(line), value, index[0] if index else None)
 
     @property
@@ -71,7 +71,7 @@ def marks(code: CodeObject) -> list[Mark]:
     return found
 
 
-def settled(code: Code, line: int) -> list[int]:
+def settled(code: ReplayCode, line: int) -> list[int]:
     """Records of a line's first instruction behind the assignment that stands before it, as the compiler moves instructions up; one
     for each copy that it made of the code. None where no assignment is known, or nothing of the line lies behind it."""
     site_at = {code.record(mark.address): (mark.line, mark.site) for mark in marks(code.file)}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.breakpoints import Registers
-from simgpu.debugger.code import Code
+from simgpu.debugger.breakpoints import RegisterNames
+from simgpu.debugger.code import ReplayCode
 from simgpu.debugger.named import Named, element, name_of
 from simgpu.debugger.native.conditions import Expression
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Replay
 from simgpu.debugger.snapshot import Snapshot
 from simgpu.hardware.errors import LaunchError
@@ -31,7 +31,7 @@ class Moment:
 
     kernel: Kernel
     replay: Replay
-    code: Code
+    code: ReplayCode
     names: Mapping[str, Named]
     wave: int
 
@@ -40,7 +40,7 @@ class Moment:
         """Waves of the workgroup."""
         return len(self.replay)
 
-    def wave_place(self, wave: int | None = None) -> Place:
+    def wave_place(self, wave: int | None = None) -> WavePlace:
         """Where a wave stands at this moment."""
         return self.replay.place(self._wave(wave))
 
@@ -76,7 +76,7 @@ class Moment:
 
     def registers(self, name: str, wave: int | None = None) -> np.ndarray:
         """uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
-        wanted = Registers.parse(name)
+        wanted = RegisterNames.parse(name)
         values = self.snapshot(wave).registers(wanted.reg)
         return values if wanted.lane is None else values[:, wanted.lane]
 
@@ -87,7 +87,7 @@ class Moment:
     def tile(self, name: str, operand: str, mnemonic: str, wave: int | None = None) -> np.ndarray:
         """The matrix (blocks, rows, columns) that registers hold as an operand (A, B, C or D) of a matrix instruction."""
         row = find(mnemonic, self.kernel.module.device.arch)._formats()
-        wanted, count = Registers.parse(name), row.registers(operand.upper())
+        wanted, count = RegisterNames.parse(name), row.registers(operand.upper())
         if wanted.reg.file == "s" or wanted.reg.count != count:
             raise LaunchError(f"{name}: {operand.upper()} of {row.mnemonic} takes {count} vector registers")
         raw = from_registers(row, operand.upper(), self.snapshot(wave).registers(wanted.reg))

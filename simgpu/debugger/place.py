@@ -12,7 +12,7 @@ _TEXT = re.compile(r"\s*(?:wg\(?\s*(\d+(?:\s*,\s*\d+){0,2})\s*\)?\s+)?(?:w(\d+)\
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class WavePlace:
     """The moment at which a wave has retired so many instructions and is about to execute the next.
 
     In one workgroup's replay it stands for the state of all its waves, as they run in a fixed order.
@@ -26,7 +26,7 @@ class Place:
         return moment(self.group, self.wave, self.retired)
 
     @staticmethod
-    def parse(text: str, group: tuple[int, int, int] = (0, 0, 0), wave: int = 0) -> Place:
+    def parse(text: str, group: tuple[int, int, int] = (0, 0, 0), wave: int = 0) -> WavePlace:
         """The place that `wg(7,0,0) w0 #52311` names; group, wave: where the text leaves them out. Else LaunchError."""
         match = _TEXT.fullmatch(text)
         if not match:
@@ -35,4 +35,4 @@ class Place:
             ids = [int(part) for part in match[1].split(",")]
             x, y, z = (*ids, 0, 0)[:3]
             group = x, y, z
-        return Place(group, wave if match[2] is None else int(match[2]), int(match[3]))
+        return WavePlace(group, wave if match[2] is None else int(match[2]), int(match[3]))

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.debugger.armed import Armed, Point
-from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Clock, Ordinals
+from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Ordinals, RetiredClock
 from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always, arrival, place_words
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
 from simgpu.engine.launch import Launch
@@ -51,7 +51,7 @@ class Halt:
 def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
     """The kernel on a device that shares the memory, counts what waves retire and prints nothing."""
     module = kernel.module
-    device = module.device.sharing([Clock(), *checks])
+    device = module.device.sharing([RetiredClock(), *checks])
     return Kernel(module.on(device), kernel.info)
 
 
@@ -122,9 +122,9 @@ class Replay:
         ended = state.status == Status.ENDED  # it stays at its last instruction
         return int(words[BASE // 8]) + self._table_of[state.resume, 0] - self._offset + ended
 
-    def place(self, wave: int) -> Place:
+    def place(self, wave: int) -> WavePlace:
         """Where a wave is."""
-        return Place(self.group, wave, self.retired(wave))
+        return WavePlace(self.group, wave, self.retired(wave))
 
     def _has_turn(self) -> bool:
         """Whether a wave of the workgroup was the last that ran."""

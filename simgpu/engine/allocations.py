@@ -21,8 +21,8 @@ import numpy as np
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine import layout
 from simgpu.machine.host_memory import ALIGNMENT, aligned_bytes
-from simgpu.machine.layout import Entry
-from simgpu.memory.table import COLUMNS, Table, Tables
+from simgpu.machine.layout import AllocationEntry
+from simgpu.memory.table import COLUMNS, AllocationTable, LaunchTables
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
 GAP = 1 << 16  # unmapped bytes between allocations
@@ -116,7 +116,7 @@ class _Held:
         return _Held(number, bases, allocations, rows, tracked)
 
 
-class Memory:
+class DeviceMemory:
     """The allocations of one device, and the table of them that handlers search. Several threads may use it.
 
     checked: whether they know which of their bits are defined; unique_bytes: whether launches count the bytes that they touch;
@@ -131,7 +131,7 @@ class Memory:
         self._numbers = itertools.count(1)
         self._held = _Held(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
-        self._tables = Tables(unique_bytes)
+        self._tables = LaunchTables(unique_bytes)
         self._lock = threading.RLock()
 
     @property
@@ -290,7 +290,7 @@ class Memory:
             return f"{near.address - address} bytes before {named(near, names)}"
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
-    def table(self) -> tuple[int, Table]:
+    def table(self) -> tuple[int, AllocationTable]:
         """A launch's view of the allocations as they are now, and its number; it goes back by `give_back`."""
         held = self._held
         if not self.checked:
@@ -300,7 +300,7 @@ class Memory:
         number = next(self._numbers)
         return number, self._tables.take(number, rows, held.tracked)
 
-    def give_back(self, number: int, table: Table) -> None:
+    def give_back(self, number: int, table: AllocationTable) -> None:
         """A launch's view that nobody uses any more."""
         self._tables.give_back(number, table)
 
@@ -312,7 +312,7 @@ class Saved:
     copies: list[tuple[Allocation, np.ndarray]]
 
     @classmethod
-    def of(cls, memory: Memory, most: int | None = None) -> Saved:
+    def of(cls, memory: DeviceMemory, most: int | None = None) -> Saved:
         """Of those that kernels may write; most: bytes of the largest (default: any)."""
         wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
         return cls([(one, one.data.copy()) for one in wanted])
@@ -326,7 +326,7 @@ class Saved:
 def _row(allocation: Allocation) -> np.ndarray:
     """An allocation as its entry of the table, without bitmaps."""
     row = np.zeros(COLUMNS, np.int64)
-    entry = Entry.from_buffer(row.data)
+    entry = AllocationEntry.from_buffer(row.data)
     entry.base, entry.size = allocation.base, allocation.data.size
     entry.lead, entry.asked = allocation.lead, allocation.nbytes
     entry.delta = allocation.data.ctypes.data - allocation.base

@@ -20,7 +20,7 @@ from simgpu.machine.accesses import Access, Sums
 from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import Value
+from simgpu.machine.values import IrValue
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
@@ -125,7 +125,7 @@ class Guarded(Check):
     def takes_rows(self) -> bool:
         return self.check.takes_rows()
 
-    def row(self, frame: Frame, first: Value) -> Any:
+    def row(self, frame: Frame, first: IrValue) -> Any:
         with blamed(self):
             return self.check.row(frame, first)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simgpu import hardware
-from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
+from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory, whole_granules
 from simgpu.engine.check import Check, guarded
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.failures import name_of
@@ -25,7 +25,7 @@ from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
-from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode, number
@@ -135,7 +135,7 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
-        self.memory = Memory(bool(check) and any(one.undefined for one in checks), unique_bytes)
+        self.memory = DeviceMemory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.checks = checks  # guarded from here on
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simgpu.engine.accounts import Accounts
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
 from simgpu.engine.workers.borrowed import Borrowed
-from simgpu.engine.workers.scheduler import Shared
+from simgpu.engine.workers.scheduler import SharedState
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.isa import Instruction
-from simgpu.memory.table import Table
+from simgpu.memory.table import AllocationTable
 
 
 class Dispatch:
@@ -33,7 +33,7 @@ class Dispatch:
     notes: Sequence[str]  # what was assumed of arguments
     # The device:
     chip: HardwareDescriptor
-    memory: Memory
+    memory: DeviceMemory
     shadows: dict[str, Any]  # what checks keep from one launch to the next
     check: bool | str  # see `device.Device`
     max_instructions: int
@@ -49,11 +49,11 @@ class Dispatch:
     # While it runs:
     program: Program  # of the MODE register's first value
     programs: dict[int, Program]  # by MODE's number
-    table: Table  # of the allocations
+    table: AllocationTable  # of the allocations
     borrowed: Borrowed
     output: Output
     checks: dict[str, Any]  # what a check keeps for all workers
-    shared: Shared
+    shared: SharedState
     at_work: Sequence[Worker]
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from simgpu.engine.check import Check
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.finding import Finding
-from simgpu.engine.positions import Report, finding_at
+from simgpu.engine.positions import Event, finding_at
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -28,7 +28,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldom, store64, structure
-from simgpu.machine.values import I32, I64, Builder, Value
+from simgpu.machine.values import I32, I64, Builder, IrValue
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
@@ -40,7 +40,7 @@ def event(name: str) -> int:
 
 
 # None: not worth telling in this launch.
-Formatter = Callable[[Dispatch, Report], Finding | None]
+Formatter = Callable[[Dispatch, Event], Finding | None]
 FORMATTERS: dict[int, Formatter] = {}
 
 
@@ -97,7 +97,7 @@ EVENT_ENTRY, EVENT_TABLE = np.dtype(EventEntry), np.dtype(EventTable)
 
 
 @builtin
-def _ones(build: Builder, word: Value) -> Value:
+def _ones(build: Builder, word: IrValue) -> IrValue:
     """Bits of an i64 that are set."""
     return build.ctpop(word)
 
@@ -226,7 +226,7 @@ def prepare(worker: Worker) -> None:
     worker.set_context(TABLE, table.ctypes.data)
 
 
-def reports(workers: list[Worker]) -> list[Report]:
+def reports(workers: list[Worker]) -> list[Event]:
     """The events of all workers; those of the same place, code and extra as one."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
@@ -240,11 +240,11 @@ def reports(workers: list[Worker]) -> list[Report]:
     return [_unpacked(entry) for entry in merged.values()]
 
 
-def _unpacked(entry: np.void) -> Report:
+def _unpacked(entry: np.void) -> Event:
     key, extra, count, wave, before = (int(entry[name]) for name in ("key", "extra", "count", "wave", "retired"))
     lanes, address = (int(entry[name]) & (1 << 64) - 1 for name in ("lanes", "address"))
     x, y, z = entry["group"].tolist()
-    return Report(key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes, address, extra, count, before)
+    return Event(key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes, address, extra, count, before)
 
 
 def lost(workers: list[Worker]) -> int:
@@ -252,7 +252,7 @@ def lost(workers: list[Worker]) -> int:
     return sum(int(worker.checks["events"]["lost"][0]) for worker in workers)
 
 
-def drained(workers: list[Worker]) -> list[tuple[Formatter, Report]]:
+def drained(workers: list[Worker]) -> list[tuple[Formatter, Event]]:
     """The events, each with what makes a finding of it."""
     return [(FORMATTERS[event.code], event) for event in reports(workers)]
 

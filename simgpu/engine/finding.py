@@ -12,7 +12,7 @@ CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 
 @dataclass(frozen=True)
-class Place:
+class FindingPlace:
     """A pair of places at which the cause of a finding shows, too."""
 
     pc: int
@@ -48,7 +48,7 @@ class Finding:
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
     pairs: int = 1  # pairs of places at which one cause shows (`grouped`)
-    places: tuple[Place, ...] = ()  # the next of them, the most often seen first
+    places: tuple[FindingPlace, ...] = ()  # the next of them, the most often seen first
     start: int = -1  # virtual address of the kernel's first instruction, -1 where that is not known
     when: str = ""  # the moment at which it was seen first, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if not known
 
@@ -154,7 +154,7 @@ def _of_one_cause(group: list[Finding]) -> Finding:
         return group[0]
     first, *others = sorted(group, key=lambda f: -f.count)
     places = tuple(
-        Place(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in others[:SHOWN]
+        FindingPlace(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in others[:SHOWN]
     )
     return replace(first, pairs=len(group), places=places)
 

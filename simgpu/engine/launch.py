@@ -20,10 +20,10 @@ from simgpu.engine.program import Program
 from simgpu.engine.result import Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import Borrowed
-from simgpu.engine.workers.desk import EXTENTS, Counts, Desk
+from simgpu.engine.workers.desk import EXTENTS, Desk, RecordCounts
 from simgpu.engine.workers.global_sync import GlobalSync
 from simgpu.engine.workers.initial_state import Given, mode_register
-from simgpu.engine.workers.scheduler import Shared, Slot
+from simgpu.engine.workers.scheduler import SharedState, Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
@@ -35,7 +35,7 @@ from simgpu.machine.shield import unbroken
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simgpu.memory.table import Table
+    from simgpu.memory.table import AllocationTable
 
 __tracebackhide__ = says_it_all
 
@@ -102,7 +102,7 @@ class Launch(Dispatch):
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks look at what is written into memory, and from when on: their launches have memory of their own.
         self.borrowed = Borrowed(device.memory, None if device.checks else device.kept)
-        self._table: tuple[int, Table] | None = None
+        self._table: tuple[int, AllocationTable] | None = None
         descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
         limit = self.chip.lds_bytes
@@ -118,7 +118,7 @@ class Launch(Dispatch):
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
-        self.shared = Shared()
+        self.shared = SharedState()
         self.at_work = ()
         self.cooperative = cooperative
         if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
@@ -256,7 +256,7 @@ class Launch(Dispatch):
         self, resident: int, lds_stride: int, wave_bytes: int, given: Given, host: HostCalls | None, kernargs: list[int]
     ) -> Worker:
         free = self.program.counts
-        counts = free.pop() if free else Counts.of(self.program.count + 1)
+        counts = free.pop() if free else RecordCounts.of(self.program.count + 1)
         self.borrowed.also(lambda: free.append(counts))
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
@@ -273,7 +273,7 @@ class Launch(Dispatch):
         lds = self.borrowed.host("LDS", resident * lds_stride)
         job = desk.job(self.info, self.geometry, self.arch)
         shared = addressof(self.shared)
-        job.counter, job.budget = shared + Shared.counter.offset, shared + Shared.budget.offset
+        job.counter, job.budget = shared + SharedState.counter.offset, shared + SharedState.budget.offset
         job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.address, self.stride
         job.slots, job.lds, job.lds_stride = resident, lds.address, lds_stride
         job.scratch, job.scratch_wave = given.scratch, wave_bytes

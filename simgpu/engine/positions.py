@@ -13,7 +13,7 @@ from simgpu.hardware.isa import text
 
 
 @dataclass(frozen=True)
-class Report:
+class Event:
     """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
 
     lanes: mask; extra: whatever the reporting check put there; retired: instructions of the wave before it.
@@ -51,7 +51,7 @@ def location_of(launch: Dispatch, record: int) -> Location:
 
 def finding_at(
     launch: Dispatch, record: int, kind: str, message: str, *,
-    earlier: int | None = None, event: Report | None = None, **fields: Any,
+    earlier: int | None = None, event: Event | None = None, **fields: Any,
 ) -> Finding:  # fmt: skip
     """A finding at a record's instruction.
 

@@ -20,7 +20,7 @@ from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import running
-from simgpu.engine.workers.desk import Counts
+from simgpu.engine.workers.desk import RecordCounts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.flow import INDIRECT, successors
@@ -76,7 +76,7 @@ class Program:
         self.fused: dict[int, tuple[int, ...]] = {}
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
         self.kept: dict[tuple[str, int], Any] = {}  # what was found out about the code, by what it is and the entry
-        self.counts: list[Counts] = []  # zeros, for workers of coming launches
+        self.counts: list[RecordCounts] = []  # zeros, for workers of coming launches
         self.starts = np.zeros(self.count + 9, np.uint8) if starts is None else starts
         self.version = 0  # another one where other instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records

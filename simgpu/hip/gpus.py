@@ -15,7 +15,7 @@ from simgpu.engine.allocations import Allocation
 from simgpu.engine.result import Run
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
-from simgpu.hip.protocol import CALLS, Change, Kind
+from simgpu.hip.protocol import CALLS, AllocationKind, Change
 
 MANAGED = ".managed"  # what clang adds to a managed variable's name
 
@@ -27,7 +27,7 @@ class Owned:
     Of memory that was mapped by hand, home: where its bytes are; access, read_only: which GPUs reach it, a bit each.
     """
 
-    kind: Kind
+    kind: AllocationKind
     device: int
     number: int
     address: int
@@ -46,7 +46,7 @@ class Owned:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchShape:
     """Of a launch: work-items in x, y and z, those of a workgroup, bytes of dynamic LDS, whether it is cooperative."""
 
     size: tuple[int, int, int]
@@ -109,7 +109,7 @@ class GPUs:
             before = self.owned.get(address)  # memory of a graph is there again
             sites = tuple(int(site) for site in entry["sites"]) if before is None else before.sites
             owned = Owned(
-                Kind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
+                AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
                 int(entry["home"]), int(entry["access"]), int(entry["read_only"]),
             )  # fmt: skip
             self.owned[address] = owned
@@ -122,7 +122,7 @@ class GPUs:
             for number, allocation in owned.adopted.items():
                 self.gpus[number].memory.free(allocation)
             owned.adopted.clear()
-            if owned.kind is Kind.SHARED:
+            if owned.kind is AllocationKind.SHARED:
                 self.arena.unshare(address)
         elif change is Change.UNDEFINED and address in self.owned:
             for allocation in self.owned[address].adopted.values():
@@ -131,18 +131,18 @@ class GPUs:
             self._set_peer(device, int(entry["memory"]), change is Change.PEER, pad)
 
     def _reaches(self, index: int, owned: Owned) -> bool:
-        if owned.kind is Kind.MAPPED:
+        if owned.kind is AllocationKind.MAPPED:
             return bool(owned.access >> index & 1)
-        return owned.kind is not Kind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
+        return owned.kind is not AllocationKind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
 
     def _adopt(self, index: int, owned: Owned, pad: int) -> None:
         memory = self.gpus[index].memory
-        if owned.kind is Kind.REGISTERED:
+        if owned.kind is AllocationKind.REGISTERED:
             owned.adopted[index] = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
-        elif owned.kind is Kind.MAPPED:
+        elif owned.kind is AllocationKind.MAPPED:
             writable = not owned.read_only >> index & 1
             owned.adopted[index] = memory.adopt_mapped(owned.address, owned.nbytes, owned.label, owned.home, writable)
-        elif owned.kind is Kind.SHARED:
+        elif owned.kind is AllocationKind.SHARED:
             owned.adopted[index] = memory.adopt_shared(owned.address, owned.nbytes, owned.label)
         else:
             reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
@@ -151,7 +151,7 @@ class GPUs:
     def _set_peer(self, index: int, peer: int, on: bool, pad: int) -> None:
         (self.gpus[index].peers.add if on else self.gpus[index].peers.discard)(peer)
         for owned in self.owned.values():
-            if owned.kind is not Kind.DEVICE or owned.device != peer or owned.freed:
+            if owned.kind is not AllocationKind.DEVICE or owned.device != peer or owned.freed:
                 continue
             if on:
                 self._adopt(index, owned, pad)
@@ -160,7 +160,7 @@ class GPUs:
 
     def leaks(self) -> list[Owned]:
         """Allocations that nobody freed, of those that programs free themselves."""
-        return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not Kind.MANAGED]
+        return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not AllocationKind.MANAGED]
 
     # -- modules -------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class GPUs:
     # -- launches ------------------------------------------------------------------------------
 
     def launch(
-        self, function: Function, shape: Shape, arguments: bytes, checked: bool, printed: io.StringIO,
+        self, function: Function, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
         observe: Observe | None = None,
     ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
         """What ran, and what `observe` gave of it; what the kernel prints is added to `printed`, if it fails too. Raises what
@@ -210,7 +210,7 @@ class GPUs:
             self._all_defined()
         return run, observed
 
-    def seconds(self, function: Function, shape: Shape, arguments: bytes) -> float:
+    def seconds(self, function: Function, shape: LaunchShape, arguments: bytes) -> float:
         """How long the launch would take on a real GPU, by the model of time. Raises what `Kernel.time` does."""
         return float(function.plain.time(**shape.call(function.plain, arguments)).seconds)
 

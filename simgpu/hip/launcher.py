@@ -26,7 +26,7 @@ VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
 
 
 @dataclass
-class Outcome:
+class ProgramOutcome:
     """status: the program's, as shells have it; processes: what was recorded of those that called HIP."""
 
     status: int
@@ -45,7 +45,7 @@ def environment(folder: Path, socket_path: str) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path}
 
 
-def run(command: Sequence[str], options: Options, compile: Compile) -> Outcome:
+def run(command: Sequence[str], options: Options, compile: Compile) -> ProgramOutcome:
     """Run a program to its end. Raises OSError where it cannot be started, ToolchainError where there is no compiler."""
     folder = library.folder()
     with tempfile.TemporaryDirectory(prefix="simgpu-hip-") as scratch, socket.socket(socket.AF_UNIX) as listener:
@@ -71,11 +71,11 @@ class _Served:
     data: bytearray = field(default_factory=bytearray)
 
 
-def _attend(program: subprocess.Popen[bytes], listener: socket.socket, options: Options, compile: Compile) -> Outcome:
+def _attend(program: subprocess.Popen[bytes], listener: socket.socket, options: Options, compile: Compile) -> ProgramOutcome:
     """Until the program and all servers have ended."""
     from simgpu.hip import server  # noqa: F401  while the program starts; every server is a copy of this process
 
-    outcome = Outcome(0)
+    outcome = ProgramOutcome(0)
     running = True
     with selectors.DefaultSelector() as selector:
         ended = os.pidfd_open(program.pid)

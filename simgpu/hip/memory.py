@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
+from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory, whole_granules
 from simgpu.machine.host_memory import aligned_bytes
 
 PAGE = 4096
@@ -76,7 +76,7 @@ def _mapped(file: int, nbytes: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(file, nbytes, flags), np.uint8)
 
 
-class ArenaMemory(Memory):
+class ArenaMemory(DeviceMemory):
     """A device's memory: what the program allocates is adopted, code objects lie where the program sees them."""
 
     def __init__(self, arena: Arena, checked: bool) -> None:

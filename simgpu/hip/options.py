@@ -11,7 +11,7 @@ from simgpu.engine.result import Run
 
 
 @dataclass(frozen=True)
-class Source:
+class HipSource:
     """HIP source that a program compiles while it runs; headers: name and text of each; names: expressions to be found in it.
 
     With the option -fgpu-rdc it becomes bitcode. Where there are parts, these are to be linked: LLVM bitcode or text of LLVM IR.
@@ -28,7 +28,7 @@ class Source:
 
 
 # Makes a code object, or bitcode, and a log of the source; None where the source is wrong.
-Compile = Callable[[Source], tuple[bytes | None, str]]
+Compile = Callable[[HipSource], tuple[bytes | None, str]]
 
 
 # Launches a kernel with the arguments of `Kernel.launch`; the run, and what a page shows of it, for JSON.

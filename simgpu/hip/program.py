@@ -18,7 +18,7 @@ DYNAMIC = struct.Struct("<qQ")
 
 
 @dataclass(frozen=True)
-class Program:
+class HipProgram:
     """What a file tells: elf: whether it is machine code, not a script; kernels: whether it holds code for a GPU; needed: the
     libraries that it loads."""
 
@@ -32,11 +32,11 @@ class Program:
         return any(name.startswith(("libamdhip64.so", "libhiprtc.so")) for name in self.needed)
 
 
-def inspect(path: str) -> Program:
+def inspect(path: str) -> HipProgram:
     """What is known of a program. Raises LaunchError for one that cannot run here, or into which nothing can be loaded."""
     data = Path(path).read_bytes()
     if not data.startswith(ELF):
-        return Program(elf=False)
+        return HipProgram(elf=False)
     machine, host = struct.unpack_from("<H", data, 18)[0], target().partition("-")[0]
     if MACHINES.get(machine) != host:
         other = MACHINES.get(machine, f"machine {machine}")
@@ -46,9 +46,9 @@ def inspect(path: str) -> Program:
         kernels = ".hip_fatbin" in file.named((b".hip_fatbin",))
         if not any(header.type in (PT_DYNAMIC, PT_INTERP) for header in file.headers):
             raise LaunchError(f"{path} is statically linked: no library can be loaded in place of AMD's; link it dynamically")
-        found = Program(True, kernels, _needed(file))
+        found = HipProgram(True, kernels, _needed(file))
     except DecodeError:
-        return Program(elf=True)
+        return HipProgram(elf=True)
     if kernels and not found.loads_hip and not found.needed:
         raise LaunchError(f"{path} has kernels and loads no library: HIP is linked into it; link libamdhip64.so instead")
     return found
@@ -73,7 +73,7 @@ def _text(data: bytes, at: int) -> str:
     return data[at : data.find(b"\0", at)].decode(errors="replace")
 
 
-def why_no_hip(path: str, program: Program) -> str:
+def why_no_hip(path: str, program: HipProgram) -> str:
     """Why nothing called HIP, as far as the file tells."""
     name = Path(path).name
     if program.kernels and not program.loads_hip:

@@ -52,7 +52,7 @@ class Change(IntEnum):
     UNPEER = 5
 
 
-class Kind(IntEnum):
+class AllocationKind(IntEnum):
     """What an allocation is (`Memory` of the library's internal.h; 4 is a module's)."""
 
     DEVICE = 0
@@ -65,12 +65,13 @@ class Kind(IntEnum):
 
 # The call by which users know an allocation.
 CALLS = {
-    Kind.DEVICE: "hipMalloc", Kind.HOST: "hipHostMalloc", Kind.MANAGED: "hipMallocManaged", Kind.REGISTERED: "hipHostRegister",
-    Kind.MAPPED: "hipMemMap", Kind.SHARED: "hipIpcOpenMemHandle",
+    AllocationKind.DEVICE: "hipMalloc", AllocationKind.HOST: "hipHostMalloc",
+    AllocationKind.MANAGED: "hipMallocManaged", AllocationKind.REGISTERED: "hipHostRegister",
+    AllocationKind.MAPPED: "hipMemMap", AllocationKind.SHARED: "hipIpcOpenMemHandle",
 }  # fmt: skip
 
 
-class Status(IntEnum):
+class HipStatus(IntEnum):
     """hipError_t."""
 
     SUCCESS = 0

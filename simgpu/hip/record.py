@@ -52,7 +52,7 @@ class KernelRecord:
         return {**vars(self), "fidelity": dict(self.fidelity)}
 
 
-class Record:
+class ProcessRecord:
     """One process's run. tell: prints a line for people, at once."""
 
     def __init__(self, path: str, process: int, tell: Callable[[str], None]) -> None:

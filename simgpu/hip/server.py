@@ -32,10 +32,10 @@ from simgpu.hardware.errors import (
     TimeLimit,
 )
 from simgpu.hip import properties
-from simgpu.hip.gpus import GPUs, Owned, Shape
+from simgpu.hip.gpus import GPUs, LaunchShape, Owned
 from simgpu.hip.memory import Arena
 from simgpu.hip.names import lowered_names, readable
-from simgpu.hip.options import Compile, Options, Source
+from simgpu.hip.options import Compile, HipSource, Options
 from simgpu.hip.protocol import (
     CALLS,
     ENTRY,
@@ -45,16 +45,16 @@ from simgpu.hip.protocol import (
     SHARE,
     Ended,
     Greeting,
+    HipStatus,
     Message,
     Request,
-    Status,
     answer,
     greeting,
     next_message,
     reply,
     send,
 )
-from simgpu.hip.record import Record
+from simgpu.hip.record import ProcessRecord
 from simgpu.hip.sites import CallSites
 
 ADDRESS = re.compile(r"@([0-9a-f]+)")
@@ -62,8 +62,8 @@ MANGLED = re.compile(r"\b_Z\w+")
 LABEL = re.compile(rf"\b({'|'.join(CALLS.values())}) (\d+)\b")
 # What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
 STATUSES = (
-    (MemoryFault, Status.ILLEGAL_ADDRESS), (KernelTrap, Status.ASSERT), (TimeLimit, Status.TIME_OUT),
-    (InstructionLimit, Status.TIME_OUT), (LaunchError, Status.INVALID_CONFIGURATION),
+    (MemoryFault, HipStatus.ILLEGAL_ADDRESS), (KernelTrap, HipStatus.ASSERT), (TimeLimit, HipStatus.TIME_OUT),
+    (InstructionLimit, HipStatus.TIME_OUT), (LaunchError, HipStatus.INVALID_CONFIGURATION),
 )  # fmt: skip
 # Kinds that are told and decide nothing.
 NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
@@ -96,13 +96,13 @@ class Server:
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
-        self._times: dict[tuple[int, Shape], float | None] = {}  # seconds by the model, of kernels by their number
+        self._times: dict[tuple[int, LaunchShape], float | None] = {}  # seconds by the model, of kernels by their number
         self._failed_batch = 0  # the last batch of launches of which one failed
-        self.record = Record(self._hello.path, self._hello.process, tell)
+        self.record = ProcessRecord(self._hello.path, self._hello.process, tell)
 
     def serve(self) -> None:
         """Until the program ends."""
-        reply(self._peer, Status.SUCCESS, self._configuration())
+        reply(self._peer, HipStatus.SUCCESS, self._configuration())
         runner = threading.Thread(target=self._run_launches, daemon=True)
         runner.start()
         try:
@@ -136,7 +136,7 @@ class Server:
             pass  # its addresses stay; nothing holds on to what nobody uses
         elif kind is Request.FINISH:
             self._finish()
-            reply(self._peer, Status.SUCCESS)
+            reply(self._peer, HipStatus.SUCCESS)
         else:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
@@ -147,7 +147,7 @@ class Server:
                 content = handlers[kind](data)
             except Exception as error:  # a bug of ours: the program goes on, and is told
                 self.record.error(f"internal error of a call ({kind.name}), {type(error).__name__}: {error}; please report it")
-                content = Status.NOT_SUPPORTED, b""
+                content = HipStatus.NOT_SUPPORTED, b""
             reply(self._peer, *content)
 
     def _load(self, data: bytes) -> tuple[int, bytes]:
@@ -159,8 +159,8 @@ class Server:
         except (DecodeError, LaunchError) as error:
             others = _other_boards(image, board.arch)
             tell(f"{self._name}: its kernels cannot be loaded for {board.name}: {error}{others}")
-            return Status.NO_BINARY if others or isinstance(error, LaunchError) else Status.INVALID_IMAGE, b""
-        return Status.SUCCESS, struct.pack("<I", number) + b"".join(struct.pack("<QQ", *segment) for segment in segments)
+            return HipStatus.NO_BINARY if others or isinstance(error, LaunchError) else HipStatus.INVALID_IMAGE, b""
+        return HipStatus.SUCCESS, struct.pack("<I", number) + b"".join(struct.pack("<QQ", *segment) for segment in segments)
 
     def _kernel(self, data: bytes) -> tuple[int, bytes]:
         (module,) = struct.unpack_from("<I", data)
@@ -168,7 +168,7 @@ class Server:
             with self._gpus.busy:
                 number, kernel = self._gpus.function(module, data[4:].decode())
         except KeyError:
-            return Status.NOT_FOUND, b""
+            return HipStatus.NOT_FOUND, b""
         info, arguments = kernel.info, kernel.arguments
         explicit = max((argument.offset + argument.size for argument in arguments), default=0)
         version = int(info.target[3:-2]) * 10 + int(info.target[-2], 16)
@@ -176,7 +176,7 @@ class Server:
             "<11I", number, info.kernarg_size, explicit, len(arguments), info.max_flat_workgroup_size, info.group_segment_size,
             info.private_segment_size, info.vgpr_count - info.agpr_count, info.agpr_count, info.sgpr_count, version,
         )  # fmt: skip
-        return Status.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
+        return HipStatus.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
 
     def _occupancy(self, data: bytes) -> tuple[int, bytes]:
         """Blocks of a kernel that reside on a CU at once with so many bytes of dynamic LDS, for blocks of 1 wave, of 2, to 16."""
@@ -185,21 +185,21 @@ class Server:
         board = self._boards[function.device]
         most = board.max_workgroup_size // board.wavefront_size
         blocks = [function.kernel.resident_groups(64 * (waves + 1), dynamic_lds) // board.num_cus for waves in range(most)]
-        return Status.SUCCESS, struct.pack(f"<{most}I", *blocks)
+        return HipStatus.SUCCESS, struct.pack(f"<{most}I", *blocks)
 
     def _symbol(self, data: bytes) -> tuple[int, bytes]:
         (module,) = struct.unpack_from("<I", data)
         try:
-            return Status.SUCCESS, struct.pack("<QQ", *self._gpus.symbol(module, data[4:].decode()))
+            return HipStatus.SUCCESS, struct.pack("<QQ", *self._gpus.symbol(module, data[4:].decode()))
         except KeyError:
-            return Status.NOT_FOUND, b""
+            return HipStatus.NOT_FOUND, b""
 
     def _compiled(self, data: bytes) -> tuple[int, bytes]:
         """hiprtc: how many options, texts of headers and names there are, then each of them and the source, ended by 0."""
         index, options, headers, names = struct.unpack_from("<4I", data)
         texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
         rest = texts[options:]
-        wanted = Source(
+        wanted = HipSource(
             texts[options + headers + names], self._boards[index].arch, tuple(texts[:options]),
             tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]), folder=self._folder(),
         )  # fmt: skip
@@ -208,7 +208,7 @@ class Server:
         if code is not None and code.startswith(b"\x7fELF"):  # bitcode has no names yet
             lowered = b"".join(name.encode() + b"\0" for name in lowered_names(code, wanted.names))
         made = struct.pack("<II", len(said), len(code or b"")) + said + (code or b"") + lowered
-        return Status.SUCCESS if code is not None else Status.INVALID_VALUE, made
+        return HipStatus.SUCCESS if code is not None else HipStatus.INVALID_VALUE, made
 
     def _folder(self) -> str:
         """Where the program runs now."""
@@ -223,19 +223,19 @@ class Server:
         sizes = struct.unpack_from(f"<{count}I", data, 8)
         ends = np.cumsum(sizes) + 8 + 4 * count
         parts = tuple(data[end - size : end] for end, size in zip(ends, sizes))
-        code, log = self._compile(Source("", self._boards[index].arch, parts=parts))
+        code, log = self._compile(HipSource("", self._boards[index].arch, parts=parts))
         if code is None:
             tell(f"{self._name}: hiprtc's linker: {log.strip()}")
-            return Status.INVALID_VALUE, b""
-        return Status.SUCCESS, code
+            return HipStatus.INVALID_VALUE, b""
+        return HipStatus.SUCCESS, code
 
     def _share(self, data: bytes) -> tuple[int, bytes]:
         try:
             with self._gpus.busy:
                 self._gpus.arena.share(*SHARE.unpack(data))
         except (OSError, ValueError):
-            return Status.INVALID_DEVICE_POINTER, b""
-        return Status.SUCCESS, b""
+            return HipStatus.INVALID_DEVICE_POINTER, b""
+        return HipStatus.SUCCESS, b""
 
     @property
     def _name(self) -> str:
@@ -250,7 +250,7 @@ class Server:
                 data = next_message(self._launches).data
                 *_, batch, behind = LAUNCH.unpack_from(data)
                 # What is behind a launch that failed was sent before the program could know.
-                status, text = self._launched(data) if batch != self._failed_batch else (Status.SUCCESS, b"")
+                status, text = self._launched(data) if batch != self._failed_batch else (HipStatus.SUCCESS, b"")
                 if status:
                     self._failed_batch = batch
                 answers += answer(status, text)
@@ -265,7 +265,7 @@ class Server:
             return self._launch(data)
         except Exception as error:  # a bug of ours: the program goes on, and is told
             self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
-            return Status.LAUNCH_FAILURE, b""
+            return HipStatus.LAUNCH_FAILURE, b""
 
     def _read_log(self, position: int) -> None:
         for entry in self._log[self._read : position]:
@@ -284,7 +284,7 @@ class Server:
         self._seen[name] += 1
         checked = bool(self._options.check) and self._is_selected(name)
         printed = io.StringIO()
-        shape = Shape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
+        shape = LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
         observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
         with self._gpus.busy:
             self._read_log(position)
@@ -297,16 +297,16 @@ class Server:
                 return self._failed(function.kernel, name, error), _text(printed)
             except Exception as error:  # a bug of ours: the program goes on, and is told
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
-                return Status.LAUNCH_FAILURE, _text(printed)
+                return HipStatus.LAUNCH_FAILURE, _text(printed)
         record.note(run, checked)
         if observed:
             self.record.observed.append(observed)
         for finding in run.findings:
             record.findings += 1
             self._note_kernel(finding, name)
-        return Status.SUCCESS, _text(printed)
+        return HipStatus.SUCCESS, _text(printed)
 
-    def _modelled(self, number: int, shape: Shape, arguments: bytes) -> float | None:
+    def _modelled(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
         """Seconds of a launch by the model, which looks at the first of each shape; None where it says nothing."""
         if (number, shape) not in self._times:
             try:
@@ -323,7 +323,7 @@ class Server:
             return False
         return number > options.skip and (options.only is None or number <= options.skip + options.only)
 
-    def _failed(self, kernel: Kernel, name: str, error: SimError) -> Status:
+    def _failed(self, kernel: Kernel, name: str, error: SimError) -> HipStatus:
         for finding in error.findings:
             self._note_kernel(finding, name)
         times = self._seen[name]
@@ -331,7 +331,7 @@ class Server:
         advice = "" if self._options.check else "\n    simgpu hip --check looks for what may have led to it"
         said = self._with_sites(str(error)).replace(kernel.name, name.partition("(")[0])
         self.record.error(f"{text}: {type(error).__name__}: {said}{advice}")
-        return next((status for kind, status in STATUSES if isinstance(error, kind)), Status.LAUNCH_FAILURE)
+        return next((status for kind, status in STATUSES if isinstance(error, kind)), HipStatus.LAUNCH_FAILURE)
 
     def _note_kernel(self, finding: Finding, name: str) -> None:
         self.record.note(replace(finding, message=self._with_sites(finding.message), kernel=name), self._seen[name])
@@ -404,7 +404,7 @@ def _other_boards(image: bytes, arch: str) -> str:
     return f"\n    it has code for {', '.join(there)}" + (f": give --target {' or '.join(boards)}" if boards else "")
 
 
-def serve(peer: socket.socket, options: Options, compile: Compile) -> Record:
+def serve(peer: socket.socket, options: Options, compile: Compile) -> ProcessRecord:
     """Serve the library at the other end until its program ends."""
     server = Server(peer, options, compile)
     server.serve()

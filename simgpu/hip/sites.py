@@ -16,7 +16,7 @@ HEADERS = ("hip_runtime_api.h", "hip_runtime.h", "amd_hip_runtime.h", "hip_ext.h
 
 
 @dataclass(frozen=True)
-class Region:
+class MappedRegion:
     """A mapped part of a file: addresses, and the file's offset of the first."""
 
     start: int
@@ -25,7 +25,7 @@ class Region:
     path: str
 
 
-class Binary:
+class BinaryFile:
     """A file of machine code, read when it is asked for. It only helps: where it cannot be read, it tells nothing."""
 
     def __init__(self, path: str) -> None:
@@ -62,8 +62,8 @@ class CallSites:
 
     def __init__(self, process: int) -> None:
         self._process = process
-        self._regions: list[Region] = []
-        self._binaries: dict[str, Binary] = {}
+        self._regions: list[MappedRegion] = []
+        self._binaries: dict[str, BinaryFile] = {}
         self._known: dict[int, tuple[str, ...]] = {}
 
     def note_map(self) -> None:
@@ -77,7 +77,7 @@ class CallSites:
             fields = line.split(None, 5)
             if len(fields) == 6 and fields[5].startswith("/") and "x" in fields[1]:
                 start, end = (int(part, 16) for part in fields[0].split("-"))
-                found.append(Region(start, end, int(fields[2], 16), fields[5]))
+                found.append(MappedRegion(start, end, int(fields[2], 16), fields[5]))
         self._regions = found or self._regions
 
     def first(self, return_addresses: Iterable[int]) -> str | None:
@@ -97,6 +97,6 @@ class CallSites:
                 self.note_map()
             for region in self._regions:
                 if region.start <= address < region.end:
-                    binary = self._binaries.setdefault(region.path, Binary(region.path))
+                    binary = self._binaries.setdefault(region.path, BinaryFile(region.path))
                     return binary.lines(address - region.start + region.offset)
         return ()

@@ -19,7 +19,7 @@ from simgpu.machine.jit import compiler
 from simgpu.machine.layout import RECORD, Status
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import I1, I8, I32, I64, Value
+from simgpu.machine.values import I1, I8, I32, I64, IrValue
 from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 
 
@@ -133,7 +133,7 @@ class Frame(WaveFrame):
         self.build.ret_void()
 
     def call(self, key: str, argument: Any) -> None:
-        """Have the `Part` of that name do its work with an i64; where it ends the run, so does this."""
+        """Have the `SharedPart` of that name do its work with an i64; where it ends the run, so does this."""
         went_on = intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument])
         with self.build.if_then(went_on == 0, likely=False):
             self.leave()
@@ -146,7 +146,7 @@ class Frame(WaveFrame):
         self.stop(Status.FAULT, self.slot(layout.SLOT_INDEX))
 
 
-class Part(Frame):
+class SharedPart(Frame):
     """A part of handlers that is compiled once, for all that call it by name: i64 (wave, record, argument).
 
     It returns 1, or 0 where it ended the run, as after a fault: the handler then returns, too. `CALLED` of `jit` makes its
@@ -231,7 +231,7 @@ class Hooks:
         kind = type(self)
         return kind.access is Hooks.access and kind.overwrite is Hooks.overwrite
 
-    def row(self, frame: Frame, first: Value) -> Any:
+    def row(self, frame: Frame, first: IrValue) -> Any:
         """Emit where the 64 lanes of `frame.inst` are about to load or store 128 bits each of LDS, in a row from byte `first` (i64)
         on, in bounds; only where `takes_rows`. Returns whether it is done with the access (i1): by itself where it looks at none.
 

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I1, Value
+from simgpu.machine.values import I1, IrValue
 
 
 def take_rows(frame: Frame) -> bool:
@@ -16,7 +16,7 @@ def take_rows(frame: Frame) -> bool:
     return all(hooks.takes_rows() for hooks in frame.hooks)
 
 
-def row_taken(frame: Frame, first: Value) -> Value:
+def row_taken(frame: Frame, first: IrValue) -> IrValue:
     """i1: whether all are done with this one; see `Hooks.row`."""
     done = frame.value(ir.Constant(I1, 1))
     for hooks in frame.hooks:

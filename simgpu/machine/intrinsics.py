@@ -9,18 +9,18 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine.values import Value
+from simgpu.machine.values import IrValue
 
 CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
 
-def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> Value:
+def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> IrValue:
     """Call `name`, an intrinsic's whole name, of which all calls in a module have the same types."""
     module = build.module
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return build.call(function, args)
 
 
-def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> Value:
+def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> IrValue:
     """One value of several of a type, by an intrinsic of two operands."""
     return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)
 
@@ -32,12 +32,12 @@ def type_name(kind: ir.Type) -> str:
     return {ir.HalfType(): "f16", ir.FloatType(): "f32", ir.DoubleType(): "f64"}.get(kind) or f"i{kind.width}"
 
 
-def _intrinsic(name: str) -> Callable[..., Value]:
+def _intrinsic(name: str) -> Callable[..., IrValue]:
     """LLVM's intrinsic of values of one type, of which all but the first may be numbers."""
 
-    def intrinsic(first: Value, *others: Any) -> Value:
+    def intrinsic(first: IrValue, *others: Any) -> IrValue:
         values = [first, *(first.aligned(other)[1] for other in others)]
-        result: Value = call(first.build, f"llvm.{name}.{type_name(first.type)}", first.type, values)
+        result: IrValue = call(first.build, f"llvm.{name}.{type_name(first.type)}", first.type, values)
         return result
 
     return intrinsic
@@ -48,7 +48,7 @@ sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _
 fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
-def any_special(values: Sequence[Value]) -> Value:
+def any_special(values: Sequence[IrValue]) -> IrValue:
     """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
 
     0 times what is finite is 0, and a NaN otherwise: one multiplication a vector, in CHAINS that do not wait for each other.

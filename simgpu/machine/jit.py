@@ -23,7 +23,7 @@ import simgpu.hardware
 from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling import object_file
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.shield import unbroken
 
 # Of the package: they decide nothing about a handler, or are links.
@@ -45,7 +45,7 @@ def source_digest() -> str:
 
 
 # Functions that handlers call by name: by key, what makes the source of one. `runtime` adds to it.
-CALLED: dict[str, Callable[[str], Source]] = {}
+CALLED: dict[str, Callable[[str], ModuleSource]] = {}
 
 
 class Host:
@@ -152,7 +152,7 @@ class Compiler:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
         return self.address_of_source(key, functools.partial(self.source, build))
 
-    def address_of_source(self, key: str, make: Callable[[str], Source]) -> int:
+    def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         """Address of the function for `key`; `make(name)` is its source, asked for when it is new."""
         found = self._addresses.get(key)
         return unbroken(lambda: self._loaded(key, make)) if found is None else found
@@ -162,7 +162,7 @@ class Compiler:
         found = self._addresses.get(key)
         return unbroken(lambda: self._found(key)) if found is None else found
 
-    def _loaded(self, key: str, make: Callable[[str], Source]) -> int:
+    def _loaded(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         with self._lock:
             found = self._found(key)
             return self._load(key, self._made(self.name(key), make)) if found is None else found
@@ -192,7 +192,7 @@ class Compiler:
         self.code[address] = key, len(code)
         return address
 
-    def _made(self, name: str, make: Callable[[str], Source]) -> bytes:
+    def _made(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
         """A new function's object file, kept; another process's, where one makes it at this moment."""
         with self.kept.made_once(name):
             code = self.kept.load(name)
@@ -212,11 +212,11 @@ class Compiler:
             self.compiled += 1
             self._new[name] = code
 
-    def object_code(self, source: Source) -> bytes | str:
+    def object_code(self, source: ModuleSource) -> bytes | str:
         """The object file, or what LLVM says against the source."""
         return self.object_codes([source])[0]
 
-    def object_codes(self, sources: Sequence[Source]) -> list[bytes | str]:
+    def object_codes(self, sources: Sequence[ModuleSource]) -> list[bytes | str]:
         """The same of several, which may be in one file."""
         return object_file.object_codes(self._host.machine, sources)
 
@@ -231,7 +231,7 @@ class Compiler:
             if called != key and self.name(called).encode() in code:
                 self.address_of_source(called, make)
 
-    def called(self, name: str) -> tuple[str, Callable[[str], Source]] | None:
+    def called(self, name: str) -> tuple[str, Callable[[str], ModuleSource]] | None:
         """Key and source of the function that handlers call by a name."""
         return next(((key, make) for key, make in list(CALLED.items()) if self.name(key) == name), None)
 
@@ -253,10 +253,10 @@ class Compiler:
         module.data_layout = self._host.data_layout
         return module
 
-    def source(self, build: Callable[[ir.Module, str], None], name: str) -> Source:
+    def source(self, build: Callable[[ir.Module, str], None], name: str) -> ModuleSource:
         """The source of function `name`, which `build(module, name)` emits."""
         with self._lock, uncollected():
-            return Source(self._text(build, name))
+            return ModuleSource(self._text(build, name))
 
     def _text(self, build: Callable[[ir.Module, str], None], name: str) -> str:
         """Leaves nothing of the module but garbage, so that it is found before it counts as old."""

@@ -19,7 +19,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import fabs
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, undefined, where
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, undefined, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -47,7 +47,7 @@ class LLVMOps:
     first lane, where that is not 0.
     """
 
-    first: Value | None = None
+    first: IrValue | None = None
 
     def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:
         self.builder = builder
@@ -74,7 +74,7 @@ class LLVMOps:
         """`value` in every lane, if it is still a scalar and this engine is not."""
         if self.lanes == 1 or isinstance(value.type, ir.VectorType):
             return value
-        return Value(self.builder, value).splat(self.lanes)
+        return IrValue(self.builder, value).splat(self.lanes)
 
     # -- protocol ------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class LLVMOps:
     def _int_binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
         build = self.builder
         if op in ("shl", "lshr", "ashr"):
-            count = Value(build, b) & type_.bits - 1
+            count = IrValue(build, b) & type_.bits - 1
             return {"shl": build.shl, "lshr": build.lshr, "ashr": build.ashr}[op](a, count)
         signed = type_.kind == "signed"
         if op in ("min", "max"):
@@ -106,7 +106,7 @@ class LLVMOps:
             product = extend(a, wide) * extend(b, wide)
             return (product >> type_.bits).trunc(element(type_))
         if op == "udiv":
-            empty = Value(build, b) == 0
+            empty = IrValue(build, b) == 0
             return where(empty, 0, build.udiv(a, where(empty, 1, b)))
         name = {"add": "add", "sub": "sub", "mul": "mul", "and": "and_", "or": "or_", "xor": "xor"}
         return getattr(build, name[op])(a, b)
@@ -135,7 +135,7 @@ class LLVMOps:
         if op == "neg":
             return build.neg(a)
         if op == "abs":
-            return where(Value(build, a).signed < 0, build.neg(a), a)
+            return where(IrValue(build, a).signed < 0, build.neg(a), a)
         if op in ("ctlz", "cttz"):
             return self.intrinsic(op, scalar, [a], ir.Constant(I1, 0))
         return self.intrinsic(op, scalar, [a])
@@ -237,7 +237,7 @@ class LLVMOps:
         return a if a.type == wanted else self.builder.bitcast(a, wanted)
 
     def lane_id(self) -> Any:
-        numbers = Value(self.builder, ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes))))
+        numbers = IrValue(self.builder, ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes))))
         return numbers if self.first is None else numbers + self.first.trunc(I32)
 
     # -- whole rows ----------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class LLVMOps:
         scalar = self._first(lane)
         if scalar.type.width > 32:
             scalar = self.builder.trunc(scalar, I32)
-        return Value(self.builder, scalar) & LANES - 1
+        return IrValue(self.builder, scalar) & LANES - 1
 
     def _first(self, value: Any) -> Any:
         """A scalar that may have been spread over the lanes."""
@@ -292,7 +292,7 @@ class LLVMOps:
         return build.load(spill, align=64, typ=row.type)
 
     def _lane_index(self, lanes: Any, i: int) -> Any:
-        return Value(self.builder, lanes)[i] & LANES - 1
+        return IrValue(self.builder, lanes)[i] & LANES - 1
 
     def _spill(self, row: Any) -> Any:
         entry = self.builder.function.entry_basic_block
@@ -348,12 +348,12 @@ class LLVMOps:
     def widen_half(self, a: Any) -> Any:
         """f16 bits to an f32 value, exactly."""
         if host().converts_half:
-            return Value(self.builder, a).bitcast(self.shape(ir.HalfType())).fpext(F32)
+            return IrValue(self.builder, a).bitcast(self.shape(ir.HalfType())).fpext(F32)
         return self._widen_half(a)
 
-    def _widen_half(self, a: Any) -> Value:
+    def _widen_half(self, a: Any) -> IrValue:
         """f16 bits to f32 without a conversion instruction: rescale by a power of two."""
-        wide = Value(self.builder, a).zext(I32)
+        wide = IrValue(self.builder, a).zext(I32)
         magnitude = (wide & 0x7FFF) << 13
         scaled = magnitude.bitcast(self.shape(F32)) * 2.0**112
         special = magnitude.unsigned >= 0x7C00 << 13
@@ -375,7 +375,7 @@ class LLVMOps:
     def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
         return self.builder.fptrunc(a, self.shape(scalar))
 
-    def _narrow_bfloat(self, a: Any) -> Value:
+    def _narrow_bfloat(self, a: Any) -> IrValue:
         raw = self.builder.bitcast(a, self.shape(I32))
         odd = raw >> 16 & 1
         rounded = raw + (odd + 0x7FFF)
@@ -383,7 +383,7 @@ class LLVMOps:
         nan = self.builder.fcmp_unordered("uno", a, a)
         return (where(nan, quieted, rounded) >> 16).trunc(I16)
 
-    def _narrow_half(self, a: Any) -> Value:
+    def _narrow_half(self, a: Any) -> IrValue:
         """f32 to f16 bits by integers: normal results by carry, subnormal ones by an addition."""
         raw = self.builder.bitcast(a, self.shape(I32))
         sign = (raw & 0x80000000) >> 16
@@ -391,7 +391,7 @@ class LLVMOps:
         odd = magnitude >> 13 & 1
         bias = ((15 - 127) << 23) + 0xFFF & 0xFFFFFFFF
         normal = (magnitude + bias + odd) >> 13
-        magic = Value(self.builder, self.constant(F32, 0.5))
+        magic = IrValue(self.builder, self.constant(F32, 0.5))
         tiny = self._arith("add", magnitude.bitcast(self.shape(F32)), magic)
         subnormal = tiny.bitcast(self.shape(I32)) - magic.bitcast(self.shape(I32))
         bits = where(magnitude.unsigned < 113 << 23, subnormal, normal)
@@ -444,7 +444,7 @@ class LLVMOps:
 
         if target.bits != 32:
             return saturated()
-        number = Value(self.builder, value)
+        number = IrValue(self.builder, value)
         inside = fabs(number).ordered < 2.0**31 if signed else (number.ordered >= 0.0) & (number.ordered < 2.0**32)
         return self.rarely(target, ~inside, number.fptosi(I32) if signed else number.fptoui(I32), saturated)
 

@@ -124,7 +124,7 @@ ALLOC_BYTES = 128
 BITMAP_PAGE = 12  # log2 of the bytes of bitmaps of which one byte says whether a bit was set there, or shortly behind
 
 
-class Entry(Structure):
+class AllocationEntry(Structure):
     """One allocation of a launch's table, by name."""
 
     _fields_ = _allocation.all

@@ -24,7 +24,7 @@ APERTURE_LIMIT = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
-class Place:
+class OperandPlace:
     """An operand as the handler sees it.
 
     kind: row (vector registers), sgpr, imm, or the special sources scc, vccz, execz;
@@ -54,7 +54,7 @@ class Plan:
     instruction: Instruction
     slots: list[int] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[OperandPlace] = field(default_factory=list)
     operands: Any = None
     indexed: bool = False
 
@@ -65,16 +65,16 @@ class Plan:
         self.slots.append(value & 0xFFFFFFFF)
         return len(self.slots) + 1
 
-    def place(self, kind: str, bits: int, *words: int) -> Place:
+    def place(self, kind: str, bits: int, *words: int) -> OperandPlace:
         slot = self.word(words[0]) if words else 0
         for word in words[1:]:
             self.word(word)
-        place = Place(kind, slot, bits)
+        place = OperandPlace(kind, slot, bits)
         self.parts.append(place.key)
         self.places.append(place)
         return place
 
-    def register(self, reg: Reg, bits: int) -> Place:
+    def register(self, reg: Reg, bits: int) -> OperandPlace:
         """A register operand, source or destination."""
         count = max(1, bits // 32)
         if reg.file == "s":
@@ -85,7 +85,7 @@ class Plan:
             raise BadRegister(f"{reg.file}{reg.index} with {count} registers runs past the file")
         return self.place("row", bits, layout.vector_register(reg.file, reg.index))
 
-    def source(self, operand: Operand, type_: Type, bits: int = 0) -> Place:
+    def source(self, operand: Operand, type_: Type, bits: int = 0) -> OperandPlace:
         """A source operand read as `type_`, `bits` wide (default: the type's width)."""
         bits = bits or max(32, type_.bits)
         if isinstance(operand, Reg):
@@ -98,7 +98,7 @@ class Plan:
             return self.place("imm", 64, value, value >> 32)
         return self.place("imm", 32, value)
 
-    def immediate(self, value: int) -> Place:
+    def immediate(self, value: int) -> OperandPlace:
         return self.place("imm", 32, value)
 
     def note(self, *parts: object) -> None:

@@ -16,7 +16,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
-from simgpu.machine.values import F32, F64, I16, I32, Value, joined
+from simgpu.machine.values import F32, F64, I16, I32, IrValue, joined
 
 # llvm.set.rounding's numbers (C's FLT_ROUNDS): 0 to zero, 1 nearest even, 2 up, 3 down.
 _FLT_ROUNDS = {NEAREST: 1, UP: 2, DOWN: 3, TO_ZERO: 0}
@@ -89,7 +89,7 @@ class RoundedOps(LLVMOps):
         piece, pieces = ir.VectorType(scalar, 8), []
         self._set(self._way)
         for first in range(0, self.lanes, 8):
-            part = Value(self.builder, a).shuffled(range(first, first + 8), a)
+            part = IrValue(self.builder, a).shuffled(range(first, first + 8), a)
             pieces.append(self._strict("fptrunc", piece, [part]))
         self._set(NEAREST)
         return joined(pieces, self.lanes)[0]

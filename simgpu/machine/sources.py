@@ -5,18 +5,18 @@ from __future__ import annotations
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.machine.wave_frame import WaveFrame
 
 
-def load_scalar(frame: WaveFrame, place: Place) -> Value:
+def load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
     """A scalar source as i32 or i64."""
     with frame.once():
         return _load_scalar(frame, place)
 
 
-def _load_scalar(frame: WaveFrame, place: Place) -> Value:
+def _load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
     kind = I64 if place.bits == 64 else I32
     if place.kind == "imm":
         return frame.slot(place.slot, kind)
@@ -36,7 +36,7 @@ def _load_scalar(frame: WaveFrame, place: Place) -> Value:
     return value.zext(I64) if kind == I64 else value
 
 
-def load_vector(frame: WaveFrame, place: Place) -> Value:
+def load_vector(frame: WaveFrame, place: OperandPlace) -> IrValue:
     """A vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
     if place.kind == "row":
         return frame.read_wide(frame.operand(place.slot), place.bits)

@@ -54,36 +54,36 @@ def lane_numbers(lanes: Sequence[int]) -> ir.Constant:
 
 def plain(value: Any) -> Any:
     """llvmlite's own value of a Value, or of each of several; anything else as it is."""
-    if isinstance(value, Value):
+    if isinstance(value, IrValue):
         return value.ir
     return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _operator(integers: str, floats: str = "", reflected: bool = False) -> Callable[[Value, Any], Value]:
+def _operator(integers: str, floats: str = "", reflected: bool = False) -> Callable[[IrValue, Any], IrValue]:
     """An operator of two values, by the builder's names of it."""
 
-    def operate(self: Value, other: Any) -> Value:
+    def operate(self: IrValue, other: Any) -> IrValue:
         a, b = self.aligned(other)
         return getattr(self.build, floats if self.is_float else integers)(*((b, a) if reflected else (a, b)))
 
     return operate
 
 
-def _operators(integers: str, floats: str = "") -> tuple[Callable[[Value, Any], Value], Callable[[Value, Any], Value]]:
+def _operators(integers: str, floats: str = "") -> tuple[Callable[[IrValue, Any], IrValue], Callable[[IrValue, Any], IrValue]]:
     return _operator(integers, floats), _operator(integers, floats, reflected=True)
 
 
-def _conversion(name: str) -> Callable[[Value, ir.Type], Value]:
+def _conversion(name: str) -> Callable[[IrValue, ir.Type], IrValue]:
     """To another type, or a vector's lanes to one."""
 
-    def convert(self: Value, type_: ir.Type) -> Value:
+    def convert(self: IrValue, type_: ir.Type) -> IrValue:
         whole = isinstance(type_, ir.VectorType) or not self.lanes
         return getattr(self.build, name)(self, type_ if whole else ir.VectorType(type_, self.lanes))
 
     return convert
 
 
-class Value:
+class IrValue:
     """An llvmlite value, `ir`, and the builder that operators on it emit with."""
 
     def __init__(self, build: Builder, value: Any) -> None:
@@ -101,9 +101,9 @@ class Value:
         scalar = self.type.element if self.lanes else self.type
         return isinstance(scalar, (ir.HalfType, ir.FloatType, ir.DoubleType))
 
-    def aligned(self, other: Any) -> tuple[Value, Value]:
+    def aligned(self, other: Any) -> tuple[IrValue, IrValue]:
         """This and the other in one shape."""
-        other = Value(self.build, constant(self.type, other) if isinstance(other, (int, float)) else other)
+        other = IrValue(self.build, constant(self.type, other) if isinstance(other, (int, float)) else other)
         if self.lanes and not other.lanes:
             return self, other.splat(self.lanes)
         return (self.splat(other.lanes) if other.lanes and not self.lanes else self), other
@@ -119,16 +119,16 @@ class Value:
     __rshift__, __rrshift__ = _operators("lshr")
     ashr = _operator("ashr")
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> IrValue:
         return self.build.not_(self)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> IrValue:
         return self.build.fneg(self) if self.is_float else self.build.neg(self)
 
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+    def __eq__(self, other: object) -> IrValue:  # type: ignore[override]
         return (self.ordered if self.is_float else self.unsigned).test("==", other)
 
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+    def __ne__(self, other: object) -> IrValue:  # type: ignore[override]
         return (Order(self, self.build.fcmp_unordered) if self.is_float else self.unsigned).test("!=", other)
 
     @property
@@ -144,7 +144,7 @@ class Value:
         """Of floats: no test holds where one is NaN."""
         return Order(self, self.build.fcmp_ordered)
 
-    def is_nan(self) -> Value:
+    def is_nan(self) -> IrValue:
         return self.build.fcmp_unordered("uno", self, self)
 
     __hash__ = None  # type: ignore[assignment]
@@ -157,33 +157,33 @@ class Value:
     fpext, fptrunc = _conversion("fpext"), _conversion("fptrunc")
     uitofp, sitofp, fptosi, fptoui = (_conversion(name) for name in ("uitofp", "sitofp", "fptosi", "fptoui"))
 
-    def bitcast(self, type_: ir.Type) -> Value:
+    def bitcast(self, type_: ir.Type) -> IrValue:
         """All the bits as another type."""
         return self.build.bitcast(self, type_)
 
-    def splat(self, lanes: int) -> Value:
+    def splat(self, lanes: int) -> IrValue:
         """The scalar in every lane."""
         kind = ir.VectorType(self.type, lanes)
         if isinstance(self.ir, ir.Constant):
-            return Value(self.build, Splat(kind, self.ir))
+            return IrValue(self.build, Splat(kind, self.ir))
         return self.build.insert_element(undefined(kind), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
 
-    def shuffled(self, lanes: Sequence[int], other: Any = None) -> Value:
+    def shuffled(self, lanes: Sequence[int], other: Any = None) -> IrValue:
         """A vector of lanes by their numbers; those of `other` count on from this one's."""
         second = undefined(self.type) if other is None else other
         return self.build.shuffle_vector(self, second, lane_numbers(tuple(lanes)))
 
-    def __getitem__(self, lane: Any) -> Value:
+    def __getitem__(self, lane: Any) -> IrValue:
         return self.build.extract_element(self, ir.Constant(I32, lane) if isinstance(lane, int) else lane)
 
-    def at(self, offset: Any) -> Value:
+    def at(self, offset: Any) -> IrValue:
         """The pointer `offset` bytes (int, i32 or i64) further."""
         if isinstance(offset, int) and offset == 0:
             return self
-        step = Value(self.build, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
+        step = IrValue(self.build, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
         return self.build.gep(self, [step.zext(I64) if step.type == I32 else step], inbounds=True, source_etype=I8)
 
-    def load(self, type_: ir.Type, align: int = 4) -> Value:
+    def load(self, type_: ir.Type, align: int = 4) -> IrValue:
         """What the pointer points to."""
         return self.build.load(self, align=align, typ=type_)
 
@@ -191,11 +191,11 @@ class Value:
         """Store a value where the pointer points to."""
         self.build.store(value, self, align=align)
 
-    def pointer(self) -> Value:
+    def pointer(self) -> IrValue:
         """The pointer to this address."""
         return self.build.inttoptr(self, ir.PointerType())
 
-    def address(self) -> Value:
+    def address(self) -> IrValue:
         """The pointer's address, i64."""
         return self.build.ptrtoint(self, I64)
 
@@ -203,11 +203,11 @@ class Value:
 class Order:
     """How a value compares: `signed` and so on."""
 
-    def __init__(self, value: Value, compare: Callable[..., Value]) -> None:
+    def __init__(self, value: IrValue, compare: Callable[..., IrValue]) -> None:
         self.value = value
         self.compare = compare
 
-    def test(self, how: str, other: Any) -> Value:
+    def test(self, how: str, other: Any) -> IrValue:
         return self.compare(how, *self.value.aligned(other))
 
     __lt__ = functools.partialmethod(test, "<")
@@ -216,22 +216,22 @@ class Order:
     __ge__ = functools.partialmethod(test, ">=")
 
 
-class Phi(Value):
+class Phi(IrValue):
     """A value by the block that control comes from."""
 
     def add_incoming(self, value: Any, block: ir.Block) -> None:
         self.ir.add_incoming(plain(value), block)
 
 
-def where(condition: Value, a: Any, b: Any) -> Value:
+def where(condition: IrValue, a: Any, b: Any) -> IrValue:
     """`a` where the condition holds, else `b`, by lane if they are vectors; one of the two may be a number."""
     build = condition.build
-    like = Value(build, b if isinstance(a, (int, float)) else a)
+    like = IrValue(build, b if isinstance(a, (int, float)) else a)
     a, b = like.aligned(a)[1], like.aligned(b)[1]
     return build.select(condition.splat(like.lanes) if like.lanes and not condition.lanes else condition, a, b)
 
 
-def default_nan(value: Value) -> Value:
+def default_nan(value: IrValue) -> IrValue:
     """The float, with any NaN as the default one: which NaN a sum of several returns differs between hosts."""
     return where(value.is_nan(), math.nan, value)
 
@@ -267,11 +267,11 @@ def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def _wrapped_in(kind: type) -> type[Value] | None:
+def _wrapped_in(kind: type) -> type[IrValue] | None:
     """The Value that an operation gives for what llvmlite made, None where that is used as it is."""
     if issubclass(kind, ir.PhiInstr):
         return Phi
-    return Value if issubclass(kind, _OPERANDS) and not issubclass(kind, (ir.AllocaInstr, ir.Terminator)) else None
+    return IrValue if issubclass(kind, _OPERANDS) and not issubclass(kind, (ir.AllocaInstr, ir.Terminator)) else None
 
 
 for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
@@ -279,7 +279,7 @@ for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
         setattr(Builder, _name, _with_values(_method))
 
 
-def joined(pieces: Sequence[Value], lanes: int) -> list[Value]:
+def joined(pieces: Sequence[IrValue], lanes: int) -> list[IrValue]:
     """Vectors of a size, one after the other, as vectors of so many lanes."""
     pieces = list(pieces)
     while (size := 2 * pieces[0].lanes) <= lanes:

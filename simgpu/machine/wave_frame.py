@@ -12,7 +12,7 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I32, I64, Builder, TooMuch, Value
+from simgpu.machine.values import I1, I32, I64, Builder, IrValue, TooMuch
 
 PTR = ir.PointerType()
 HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
@@ -22,7 +22,7 @@ ALL_LANES = (1 << LANES) - 1
 HERE = nullcontext()
 
 
-def opaque(frame: WaveFrame, pointer: Any) -> Value:
+def opaque(frame: WaveFrame, pointer: Any) -> IrValue:
     """A stack slot as a plain pointer (llvmlite's alloca still types it)."""
     return frame.value(frame.build.ptrtoint(pointer, I64)).pointer()
 
@@ -35,7 +35,7 @@ class WaveFrame:
     def __init__(self, module: ir.Module, name: str) -> None:
         self.counters: set[Any] = set()  # numbers of loops that are known when they are emitted
         self.together = LANES  # of a row's lanes, those that code is emitted for: see `by_groups`
-        self.first: Value | None = None  # i64: which of them is the first, where that is not lane 0
+        self.first: IrValue | None = None  # i64: which of them is the first, where that is not lane 0
         self.ahead: Any = None  # the block ahead of the loop over groups of lanes
         self.module = module
         self.function = ir.Function(module, self.TYPE, name)
@@ -45,24 +45,24 @@ class WaveFrame:
 
     # -- memory of the wave and the record -----------------------------------------------------
 
-    def at(self, base: Any, offset: Any) -> Value:
+    def at(self, base: Any, offset: Any) -> IrValue:
         """Pointer `offset` bytes (int or i32/i64 value) after `base`."""
         return self.value(base).at(offset)
 
-    def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> Value:
+    def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> IrValue:
         return self.value(pointer).load(type_, align)
 
     def store(self, value: Any, pointer: Any, align: int = 4) -> None:
         self.value(pointer).store(value, align)
 
-    def slot(self, index: int, type_: ir.Type = I32) -> Value:
+    def slot(self, index: int, type_: ir.Type = I32) -> IrValue:
         """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
         if index < 2:
             raise UnsupportedInstruction("a constant where only a register can be")
         with self.once():
             return self.at(self.record, 4 * index).load(type_)
 
-    def state(self, offset: int, type_: ir.Type = I32) -> Value:
+    def state(self, offset: int, type_: ir.Type = I32) -> IrValue:
         """A field of the wave's state."""
         return self.at(self.wave, offset).load(type_, align=min(8, type_.width // 8))
 
@@ -73,28 +73,28 @@ class WaveFrame:
         """State offset of scalar operand `number`."""
         return layout.SGPR + 4 * number
 
-    def operand(self, slot: int) -> Value:
+    def operand(self, slot: int) -> IrValue:
         """Pointer to the register whose byte offset slot `slot` holds."""
         with self.once():
             return self.at(self.wave, self.slot(slot))
 
-    def context_at(self, offset: int) -> Value:
+    def context_at(self, offset: int) -> IrValue:
         """Pointer into the worker's context."""
         return self.state(layout.CONTEXT, I64).pointer().at(offset)
 
-    def context(self, offset: int, type_: ir.Type = I64) -> Value:
+    def context(self, offset: int, type_: ir.Type = I64) -> IrValue:
         return self.context_at(offset).load(type_, align=8)
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def exec_bits(self) -> Value:
+    def exec_bits(self) -> IrValue:
         with self.once():
             return self.state(self.scalar(126), I64)
 
     def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
         """body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time: meanwhile rows and masks are so many lanes'."""
 
-        def group(first: Value, *carried: Any) -> Sequence[Any]:
+        def group(first: IrValue, *carried: Any) -> Sequence[Any]:
             self.together, self.first = size, first
             return body(*carried)
 
@@ -128,24 +128,24 @@ class WaveFrame:
         finally:
             self.build.room = None
 
-    def lanes(self, bits: Any) -> Value:
+    def lanes(self, bits: Any) -> IrValue:
         """i64 mask to <64 x i1>."""
         if self.first is None:
             return self.build.bitcast(bits, MASK)
         return (self.value(bits) >> self.first).trunc(ir.IntType(self.together)).bitcast(ir.VectorType(I1, self.together))
 
-    def mask(self, lanes: Value) -> Value:
+    def mask(self, lanes: IrValue) -> IrValue:
         """<64 x i1> to i64 mask."""
         if self.first is None:
             return lanes.bitcast(I64)
         return lanes.bitcast(ir.IntType(self.together)).zext(I64) << self.first
 
-    def row_at(self, pointer: Any, part: int = 0) -> Value:
+    def row_at(self, pointer: Any, part: int = 0) -> IrValue:
         """Pointer to register `part` after the one at `pointer`."""
         row = self.at(pointer, part * ROW)
         return row if self.first is None else row.at(self.first * 4)
 
-    def row(self, pointer: Any, part: int = 0) -> Value:
+    def row(self, pointer: Any, part: int = 0) -> IrValue:
         """Register `part` after the one at `pointer`, <64 x i32>."""
         return self.row_at(pointer, part).load(ir.VectorType(I32, self.together), align=64)
 
@@ -161,7 +161,7 @@ class WaveFrame:
             old = target.load(value.type, align=64)
             target.store(self.build.select(mask, value, old), align=64)
 
-    def read_wide(self, pointer: Any, bits: int) -> Value:
+    def read_wide(self, pointer: Any, bits: int) -> IrValue:
         """A vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
         low = self.row(pointer)
         if bits <= 32:
@@ -179,15 +179,15 @@ class WaveFrame:
         for number in range(2):
             self.write_row(pointer, number, words.shuffled(range(number, words.lanes, 2)), mask)
 
-    def value(self, value: Any) -> Value:
+    def value(self, value: Any) -> IrValue:
         """llvmlite's own value, such as a constant, with operators."""
-        return Value(self.build, value)
+        return IrValue(self.build, value)
 
-    def splat(self, value: Any, lanes: int = LANES) -> Value:
+    def splat(self, value: Any, lanes: int = LANES) -> IrValue:
         """A scalar in every lane."""
         return self.value(value).splat(lanes)
 
-    def both(self, first: Any, second: Callable[[], Any]) -> Value:
+    def both(self, first: Any, second: Callable[[], Any]) -> IrValue:
         """i1: `first` holds, and what `second` emits, which is asked only then."""
         build = self.build
         before = build.block
@@ -198,7 +198,7 @@ class WaveFrame:
         result.add_incoming(ir.Constant(I1, 0), before)
         return result
 
-    def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Value:
+    def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> IrValue:
         """i1: what one of two emits, which alone is asked."""
         build = self.build
         results = []

@@ -20,10 +20,10 @@ from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.layout import LANES, SLOT_INDEX
-from simgpu.machine.values import I32, I64, Value, default_nan
+from simgpu.machine.values import I32, I64, IrValue, default_nan
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
 from simgpu.matrix.lane_groups import LANE_GROUPS
-from simgpu.memory.whole_wave.prefetch import Queue
+from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 BATCH = 16  # accumulators that stay in host registers, 64 bytes each
 MOST_SPREAD = 8  # steps of a tile whose operands are copied: what the host's first cache has room for
@@ -33,7 +33,7 @@ NEXT_SLOT = 2  # bytes to the record that comes next
 TABLE_SLOT = 3  # in the first's: host address of the table
 
 
-class Operands(NamedTuple):
+class TileFactors(NamedTuple):
     """What one instruction on each D multiplies."""
 
     a: Any  # pointer to the elements of A: registers, of f64 rows of `LaneGroups`
@@ -42,7 +42,7 @@ class Operands(NamedTuple):
 
 
 # (step, values, whether few lines of code matter more than time): the values after step(operands, values) for all operands in order
-Steps = Callable[[Callable[[Operands, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
+Steps = Callable[[Callable[[TileFactors, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
 
 
 class FloatTile:
@@ -84,15 +84,15 @@ class FloatTile:
         """What `spread` fills for `count` D's."""
         return (1 + count) * self.lanes.row
 
-    def from_spread(self, rows: Any, count: int, records: Callable[[int], Any]) -> Operands:
+    def from_spread(self, rows: Any, count: int, records: Callable[[int], Any]) -> TileFactors:
         """What it filled."""
-        return Operands(rows, [rows.at((1 + number) * self.lanes.row) for number in range(count)], records)
+        return TileFactors(rows, [rows.at((1 + number) * self.lanes.row) for number in range(count)], records)
 
     def _added(self, values: Sequence[Any]) -> list[Any]:
         """C as it is added."""
         return [-value if self.negated & 4 else value for value in values]
 
-    def _step(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+    def _step(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
         """The accumulators of `batch` (D, row, group of lanes) after one instruction on each D."""
         values = self._added(values)
         for k in range(self.row.k):
@@ -100,7 +100,7 @@ class FloatTile:
                 values[number] = fma(*self._factors(operands, place, k), values[number])
         return values
 
-    def _told(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+    def _told(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
         """The same, and tells hooks of what is not finite."""
         following = self._step(batch, operands, values)
         for place, old, new in zip(batch, self._added(values), following, strict=True):
@@ -115,7 +115,7 @@ class FloatTile:
                     check.summed(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
         return following
 
-    def _factors(self, operands: Operands, place: tuple[int, int, int], k: int) -> tuple[Value, Value]:
+    def _factors(self, operands: TileFactors, place: tuple[int, int, int], k: int) -> tuple[IrValue, IrValue]:
         """What the lanes of `place` multiply at k."""
         d, f, g = place
         lanes = [g * GROUP + lane for lane in self.lanes.order]
@@ -138,11 +138,11 @@ def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: C
     """One instruction; d, a, b: pointers to registers, initial: as of `FloatTile.emit`. A and B of f64 may lie where D does."""
     tile = FloatTile(frame, inst)
 
-    def record(_: int) -> Value:
+    def record(_: int) -> IrValue:
         return frame.slot(SLOT_INDEX).zext(I64)
 
     if tile.lanes.registers == 1:
-        operands = Operands(a, [b], record)
+        operands = TileFactors(a, [b], record)
     else:
         rows = stack(frame, tile.spread_bytes(1))
         tile.spread(a, [b], rows)
@@ -162,7 +162,7 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     def register(number: int, base: Any = table) -> Any:
         return frame.at(frame.wave, base.at(4 * number).load(I32))
 
-    def record(records: Any, d: int) -> Value:
+    def record(records: Any, d: int) -> IrValue:
         return records.at(4 * d).load(I32).zext(I64)
 
     ds = [register(1 + number) for number in range(count)]
@@ -187,12 +187,12 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
 
         def several(number: Any, *values: Any) -> Sequence[Any]:
             if not short:
-                Queue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
+                PrefetchQueue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
             base = table.at(number * (4 * entry))
             for at in range(together):
                 records = functools.partial(record, base.at(4 * (first + at * entry + 1 + count)))
                 if spread is None:
-                    operands = Operands(*registers(base, at), records)
+                    operands = TileFactors(*registers(base, at), records)
                 else:
                     operands = tile.from_spread(spread.at(number * size).at(at * size), count, records)
                 values = step(operands, values)

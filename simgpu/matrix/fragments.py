@@ -19,13 +19,13 @@ from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
-from simgpu.hardware.mfma.numbers import FORMATS, Format
+from simgpu.hardware.mfma.numbers import FORMATS, NumberFormat
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import fabs, fma, umin
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I8, I16, I32, Value, constant, where
+from simgpu.machine.values import F32, F64, I8, I16, I32, IrValue, constant, where
 from simgpu.machine.wave_frame import MASK, ROW32, opaque
 
 GROUP = 16  # lanes of one host vector of 32-bit elements
@@ -42,7 +42,7 @@ def stack(frame: Frame, nbytes: int) -> Any:
     return opaque(frame, slot)
 
 
-def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> Value:
+def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
     """A vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
 
     pointer: to rows of 64 of the type `scalar`, F32 or F64. Raises UnsupportedInstruction where places lie in two rows.
@@ -70,14 +70,14 @@ class Spread:
         self.rows = count * 32 // self.bits
 
     @property
-    def form(self) -> Format:
+    def form(self) -> NumberFormat:
         """Fields of the stored element; xf32 is stored as f32."""
         return FORMATS["f32" if self.name == "xf32" else self.name]
 
-    def raw(self, row: int) -> Value:
+    def raw(self, row: int) -> IrValue:
         """The element's bits, zero-extended to <64 x i32>."""
         register, low = divmod(row * self.bits, 32)
-        word: Value = self.frame.row(self.registers, register)
+        word: IrValue = self.frame.row(self.registers, register)
         if self.bits == 32:
             return word
         value = word >> low if low else word
@@ -90,11 +90,11 @@ class Spread:
         for row in range(self.rows):
             pointer.at(row * ROW).store(element(row), 64)
 
-    def integer(self, row: int) -> Value:
+    def integer(self, row: int) -> IrValue:
         """An i8 element, sign-extended to i32."""
         return (self.raw(row) << 24).ashr(24)
 
-    def float_value(self, row: int, flush: bool = False) -> Value:
+    def float_value(self, row: int, flush: bool = False) -> IrValue:
         """The element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""
         value = self._float(self.raw(row))
         if flush:
@@ -102,9 +102,9 @@ class Spread:
             value = where(fabs(value).ordered < smallest, 0.0, value)
         return value
 
-    def _float(self, raw: Value) -> Value:
+    def _float(self, raw: IrValue) -> IrValue:
         if self.name == "f16":
-            half: Value = LLVMOps(self.frame.build, LANES).widen_half(raw.trunc(I16))
+            half: IrValue = LLVMOps(self.frame.build, LANES).widen_half(raw.trunc(I16))
             return half
         if self.name == "bf16":
             return (raw << 16).bitcast(FROW)
@@ -118,11 +118,11 @@ class Spread:
         infinity = where(self._negative(raw), constant(FROW, -math.inf), math.inf)
         return where(nan, math.nan, where(inf, infinity, scaled))
 
-    def finite_float(self, row: int) -> Value:
+    def finite_float(self, row: int) -> IrValue:
         """The element as f32; NaN and infinities of 8-bit formats are infinite."""
         return self._finite_byte(self.raw(row)) if self.bits == 8 else self.float_value(row)
 
-    def _finite_byte(self, raw: Value) -> Value:
+    def _finite_byte(self, raw: IrValue) -> IrValue:
         """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""
         form = self.form
         least = 2.0 ** (1 - form.bias)  # the least normal number
@@ -138,16 +138,16 @@ class Spread:
         sign = (raw ^ size) << 24
         return (magnitude.bitcast(ROW32) | sign).bitcast(FROW)
 
-    def least_exponent(self, pointer: Any) -> Value:
+    def least_exponent(self, pointer: Any) -> IrValue:
         """Of the f32 values at `pointer`, none denormal: the least exponent that is not a zero's, i32."""
         # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
         sizes = ((pointer.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF) - 1 for row in range(self.rows))
         return (reduced("umin", functools.reduce(umin, sizes)) >> 23) - 127
 
-    def _negative(self, raw: Value) -> Value:
+    def _negative(self, raw: IrValue) -> IrValue:
         return (raw & 1 << self.form.exponent + self.form.mantissa) != 0
 
-    def _small(self, raw: Value) -> tuple[Value, Value, Value, Value]:
+    def _small(self, raw: IrValue) -> tuple[IrValue, IrValue, IrValue, IrValue]:
         """Signed significand and exponent of its last bit, NaN and Inf masks (hardware.mfma.numbers)."""
         form = self.form
         top, ones = (1 << form.exponent) - 1, (1 << form.mantissa) - 1
@@ -165,7 +165,7 @@ class Spread:
         significand = where(negative, -magnitude, magnitude)
         return significand, where(normal, biased, 1) - (form.bias + form.mantissa), nan, inf
 
-    def fields(self) -> Fields:
+    def fields(self) -> FragmentFields:
         """The elements, decoded."""
         significands, exponents, values = (stack(self.frame, self.rows * ROW) for _ in range(3))
         for row in range(self.rows):
@@ -176,17 +176,17 @@ class Spread:
             significands.at(row * ROW).store(significand.sitofp(F32), 64)
             exponents.at(row * ROW).store(exponent, 64)
             values.at(row * ROW).store(self.float_value(row), 64)
-        return Fields(significands, exponents, values, self.form.mantissa)
+        return FragmentFields(significands, exponents, values, self.form.mantissa)
 
 
-def reduced(how: str, row: Value) -> Value:
+def reduced(how: str, row: IrValue) -> IrValue:
     """One i32 of a row's 64."""
-    result: Value = intrinsics.call(row.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
+    result: IrValue = intrinsics.call(row.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
     return result
 
 
 @dataclass(frozen=True)
-class Fields:
+class FragmentFields:
     """Decoded elements, in rows of 4 bytes a lane."""
 
     significands: Any  # pointer to integers, as f32
@@ -196,7 +196,7 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Walk:
+class FragmentWalk:
     """Which places (row·64 + lane) of A and B each group of lanes of D multiplies, step by step."""
 
     a: np.ndarray  # int64 (groups, steps, width)
@@ -213,7 +213,7 @@ class Walk:
         return self.a.shape[1]
 
 
-def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> Walk:
+def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> FragmentWalk:
     """The walk of an instruction (`row`, with element types of `formats`) under its modifiers."""
     outputs = outputs_of(row).reshape(-1, width, 3)
     i, j, block = (outputs[:, None, :, axis] for axis in range(3))
@@ -235,7 +235,7 @@ def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> Walk:
         index = (fields[..., 0] * LANES + fields[..., 1]) * 32 + fields[..., 2]
     splat = bool((a_place == a_place[..., :1]).all())
     run = bool((b_place == b_place[..., :1] + np.arange(width)).all())
-    return Walk(a_place, b_place, index, splat and run)
+    return FragmentWalk(a_place, b_place, index, splat and run)
 
 
 def _place(owners: np.ndarray, bits: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import sadd_sat
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I16, I32, Value
+from simgpu.machine.values import I16, I32, IrValue
 from simgpu.matrix.fragments import GROUP, Spread
 from simgpu.matrix.operand_cache import CacheEntry
 from simgpu.matrix.sums import VI, Accumulator, Groups
@@ -26,7 +26,7 @@ class Pairs:
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
 
-    def store(self, row: Any, low: Value, high: Value) -> None:
+    def store(self, row: Any, low: IrValue, high: IrValue) -> None:
         """row: the first's number, an int or i64."""
         pair = low & 0xFFFF | high << 16
         self.pointer.at(row * ROW).store(pair, 64)

@@ -16,7 +16,7 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.sources import load_scalar, load_vector
 from simgpu.matrix.cdna3.fast import FastSum
 from simgpu.matrix.cdna3.general import GeneralSum
@@ -26,7 +26,7 @@ from simgpu.matrix.fragments import GROUP, Spread, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
 from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.matrix.sums import VI, Accumulator, Groups, PairwiseSum
-from simgpu.memory.whole_wave.prefetch import Queue
+from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
 
@@ -35,13 +35,13 @@ C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
 class MatrixPlaces:
     """Registers of the operands."""
 
-    d: Place
-    a: Place
-    b: Place
-    c: Place  # or a constant
+    d: OperandPlace
+    a: OperandPlace
+    b: OperandPlace
+    c: OperandPlace  # or a constant
     aliased: bool  # D overlaps A or B, or C without being C: read everything first
-    index: Place | None = None  # the sparse indices of an smfmac
-    scales: tuple[Place, Place] | None = None  # of A and B
+    index: OperandPlace | None = None  # the sparse indices of an smfmac
+    scales: tuple[OperandPlace, OperandPlace] | None = None  # of A and B
 
 
 def row_of(inst: Instruction) -> Any:
@@ -96,7 +96,7 @@ def chainable(inst: Instruction) -> bool:
 
 def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     row = row_of(inst)
-    Queue(frame).fetch(row.m * row.n * row.k * row.blocks)
+    PrefetchQueue(frame).fetch(row.m * row.n * row.k * row.blocks)
     mods = selections(inst)
     if row.a_type in LANE_GROUPS:
         _emit_float(frame, inst, places)
@@ -172,7 +172,7 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool
 
 
 def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
-    def readable(place: Place, copied: bool) -> Any:
+    def readable(place: OperandPlace, copied: bool) -> Any:
         """Pointer to the registers; to a copy of them where D may overwrite them."""
         pointer = frame.operand(place.slot)
         return _copied(frame, pointer, place.bits // 32) if copied else pointer

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I32, Value
+from simgpu.machine.values import F32, F64, I32, IrValue
 from simgpu.matrix.fragments import GROUP
 
 WORDS = ir.VectorType(I32, GROUP)
@@ -49,12 +49,12 @@ class LaneGroups:
         row, lane = owners[..., 0] // self.registers, owners[..., 1]
         return row * LANES + lane // GROUP * GROUP + self.position[lane % GROUP]
 
-    def load(self, registers: Any, row: int, group: int) -> Value:
+    def load(self, registers: Any, row: int, group: int) -> IrValue:
         """The elements of 16 lanes, of the row so many behind the one at `registers`."""
         words = [self._word(registers, row, group, number).load(WORDS, 64) for number in range(self.registers)]
         return self._element(words).bitcast(self.vector)
 
-    def store(self, registers: Any, row: int, group: int, value: Value) -> None:
+    def store(self, registers: Any, row: int, group: int, value: IrValue) -> None:
         """The reverse."""
         words = value.bitcast(ir.VectorType(I32, self.registers * GROUP))
         for number in range(self.registers):
@@ -68,14 +68,14 @@ class LaneGroups:
             words[-1] = words[-1] ^ (sign << 31) if sign else words[-1]
             rows.at(group * GROUP * 4 * self.registers).store(self._element(words), 64)
 
-    def in_order(self, value: Value) -> Value:
+    def in_order(self, value: IrValue) -> IrValue:
         """A vector, by lane."""
         return value.shuffled([int(at) for at in self.position])
 
     def _word(self, registers: Any, row: int, group: int, number: int) -> Any:
         return registers.at(row * self.row + number * ROW + group * 4 * GROUP)
 
-    def _element(self, words: list[Value]) -> Value:
+    def _element(self, words: list[IrValue]) -> IrValue:
         if len(words) == 1:
             return words[0]
         return words[0].shuffled([place for lane in self.order for place in (lane, GROUP + lane)], words[1])

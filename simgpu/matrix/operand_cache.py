@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from simgpu.machine import layout
 from simgpu.machine.layout import ROW
-from simgpu.machine.values import I64, Value
+from simgpu.machine.values import I64, IrValue
 from simgpu.matrix.fragments import Spread
 from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct import BLOCK, LINE
@@ -41,9 +41,9 @@ class CacheEntry:
         self.header = self.reserve(LINE)
         self.bits = self.reserve(nbytes)
 
-    def reserve(self, nbytes: int) -> Value:
+    def reserve(self, nbytes: int) -> IrValue:
         """Pointer to the entry's next `nbytes`, a multiple of a line."""
-        pointer: Value = self.memory.at(self.reserved)
+        pointer: IrValue = self.memory.at(self.reserved)
         self.reserved += nbytes
         assert nbytes % LINE == 0 and self.reserved <= layout.CACHE_ENTRY_BYTES, "CACHE_ENTRY_BYTES is for the widest operand"
         return pointer

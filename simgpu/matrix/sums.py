@@ -17,9 +17,9 @@ from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fabs
 from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
-from simgpu.machine.values import F32, F64, I32, I64, Value, default_nan, where
+from simgpu.machine.values import F32, F64, I32, I64, IrValue, default_nan, where
 from simgpu.machine.wave_frame import ROW32
-from simgpu.matrix.fragments import GROUP, Spread, Walk, stack
+from simgpu.matrix.fragments import GROUP, FragmentWalk, Spread, stack
 from simgpu.matrix.operand_cache import CacheEntry
 
 V32 = ir.VectorType(F32, GROUP)
@@ -42,7 +42,7 @@ def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Groups:
     """Runs a body for each group of lanes of D; the body asks for elements by step."""
 
-    def __init__(self, frame: Frame, walk: Walk, index_row: Any) -> None:
+    def __init__(self, frame: Frame, walk: FragmentWalk, index_row: Any) -> None:
         self.frame = frame
         self.walk = walk
         self.index_row = index_row
@@ -79,12 +79,12 @@ class Groups:
 
         self.frame.loop(self.walk.groups, one, first=first)
 
-    def entry(self, table: Any, index: Any) -> Value:
+    def entry(self, table: Any, index: Any) -> IrValue:
         """table[index] as i64."""
         place = self.frame.build.gep(table, [ir.Constant(I64, 0), index], source_etype=table.value_type)
         return place.load(I32).sext(I64)  # a group may lie before the first
 
-    def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Value:
+    def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
         """The element of A at a step, for each lane of the group."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.a[group, step])
@@ -93,13 +93,13 @@ class Groups:
             place = place.at(self.moved[0])
         return place.load(scalar).splat(self.width)
 
-    def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Value:
+    def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
         """The elements of B at a step."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.b[group, step])
         return pointer.at(self.b_offset(group, step)).load(ir.VectorType(scalar, self.width))
 
-    def b_offset(self, group: Any, step: int) -> Value:
+    def b_offset(self, group: Any, step: int) -> IrValue:
         """Bytes (i64) from B's first element to those that a group multiplies at a step of a regular walk."""
         start = self.entry(self.b_table, group)
         if self.walk.index is None:
@@ -110,7 +110,7 @@ class Groups:
             place = place.at(self.moved[1])
         return start + place.load(I32).zext(I64)
 
-    def product(self, left: Any, right: Any, scalar: ir.Type, group: Any, step: int) -> Value:
+    def product(self, left: Any, right: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
         """A·B at a step; left, right: pointers to the elements."""
         return self.a(left, scalar, group, step) * self.b(right, scalar, group, step)
 
@@ -168,7 +168,7 @@ class Groups:
             table.at(4 * step * len(index)).store(offsets, 64)
         return table
 
-    def _shuffled(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> Value:
+    def _shuffled(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> IrValue:
         """Elements of arbitrary lanes of one row."""
         rows = np.unique(places // LANES)
         assert len(rows) == 1, "one step of a group reads one row"
@@ -176,7 +176,7 @@ class Groups:
         return row.shuffled([int(place) % LANES for place in places])
 
 
-def told(frame: Frame, group: Any, new: Value, old: Callable[[], Value]) -> None:
+def told(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> None:
     """Tell hooks of lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
     hooks = [check for check in frame.hooks if check.sums]
     if not hooks:
@@ -198,7 +198,7 @@ class Accumulator:
         self.constant = constant
         self.d = d
 
-    def load(self, group: Any, kind: ir.VectorType) -> Value:
+    def load(self, group: Any, kind: ir.VectorType) -> IrValue:
         if self.pointer is None:
             return self.constant.splat(kind.count).bitcast(kind)
         return self.pointer.at(group * self.bytes).load(kind, 64)
@@ -229,7 +229,7 @@ class PairwiseSum:
         (self.left, least_of_a), (self.right, least_of_b) = (self._values(spread, which) for which, spread in enumerate((a, b)))
         self.least = least_of_a + least_of_b  # exponent of a product but 0, where `results_may_flush`
 
-    def _values(self, spread: Spread, which: int) -> tuple[Value, Value]:
+    def _values(self, spread: Spread, which: int) -> tuple[IrValue, IrValue]:
         """Pointer to the elements as f32, and their least exponent (i32) where `results_may_flush`."""
         entry = CacheEntry(spread, which, f"floats {self.flush}")
         pointer = entry.reserve(spread.rows * ROW)
@@ -251,7 +251,7 @@ class PairwiseSum:
             with otherwise:
                 self.groups.run(lambda group: self._group(group, _flushed))
 
-    def _group(self, group: Any, rounded: Callable[[Value], Value]) -> None:
+    def _group(self, group: Any, rounded: Callable[[IrValue], IrValue]) -> None:
         """rounded: what an operation's result in f32 becomes."""
         total = self.c.load(group, V32)
         if self.flush:
@@ -266,11 +266,11 @@ class PairwiseSum:
         self.c.store(group, default_nan(total))
 
 
-def _flushed(value: Value) -> Value:
+def _flushed(value: IrValue) -> IrValue:
     """Denormals become 0 with their sign."""
     zero = (value.bitcast(VI) & 0x80000000).bitcast(V32)
     return where(_is_tiny(value), zero, value)
 
 
-def _is_tiny(value: Value) -> Value:
+def _is_tiny(value: IrValue) -> IrValue:
     return fabs(value).ordered < 2.0**-126

@@ -60,7 +60,7 @@ def _offset(inst: Instruction, name: str) -> int:
     return layout.vector_register(reg.file, reg.index)
 
 
-class Registers(NamedTuple):
+class RegisterMask(NamedTuple):
     """What an instruction does to vector registers, a bit each."""
 
     kind: object  # what the instructions of a tile share; None for one that cannot be part of a tile
@@ -70,7 +70,7 @@ class Registers(NamedTuple):
     written: int
 
     @classmethod
-    def of(cls, inst: Instruction) -> Registers:
+    def of(cls, inst: Instruction) -> RegisterMask:
         touched = _bits(inst, tuple(inst.args))
         if inst.spec.kind != "matrix":
             return cls(None, 0, 0, touched, touched)
@@ -90,7 +90,7 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
 
 def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
     """Tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
-    registers = [Registers.of(inst) for _, inst in run]
+    registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
     for first in range(len(run)):
         if first in taken or registers[first].kind is None:
@@ -109,7 +109,7 @@ def _most_steps(inst: Instruction) -> int:
     return MOST_SPREAD if row_of(inst).cd_type == "f64" else WINDOW
 
 
-def _chains(registers: Sequence[Registers], first: int, taken: Container[int]) -> list[list[int]]:
+def _chains(registers: Sequence[RegisterMask], first: int, taken: Container[int]) -> list[list[int]]:
     """Positions of the instructions that could all be done at `first`, a list for each D; that of `first` comes first."""
     chains: dict[int, list[int]] = {}
     read = written = 0  # by these instructions

@@ -14,12 +14,12 @@ from llvmlite import ir
 
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
-from simgpu.machine.compiling.object_file import Source
-from simgpu.machine.frame import Frame, Part
+from simgpu.machine.compiling.object_file import ModuleSource
+from simgpu.machine.frame import Frame, SharedPart
 from simgpu.machine.hooks import observe
 from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
-from simgpu.machine.values import I8, I32, I64, Value, where
+from simgpu.machine.values import I8, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, PTR
 from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, inside
 
@@ -66,7 +66,7 @@ class GlobalAccess:
             copy.clear()
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
-            def host_of(address: Any) -> Value:
+            def host_of(address: Any) -> IrValue:
                 return (address + delta).pointer()
 
             if self.frame.dry and not self.to_memory:
@@ -88,11 +88,11 @@ def _key(lane_bytes: int, to_memory: bool) -> str:
     return f"{__name__}.{'store' if to_memory else 'load'}{lane_bytes}"
 
 
-def _part(lane_bytes: int, to_memory: bool, name: str) -> Source:
+def _part(lane_bytes: int, to_memory: bool, name: str) -> ModuleSource:
     """The source of what handlers without checks call: the lanes' addresses lie in the wave, their mask is the argument."""
 
     def build(module: ir.Module, name: str) -> None:
-        part = Part(module, name)
+        part = SharedPart(module, name)
         addresses = part.at(part.wave, layout.ADDRESSES).load(WIDE64, align=64)
         GlobalAccess(part, addresses, lane_bytes, to_memory).emit(part.argument)
         part.finish()
@@ -141,12 +141,12 @@ def per_allocation(
     build.position_at_end(after)
 
 
-def field(entry: Value, offset: int) -> Value:
+def field(entry: IrValue, offset: int) -> IrValue:
     """A field (i64) of an allocation's table entry."""
     return entry.at(offset).load(I64, 8)
 
 
-def hinted(frame: Frame) -> Value:
+def hinted(frame: Frame) -> IrValue:
     """Pointer to the table entry that this record hit last; entry 0 at first."""
     table = frame.context(layout.CTX_ALLOCATIONS).pointer()
     hint = frame.slot(layout.SLOT_HINT).zext(I64)
@@ -154,7 +154,7 @@ def hinted(frame: Frame) -> Value:
     return table.at(where(valid, hint, 0) * layout.ALLOC_BYTES)
 
 
-def find_allocation(frame: Frame, address: Any) -> Value:
+def find_allocation(frame: Frame, address: Any) -> IrValue:
     """Pointer to the table entry with the greatest base <= address (entry 0 if there is none).
 
     The table is sorted and its entry 0 is an empty allocation at address 0, so that a miss ends
@@ -226,14 +226,14 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
                     _mark_each(frame, bitmap, offsets, mask, lane_bytes)
 
 
-def _mark_whole(frame: Frame, bitmap: Value, offsets: Value, lane_bytes: int) -> None:
+def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int) -> None:
     """All lanes, whole bytes of the bitmap each: plain stores of ones, where they are not set."""
     places = frame.at(frame.wave, layout.ADDRESSES)
     places.store(offsets >> 3, align=64)
     kind = ir.IntType(lane_bytes)
     ones = ir.Constant(kind, (1 << lane_bytes) - 1)
 
-    def one(lane: Value) -> tuple[()]:
+    def one(lane: IrValue) -> tuple[()]:
         target = bitmap.at(places.at(lane * 8).load(I64, align=8))
         with frame.build.if_then(target.load(kind, align=1) != ones, likely=False):
             target.store(ones, align=1)
@@ -243,13 +243,13 @@ def _mark_whole(frame: Frame, bitmap: Value, offsets: Value, lane_bytes: int) ->
     frame.loop(LANES, one)
 
 
-def _mark_each(frame: Frame, bitmap: Value, offsets: Value, mask: Any, lane_bytes: int) -> None:
+def _mark_each(frame: Frame, bitmap: IrValue, offsets: IrValue, mask: Any, lane_bytes: int) -> None:
     spilled = frame.at(frame.wave, layout.ADDRESSES)
     spilled.store(offsets, align=64)
     each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, spilled.at(lane * 8).load(I64, align=8), lane_bytes))
 
 
-def _fill_ones(target: Value, count: int) -> None:
+def _fill_ones(target: IrValue, count: int) -> None:
     done = 0
     while done < count:
         step = next(n for n in (64, 32, 16, 8) if n <= count - done)
@@ -257,7 +257,7 @@ def _fill_ones(target: Value, count: int) -> None:
         done += step
 
 
-def mark_lane(frame: Frame, bitmap: Value, offset: Value, lane_bytes: int) -> None:
+def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -> None:
     """Set `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
     place = bitmap.at(offset >> 3)
     wanted = (1 << lane_bytes) - 1 << (offset & 7).trunc(I32)
@@ -270,7 +270,7 @@ def mark_lane(frame: Frame, bitmap: Value, offset: Value, lane_bytes: int) -> No
             note_page(frame, target)
 
 
-def note_page(frame: Frame, place: Value) -> None:
+def note_page(frame: Frame, place: IrValue) -> None:
     """Note that bits are set from `place`, in a bitmap, on: less than a page of them (`memory.table`)."""
     page = frame.context(layout.CTX_BITMAP_PAGES) + (place.address() >> layout.BITMAP_PAGE)
     page.pointer().store(ir.Constant(I8, 1), align=1)

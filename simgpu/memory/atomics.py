@@ -17,8 +17,8 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I64, Value
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I64, IrValue
 from simgpu.memory.any_lanes import mark, per_allocation
 from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane_fault, staging
 from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
@@ -32,7 +32,7 @@ def returns_old(inst: Instruction) -> bool:
 def global_atomic(
     frame: Frame,
     inst: Instruction,
-    places: dict[str, Place],
+    places: dict[str, OperandPlace],
     addresses: Any,
     lanes: Any,
     host_addresses: bool = False,
@@ -57,7 +57,7 @@ def global_atomic(
     def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
         frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
 
-        def one(lane: Value) -> None:
+        def one(lane: IrValue) -> None:
             at = lane * 8
             address = frame.at(frame.wave, layout.ADDRESSES).at(at).load(I64, 8)
             step = lane * (bits // 8)
@@ -83,14 +83,14 @@ def global_atomic(
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
 
 
-def demand_alignment(frame: Frame, addresses: Value, size: int, lanes: Value) -> None:
+def demand_alignment(frame: Frame, addresses: IrValue, size: int, lanes: IrValue) -> None:
     """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
     wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
     with frame.build.if_then(wrong != 0, likely=False):
         first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 
 
-def indivisible(frame: Frame, inst: Instruction, place: Value, data: list[Value]) -> Value:
+def indivisible(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -> IrValue:
     """Compare-and-swap [place] from old to body(old, *data) until it holds; returns old."""
     spec, build = inst.spec, frame.build
     assert spec.body is not None

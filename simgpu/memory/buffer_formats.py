@@ -22,12 +22,12 @@ from simgpu.hardware.isa.spec import Memory
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place
-from simgpu.machine.values import F32, I16, I32, I64, Value, where
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import F32, I16, I32, I64, IrValue, where
 from simgpu.machine.values import constant as constant_of
 from simgpu.machine.wave_frame import ROW32
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import Rows, read_staged, write_staged
+from simgpu.memory.lane_copy import StagedRows, read_staged, write_staged
 
 # Fields of a data format, lowest bits first: width of X, Y, Z, W. The names count from the top.
 WIDTHS: dict[int, tuple[int, ...]] = {
@@ -55,45 +55,45 @@ def field_at(data_format: int, component: int) -> tuple[int, int]:
 
 
 @dataclass
-class Format:
+class AccessFormat:
     """The format of one access, as i32 values: constants for tbuffer, run-time for buffer."""
 
-    size: Value
-    number: Value
-    fields: list[tuple[Value, Value]]  # offset and width of each component
-    select: list[Value] | None  # dst_sel of each component
+    size: IrValue
+    number: IrValue
+    fields: list[tuple[IrValue, IrValue]]  # offset and width of each component
+    select: list[IrValue] | None  # dst_sel of each component
 
 
-def instruction_format(frame: Frame, code: int) -> Format:
+def instruction_format(frame: Frame, code: int) -> AccessFormat:
     """tbuffer's: data format in bits 3:0, number format in bits 6:4."""
 
-    def known(value: int) -> Value:
+    def known(value: int) -> IrValue:
         return frame.value(ir.Constant(I32, value))
 
     data, number = code & 15, code >> 4
     fields = [field_at(data, component) for component in range(4)]
-    return Format(known(element_bytes(data)), known(number), [(known(at), known(width)) for at, width in fields], None)
+    return AccessFormat(known(element_bytes(data)), known(number), [(known(at), known(width)) for at, width in fields], None)
 
 
-def resource_format(frame: Frame, place: Place) -> Format:
+def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
     """buffer's: from the resource's last dword."""
     word = frame.operand(place.slot).at(12).load(I32)
 
-    def bits(shift: int, count: int) -> Value:
+    def bits(shift: int, count: int) -> IrValue:
         return word >> shift & (1 << count) - 1
 
     data = bits(15, 4)
 
-    def looked_up(value_of: Callable[[int], int]) -> Value:
+    def looked_up(value_of: Callable[[int], int]) -> IrValue:
         """A small table by the data format: one byte an entry, in two constants."""
         tables = (sum(value_of(first + i) << 8 * i for i in range(8)) for first in (0, 8))
         low, high = (table >> ((data & 7) * 8).zext(I64) for table in tables)
         return where(data.unsigned >= 8, high, low).trunc(I32) & 0xFF
 
-    def part(component: int, which: int) -> Value:
+    def part(component: int, which: int) -> IrValue:
         return looked_up(lambda code: field_at(code, component)[which])
 
-    return Format(
+    return AccessFormat(
         looked_up(element_bytes),
         bits(12, 3),
         [(part(component, 0), part(component, 1)) for component in range(4)],
@@ -104,31 +104,31 @@ def resource_format(frame: Frame, place: Place) -> Format:
 class Converter:
     """Conversion of whole rows between memory fields and register values of one format."""
 
-    def __init__(self, frame: Frame, form: Format, d16: bool) -> None:
+    def __init__(self, frame: Frame, form: AccessFormat, d16: bool) -> None:
         self.frame = frame
         self.form = form
         self.d16 = d16
         self.ops = LLVMOps(frame.build, LANES)
 
-    def is_number(self, *codes: int) -> Value:
+    def is_number(self, *codes: int) -> IrValue:
         return functools.reduce(operator.or_, (self.form.number == code for code in codes)).splat(LANES)
 
-    def ones(self, width: Value, less: int = 0) -> Value:
+    def ones(self, width: IrValue, less: int = 0) -> IrValue:
         """2**(width - less) - 1 as a scalar, 0 for width 0."""
         wide = width.zext(I64)
         count = where(wide == 0, less, wide - less)
         return ((1 << count) - 1).trunc(I32)
 
-    def _largest(self, width: Value, less: int) -> Value:
+    def _largest(self, width: IrValue, less: int) -> IrValue:
         return self.ones(width, less).uitofp(F32).splat(LANES)
 
-    def sign_extended(self, raw: Value, width: Value) -> Value:
+    def sign_extended(self, raw: IrValue, width: IrValue) -> IrValue:
         up = 32 - width & 31
         return (raw << up).ashr(up)
 
     # -- memory to registers -------------------------------------------------------------------
 
-    def loaded(self, words: list[Value], field: tuple[Value, Value], last: bool | Value) -> Value:
+    def loaded(self, words: list[IrValue], field: tuple[IrValue, IrValue], last: bool | IrValue) -> IrValue:
         """The register value (32 bits, 16 of them used by d16 forms) of a component's field; last: whether it is W."""
         offset, width = field
         raw = self.field(words, offset, width)
@@ -147,26 +147,26 @@ class Converter:
         if self.d16:
             value = self._half(value)
         value = where(self.is_number(UINT), raw, where(self.is_number(SINT), signed, value))
-        lacking = where(last, self.one(), 0) if isinstance(last, Value) else self.one() if last else 0
+        lacking = where(last, self.one(), 0) if isinstance(last, IrValue) else self.one() if last else 0
         return where(width == 0, lacking, value)
 
-    def one(self) -> Value:
+    def one(self) -> IrValue:
         """1 as the format has it: 1.0, or the integer."""
         real = constant_of(ROW32, 0x3C00 if self.d16 else ONE)
         return where(self.is_number(UINT, SINT), constant_of(ROW32, 1), real)
 
-    def field(self, words: list[Value], offset: Value, width: Value) -> Value:
+    def field(self, words: list[IrValue], offset: IrValue, width: IrValue) -> IrValue:
         which = offset >> 5
         word = words[0]
         for number in (1, 2, 3):
             word = where(which == number, words[number], word)
         return word >> (offset & 31) & self.ones(width)
 
-    def _half(self, row: Value) -> Value:
+    def _half(self, row: IrValue) -> IrValue:
         """f32 bits to f16 bits."""
         return self.ops._narrow(t.f16, row.bitcast(REALS)).zext(I32)
 
-    def _widened(self, raw: Value, width: Value) -> Value:
+    def _widened(self, raw: IrValue, width: IrValue) -> IrValue:
         """Floats of 32, 16, 11 and 10 bits; the last two have no sign and f16's exponent."""
         half = raw
         for bits, shift in ((11, 4), (10, 5)):
@@ -176,7 +176,7 @@ class Converter:
         whole = (width == 32).splat(LANES)
         return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
-    def selected(self, words: list[Value], component: int) -> Value:
+    def selected(self, words: list[IrValue], component: int) -> IrValue:
         """What dst_sel makes of a component: the field is chosen before it is converted."""
         fields = self.form.fields
         if self.form.select is None:
@@ -195,7 +195,7 @@ class Converter:
 
     # -- registers to memory -------------------------------------------------------------------
 
-    def stored(self, row: Value, component: int) -> Value:
+    def stored(self, row: IrValue, component: int) -> IrValue:
         """The bits of a component's field, in place within its word."""
         offset, width = self.form.fields[component]
         number = row
@@ -216,19 +216,19 @@ class Converter:
             bits = where(self.is_number(*codes), other, bits)
         return (bits & self.ones(width)) << (offset & 31)
 
-    def _limited(self, value: Value, low: float) -> Value:
+    def _limited(self, value: IrValue, low: float) -> IrValue:
         """value within low..1; NaN becomes 0."""
         value = where(value.is_nan(), 0.0, value)
         value = where(value.ordered < low, low, value)
         return where(value.ordered > 1.0, 1.0, value)
 
-    def _integer(self, value: Value, signed: bool) -> Value:
+    def _integer(self, value: IrValue, signed: bool) -> IrValue:
         """To the nearest integer, saturated to 32 bits."""
         near = self.ops.intrinsic("rint", F32, [value])
         target = t.i32 if signed else t.u32
         return self.ops.convert(t.f32, target, near)
 
-    def _narrowed(self, number: Value, width: Value) -> Value:
+    def _narrowed(self, number: IrValue, width: IrValue) -> IrValue:
         half = self._half(number)
         positive = where(half.unsigned >= 0x8000, 0, half)
         bits = half
@@ -246,18 +246,18 @@ class Element:
     addresses of dword n.
     """
 
-    lanes: Value
-    fits: Value
-    address_of: Callable[[int], Value]
+    lanes: IrValue
+    fits: IrValue
+    address_of: Callable[[int], IrValue]
 
 
-def _pieces(form: Format) -> list[tuple[int, int, Value]]:
+def _pieces(form: AccessFormat) -> list[tuple[int, int, IrValue]]:
     """(dword, bytes, i1 whether the format has it): a byte, a short, or up to four dwords."""
     dwords = [(number, 4, form.size.unsigned >= 4 * number + 4) for number in range(4)]
     return [(0, 1, form.size == 1), (0, 2, form.size == 2), *dwords]
 
 
-def load(frame: Frame, inst: Instruction, form: Format, element: Element, registers: Value) -> None:
+def load(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, registers: IrValue) -> None:
     """Formatted load into consecutive registers from `registers`."""
     memory = inst.spec.memory
     assert memory is not None
@@ -266,23 +266,23 @@ def load(frame: Frame, inst: Instruction, form: Format, element: Element, regist
         frame.write_row(registers, number, row, active)
 
 
-def converted(frame: Frame, memory: Memory, form: Format, element: Element) -> list[Value]:
+def converted(frame: Frame, memory: Memory, form: AccessFormat, element: Element) -> list[IrValue]:
     """Each component that the instruction loads, as <64 x i32>."""
     words = [frame.value(ir.Constant(ROW32, None))] * 4
     for number, size, present in _pieces(form):
         GlobalAccess(frame, element.address_of(number), size, False).run(where(present, element.fits, 0))
-        row = read_staged(frame, Rows(8 * size), None)[0]
+        row = read_staged(frame, StagedRows(8 * size), None)[0]
         words[number] = where(present, row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
     valid = frame.lanes(element.fits)
     return [where(valid, convert.selected(words, c), convert.outside(c)) for c in range(memory.format)]
 
 
-def _packed(frame: Frame, memory: Memory, results: list[Value], registers: Value) -> list[Value]:
+def _packed(frame: Frame, memory: Memory, results: list[IrValue], registers: IrValue) -> list[IrValue]:
     """Components as registers: d16 forms hold two each and keep a half that they have nothing for."""
     if not memory.d16:
         return results
-    halves: list[Value | None] = [row & 0xFFFF for row in results]
+    halves: list[IrValue | None] = [row & 0xFFFF for row in results]
     if memory.d16 == "hi":
         halves.insert(0, None)
     if len(halves) % 2:
@@ -297,7 +297,7 @@ def _packed(frame: Frame, memory: Memory, results: list[Value], registers: Value
     return rows
 
 
-def store(frame: Frame, inst: Instruction, form: Format, element: Element, registers: Value) -> None:
+def store(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, registers: IrValue) -> None:
     """Formatted store; components that the instruction lacks are written as 0."""
     memory = inst.spec.memory
     assert memory is not None
@@ -310,11 +310,11 @@ def store(frame: Frame, inst: Instruction, form: Format, element: Element, regis
             words[number] = words[number] | where(which == number, bits, 0)
     for number, size, present in _pieces(form):
         mask = where(present, element.fits, 0)
-        write_staged(frame, Rows(8 * size), [words[number]])
+        write_staged(frame, StagedRows(8 * size), [words[number]])
         GlobalAccess(frame, element.address_of(number), size, True).run(mask)
 
 
-def _component(frame: Frame, memory: Memory, registers: Value, component: int) -> Value:
+def _component(frame: Frame, memory: Memory, registers: IrValue, component: int) -> IrValue:
     if not memory.d16:
         return frame.row(registers, component)
     place = component + (memory.d16 == "hi")

@@ -15,14 +15,14 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.sources import load_scalar
-from simgpu.machine.values import I1, I64, Value, where
+from simgpu.machine.values import I1, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Narrow, Rows, constant, lane_numbers, read_staged, rows_of, write_staged
+from simgpu.memory.lane_copy import WIDE64, Narrow, StagedRows, constant, lane_numbers, read_staged, rows_of, write_staged
 from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
 from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
@@ -32,24 +32,24 @@ ELEMENT = 1 << ELEMENT_LOG2
 
 
 @dataclass
-class Resource:
+class BufferResource:
     """A decoded V#, as i64 scalars."""
 
-    base: Value
-    stride: Value
-    records: Value
-    swizzle: Value  # i1
-    index_log2: Value  # log2 of the index stride
-    add_tid: Value  # i1
+    base: IrValue
+    stride: IrValue
+    records: IrValue
+    swizzle: IrValue  # i1
+    index_log2: IrValue  # log2 of the index stride
+    add_tid: IrValue  # i1
 
 
-def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
+def read_resource(frame: Frame, inst: Instruction, place: OperandPlace) -> BufferResource:
     memory = inst.spec.memory
     assert memory is not None
     pointer = frame.operand(place.slot)
     low, high = pointer.load(I64), pointer.at(8).load(I64)
 
-    def bits(word: Value, shift: int, count: int) -> Value:
+    def bits(word: IrValue, shift: int, count: int) -> IrValue:
         return (word >> shift) & (1 << count) - 1
 
     # An index register in a linear buffer takes the lane number's place.
@@ -58,7 +58,7 @@ def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
         add_tid = add_tid & swizzle
     # With add_tid the data format field holds stride bits 17:14, where it is no format.
     more = 0 if memory.format else where(add_tid, bits(high, 47, 4) << 14, 0)
-    return Resource(
+    return BufferResource(
         base=bits(low, 0, 48),
         stride=bits(low, 48, 14) | more,
         records=bits(high, 0, 32),
@@ -72,16 +72,16 @@ def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
 class Addressed:
     """Per-lane device addresses, and what the range rule needs."""
 
-    addresses: Value  # <64 x i64>
-    offsets: Value  # <64 x i64>, the instruction's and the register's offset, for swizzling
-    indices: Value  # <64 x i64>, the index register (0 without idxen)
-    resource: Resource
-    structured: Value  # i1: range by index rather than by bytes
-    unchecked: Value  # i1
-    soffset: Value  # i64
+    addresses: IrValue  # <64 x i64>
+    offsets: IrValue  # <64 x i64>, the instruction's and the register's offset, for swizzling
+    indices: IrValue  # <64 x i64>, the index register (0 without idxen)
+    resource: BufferResource
+    structured: IrValue  # i1: range by index rather than by bytes
+    unchecked: IrValue  # i1
+    soffset: IrValue  # i64
 
 
-def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addressed:
+def addressed(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Addressed:
     """Addresses of the lanes: base + soffset + linear or swizzled offset (ISA guides, "Buffer Addressing")."""
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.splat(frame.slot(places["offset"].slot))
@@ -118,11 +118,11 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addr
     )
 
 
-def _soffset(frame: Frame, place: Place) -> Value:
+def _soffset(frame: Frame, place: OperandPlace) -> IrValue:
     return load_scalar(frame, place).zext(I64)
 
 
-def in_range(access: Addressed, at: int | Value, size: int | Value) -> Value:
+def in_range(access: Addressed, at: int | IrValue, size: int | IrValue) -> IrValue:
     """i64 mask of lanes whose bytes at..at+size of the access are within the resource.
 
     With an index register and a stride the index counts, in records; else the offsets and soffset, in
@@ -135,7 +135,7 @@ def in_range(access: Addressed, at: int | Value, size: int | Value) -> Value:
     return (where(access.structured, record, raw) | access.unchecked).bitcast(I64)
 
 
-def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """An atomic: lanes out of range do nothing and return 0."""
     memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
@@ -147,19 +147,19 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any
             frame.write_row(frame.operand(places["vdata"].slot), part, ir.Constant(ROW32, None), outside)
 
 
-def from_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def from_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A store from LDS: lanes out of range are dropped."""
     access = addressed(frame, inst, places)
     store_from_lds(frame, inst, places, access.addresses, lanes & in_range(access, 0, rows_of(inst).lane_bytes))
 
 
-def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A load to LDS: 0 for lanes out of range."""
     access = addressed(frame, inst, places)
     load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows_of(inst).lane_bytes))
 
 
-def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A load to LDS of a raw buffer with every lane in range, or else of anything."""
     rows = rows_of(inst)
     block, fits = block_of(frame, inst, places, rows.lane_bytes)
@@ -167,7 +167,7 @@ def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, Place],
     access.run((lanes == ALL_LANES) & plain & fits, block, otherwise=lambda: to_lds(frame, inst, places, lanes))
 
 
-def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def _no_failure(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """tfe (gfx908): the register after the data says that nothing failed."""
     if inst.mods.get("tfe"):
         last = places["vdata"].bits // 32 - 1
@@ -175,7 +175,7 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes
         frame.write_row(registers, last, ir.Constant(ROW32, None), frame.lanes(lanes))
 
 
-def formatted(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def formatted(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A load or store of elements by a format."""
     memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
@@ -197,7 +197,7 @@ def formatted(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: 
     _no_failure(frame, inst, places, lanes)
 
 
-def raw(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A plain load or store of a raw buffer with every lane in range, or else anything."""
     memory, build, rows = inst.spec.memory, frame.build, rows_of(inst)
     assert memory is not None
@@ -230,7 +230,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -
     _no_failure(frame, inst, places, lanes)
 
 
-def whole_wave(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """The same of dwords, straight between memory and registers."""
     access, plain = _as_raw(frame, inst, rows_of(inst), places, DirectGlobal)
     access.run(
@@ -241,15 +241,15 @@ def whole_wave(frame: Frame, inst: Instruction, places: dict[str, Place], lanes:
     _no_failure(frame, inst, places, lanes)
 
 
-def any_resource(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """A plain load or store with any resource, any mask: out-of-range loads give 0, stores are dropped."""
     _any_resource(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
 
 
 def _as_raw(
-    frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], kind: type[DirectGlobal]
-) -> tuple[DirectGlobal, Value]:
+    frame: Frame, inst: Instruction, rows: StagedRows, places: dict[str, OperandPlace], kind: type[DirectGlobal]
+) -> tuple[DirectGlobal, IrValue]:
     """The access of a buffer taken for a raw one, and i1: it is."""
     memory = inst.spec.memory
     assert memory is not None
@@ -260,7 +260,7 @@ def _as_raw(
     return access, ~(resource.swizzle | resource.add_tid)
 
 
-def _any_resource(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     access, store = addressed(frame, inst, places), memory.op == "store"
@@ -278,7 +278,7 @@ def _any_resource(frame: Frame, inst: Instruction, places: dict[str, Place], lan
 
 
 def _by_element(
-    frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, whole: Any, store: bool
+    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, whole: Any, store: bool
 ) -> None:
     if rows.lane_bytes <= ELEMENT:
         _whole(frame, rows, vdata, access, lanes, whole, store)
@@ -294,7 +294,7 @@ def _by_element(
             _whole(frame, rows, vdata, access, lanes, whole, store)
 
 
-def _whole(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, fits: Any, store: bool) -> None:
+def _whole(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, fits: Any, store: bool) -> None:
     registers = frame.operand(vdata.slot)
     copy = GlobalAccess(frame, access.addresses, rows.lane_bytes, store, unrolled=False)
     if store:
@@ -305,7 +305,7 @@ def _whole(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any
     _write_loaded(frame, rows, registers, lanes, fits)
 
 
-def _write_loaded(frame: Frame, rows: Rows, registers: Any, lanes: Any, fits: Any) -> None:
+def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fits: Any) -> None:
     """Loaded rows into registers: 0 for active lanes that were out of range."""
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
     old = frame.row(registers) if rows.d16 else None
@@ -313,11 +313,11 @@ def _write_loaded(frame: Frame, rows: Rows, registers: Any, lanes: Any, fits: An
         frame.write_row(registers, number, where(valid, row, 0), mask)
 
 
-def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:
-    part = Rows(32)
+def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, store: bool) -> None:
+    part = StagedRows(32)
     registers = frame.operand(vdata.slot)
 
-    def one(number: Value) -> tuple[()]:
+    def one(number: IrValue) -> tuple[()]:
         register, byte = registers.at(number * ROW), number * 4
         fits = lanes & in_range(access, byte, 4)
         copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
@@ -331,13 +331,13 @@ def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: 
     frame.loop(rows.registers, one)
 
 
-def _by_byte(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:
+def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, store: bool) -> None:
     registers = frame.operand(vdata.slot)
 
-    def address_of(byte: Value) -> Value:
+    def address_of(byte: IrValue) -> IrValue:
         return _addresses(access, byte)
 
-    def lanes_of(byte: Value | int) -> Value:
+    def lanes_of(byte: IrValue | int) -> IrValue:
         return in_range(access, byte & ~3, min(4, rows.lane_bytes)) & lanes
 
     if store:
@@ -349,7 +349,7 @@ def _by_byte(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: A
         frame.write_row(registers, number, where(frame.lanes(lanes_of(4 * number)), row, 0), mask)
 
 
-def _addresses(access: Addressed, at: Value | int) -> Value:
+def _addresses(access: Addressed, at: IrValue | int) -> IrValue:
     """Addresses of byte `at` of each lane's access: swizzled ones jump at element ends."""
     group = access.resource.index_log2.splat(LANES)
     here = access.offsets & ELEMENT - 1  # within the lane's first element

@@ -14,26 +14,26 @@ from llvmlite import ir
 
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I8, I32, I64, Value
+from simgpu.machine.values import I8, I32, I64, IrValue
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import Rows, read_staged, staging, write_staged
+from simgpu.memory.lane_copy import StagedRows, read_staged, staging, write_staged
 
 ROW = ir.VectorType(I8, LANES)  # the same byte of every lane
 ROWS = 1024  # where in staging the rows of an access lie, one after the other
 
 # What is asked of an access by the number of one of its bytes (i64): the lanes' device addresses, <64 x i64>, or their mask, i64.
-OfByte = Callable[[Value], Value]
+OfByte = Callable[[IrValue], IrValue]
 
 
-def torn(rows: Rows, offsets: Value, lanes: Value) -> Value:
+def torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
     """i1: some lane of the mask has bytes in more dwords than an aligned access of that size has."""
     return (lanes & ((offsets & 3).unsigned > max(0, 4 - rows.lane_bytes)).bitcast(I64)) != 0
 
 
-def load(frame: Frame, rows: Rows, address_of: OfByte, lanes_of: OfByte, old: Value | None = None) -> list[Value]:
+def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, old: IrValue | None = None) -> list[IrValue]:
     """A load's registers, <64 x i32> each; old: the register that a d16 load merges into."""
 
-    def one(byte: Value) -> tuple[()]:
+    def one(byte: IrValue) -> tuple[()]:
         GlobalAccess(frame, address_of(byte), 1, False, unrolled=False).run(lanes_of(byte))
         _row(frame, byte).store(staging(frame).load(ROW), align=64)
         return ()
@@ -45,18 +45,18 @@ def load(frame: Frame, rows: Rows, address_of: OfByte, lanes_of: OfByte, old: Va
         parts = [_row(frame, first + byte).load(ROW, align=64).zext(I32) << 8 * byte for byte in range(count)]
         registers.append(functools.reduce(operator.or_, parts))
     if rows.bits < 32:
-        write_staged(frame, Rows(rows.bits), registers)
+        write_staged(frame, StagedRows(rows.bits), registers)
         return read_staged(frame, rows, old)
     return registers
 
 
-def store(frame: Frame, rows: Rows, registers: list[Value], address_of: OfByte, lanes_of: OfByte) -> None:
+def store(frame: Frame, rows: StagedRows, registers: list[IrValue], address_of: OfByte, lanes_of: OfByte) -> None:
     """A store of an instruction's registers, <64 x i32> each."""
     for number in range(rows.lane_bytes):
         register = registers[number // 4] >> 16 if rows.d16 == "hi" else registers[number // 4]
         _row(frame, number).store((register >> 8 * (number % 4)).trunc(I8), align=64)
 
-    def one(byte: Value) -> tuple[()]:
+    def one(byte: IrValue) -> tuple[()]:
         staging(frame).store(_row(frame, byte).load(ROW, align=64), align=64)
         GlobalAccess(frame, address_of(byte), 1, True, unrolled=False).run(lanes_of(byte))
         return ()
@@ -64,5 +64,5 @@ def store(frame: Frame, rows: Rows, registers: list[Value], address_of: OfByte, 
     frame.loop(rows.lane_bytes, one)
 
 
-def _row(frame: Frame, byte: Value | int) -> Value:
+def _row(frame: Frame, byte: IrValue | int) -> IrValue:
     return staging(frame).at(ROWS).at(byte * LANES)

@@ -10,24 +10,24 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
-from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place
-from simgpu.machine.values import I64, Value
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, OperandPlace
+from simgpu.machine.values import I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
-from simgpu.memory.lane_copy import Narrow, Rows, read_staged, rows_of, write_staged
+from simgpu.memory.lane_copy import Narrow, StagedRows, read_staged, rows_of, write_staged
 from simgpu.memory.lds import LDSAccess
 from simgpu.memory.lds_dma import load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
 from simgpu.memory.whole_wave.direct_global import DirectGlobal
 
 
-def signed_offset(frame: Frame, place: Place) -> Value:
+def signed_offset(frame: Frame, place: OperandPlace) -> IrValue:
     return frame.slot(place.slot).sext(I64)
 
 
-def global_addresses(frame: Frame, places: dict[str, Place]) -> Value:
+def global_addresses(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
     """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
     offset = signed_offset(frame, places["offset"])
     if "saddr" not in places:
@@ -38,24 +38,24 @@ def global_addresses(frame: Frame, places: dict[str, Place]) -> Value:
     return frame.row(frame.operand(places["vaddr"].slot)).zext(I64) + base
 
 
-def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A load to LDS."""
     load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
 
 
-def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A global atomic."""
     global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
 
 
-def _registers(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Value:
+def _registers(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> IrValue:
     """The registers that are loaded or stored."""
     memory = inst.spec.memory
     assert memory is not None
     return frame.operand(places["vdata" if memory.op == "store" else "vdst"].slot)
 
 
-def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A global load or store at saddr + vaddr."""
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
@@ -66,13 +66,13 @@ def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, Pla
     access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
 
 
-def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A global load or store at 64-bit addresses."""
     access, whole = _of_addresses(frame, inst, places, lanes)
     access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
 
 
-def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A flat load or store: what lies in an allocation lies neither in LDS nor in private memory."""
     addresses = global_addresses(frame, places)
     access, whole = _of_addresses(frame, inst, places, lanes)
@@ -80,8 +80,8 @@ def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, Place], l
 
 
 def _of_addresses(
-    frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value
-) -> tuple[DirectGlobal, Value]:
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue
+) -> tuple[DirectGlobal, IrValue]:
     """The access at 64-bit addresses, and i1: all lanes are active and near enough for it."""
     memory = inst.spec.memory
     assert memory is not None
@@ -91,7 +91,7 @@ def _of_addresses(
     return access, whole & near
 
 
-def any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A global load or store of any lanes."""
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
@@ -111,7 +111,7 @@ def any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: 
     load_result(frame, rows, places["vdst"], lanes)
 
 
-def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
+def load_result(frame: Frame, rows: StagedRows, vdst: OperandPlace, lanes: IrValue) -> None:
     target = frame.operand(vdst.slot)
     old = frame.row(target) if rows.d16 else None
     mask = frame.lanes(lanes)
@@ -119,12 +119,12 @@ def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
         frame.write_row(target, number, row, mask)
 
 
-def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A flat load or store of any lanes."""
     _flat_lanes(frame, inst, places, global_addresses(frame, places), lanes)
 
 
-def _spaces(frame: Frame, places: dict[str, Place], lanes: Value) -> tuple[Value, Value, Value]:
+def _spaces(frame: Frame, places: dict[str, OperandPlace], lanes: IrValue) -> tuple[IrValue, IrValue, IrValue]:
     """Lanes in LDS, in private and in device memory, as the high half of the address register says, lane by lane.
 
     The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
@@ -134,7 +134,7 @@ def _spaces(frame: Frame, places: dict[str, Place], lanes: Value) -> tuple[Value
     return shared, own, lanes & ~(shared | own)
 
 
-def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A flat atomic."""
     build, memory = frame.build, inst.spec.memory
     assert memory is not None
@@ -154,7 +154,7 @@ def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes
 
 
 def _flat_lanes(
-    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], addresses: IrValue, lanes: IrValue
 ) -> None:
     build, memory, rows = frame.build, inst.spec.memory, rows_of(inst)
     assert memory is not None

@@ -17,13 +17,13 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I8, I16, I32, I64, Value, joined, where
+from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, joined, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 
 WIDE64 = ir.VectorType(I64, LANES)
 GROUP = 16  # lanes at a time: dwords of a vector
 
-Places = Callable[[Value], list[Value]]  # from a group's number (i64) to the host pointers of its lanes
+Places = Callable[[IrValue], list[IrValue]]  # from a group's number (i64) to the host pointers of its lanes
 
 
 def constant(value: int) -> ir.Constant:
@@ -52,16 +52,16 @@ def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
     build.position_at_end(after)
 
 
-def first_lane(frame: Frame, lanes: Any) -> Value:
+def first_lane(frame: Frame, lanes: Any) -> IrValue:
     """Number (i64) of the lowest lane of some."""
     return intrinsics.call(frame.build, "llvm.cttz.i64", I64, [lanes, ir.Constant(I1, 0)])
 
 
-def popcount(frame: Frame, bits: Any) -> Value:
+def popcount(frame: Frame, bits: Any) -> IrValue:
     return intrinsics.call(frame.build, "llvm.ctpop.i64", I64, [bits])
 
 
-def staging(frame: Frame) -> Value:
+def staging(frame: Frame) -> IrValue:
     return frame.at(frame.wave, layout.STAGING)
 
 
@@ -73,14 +73,14 @@ def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = Fa
             body(number)
         return
 
-    def once(number: Value) -> tuple[()]:
+    def once(number: IrValue) -> tuple[()]:
         body(number)
         return ()
 
     frame.loop(LANES // GROUP, once)
 
 
-def copy_bytes(source: Value, target: Value, count: int) -> None:
+def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
     """Copy `count` bytes between unaligned places."""
     done = 0
     while done < count:
@@ -92,7 +92,7 @@ def copy_bytes(source: Value, target: Value, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Rows:
+class StagedRows:
     """How staged bytes relate to registers: `count` elements of `bits` a lane.
 
     sign: sign-extend a narrow element; d16: lo or hi half that a 16-bit element goes to (or comes
@@ -112,20 +112,20 @@ class Rows:
         return max(1, self.bits // 32)
 
 
-def rows_of(inst: Instruction) -> Rows:
+def rows_of(inst: Instruction) -> StagedRows:
     """The rows that a load or store moves."""
     memory = inst.spec.memory
     assert memory is not None
-    return Rows(memory.bits * memory.count, memory.sign, memory.d16)
+    return StagedRows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
-def read_staged(frame: Frame, rows: Rows, old: Value | None) -> list[Value]:
+def read_staged(frame: Frame, rows: StagedRows, old: IrValue | None) -> list[IrValue]:
     """Staged registers as <64 x i32> rows; `old` is the register a d16 load merges into."""
     base = staging(frame)
     if rows.bits >= 32:
         return [base.at(part * ROW).load(ROW32) for part in range(rows.registers)]
     narrow = base.load(ir.VectorType(ir.IntType(rows.bits), LANES), align=1)
-    extend = Value.sext if rows.sign else Value.zext
+    extend = IrValue.sext if rows.sign else IrValue.zext
     if not rows.d16:
         return [extend(narrow, I32)]
     wide = extend(narrow, I16).zext(I32)
@@ -135,7 +135,7 @@ def read_staged(frame: Frame, rows: Rows, old: Value | None) -> list[Value]:
     return [old & 0xFFFF | wide << 16]
 
 
-def write_staged(frame: Frame, rows: Rows, registers: list[Value]) -> None:
+def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> None:
     """Register rows as staged bytes, lane after lane."""
     base = staging(frame)
     if rows.bits >= 32:
@@ -145,7 +145,7 @@ def write_staged(frame: Frame, rows: Rows, registers: list[Value]) -> None:
     base.store(row.trunc(ir.IntType(rows.bits)), align=1)
 
 
-def interleaved(registers: list[Value]) -> Value:
+def interleaved(registers: list[IrValue]) -> IrValue:
     """Registers r0, r1.. as one vector r0[0], r1[0].., r0[1], ..."""
     if len(registers) == 1:
         return registers[0]
@@ -159,11 +159,11 @@ def interleaved(registers: list[Value]) -> Value:
 class Narrow:
     """The lanes' addresses as a common start plus a register row (pointer) of 32-bit offsets, with a sign or without."""
 
-    row: Value
-    start: Value
+    row: IrValue
+    start: IrValue
     signed: bool = False
 
-    def step(self, lane: Value) -> Value:
+    def step(self, lane: IrValue) -> IrValue:
         """A lane's offset, i64."""
         offset = self.row.at(lane << 2).load(I32)
         return offset.sext(I64) if self.signed else offset.zext(I64)
@@ -198,7 +198,7 @@ class LaneCopy:
         expected = self.first + lane_numbers(lane_bytes)
         self.contiguous = (addresses == expected).bitcast(I64) == ALL_LANES
 
-    def run(self, lanes: Any, host_of: Callable[[Any], Value]) -> None:
+    def run(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         """Copy the lanes of the i64 mask; `host_of(i64 address)` is its host pointer."""
         build = self.frame.build
         if not self.unrolled:
@@ -223,11 +223,11 @@ class LaneCopy:
         for at in range(0, self.lane_bytes * LANES, 64):
             staging(self.frame).at(at).store(ir.Constant(ir.VectorType(I8, 64), None), align=64)
 
-    def _some(self, lanes: Any, host_of: Callable[[Any], Value]) -> None:
+    def _some(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         self._spill()
         each_lane(self.frame, lanes, lambda lane: self._one(lane, host_of))
 
-    def _places(self, host_of: Callable[[Any], Value]) -> Places:
+    def _places(self, host_of: Callable[[Any], IrValue]) -> Places:
         """Host pointers of the lanes of a group."""
         narrow = self.narrow
         if narrow is None:
@@ -239,13 +239,13 @@ class LaneCopy:
     def _spill(self) -> None:
         self._spilled().store(self.addresses, align=64)
 
-    def _spilled(self) -> Value:
+    def _spilled(self) -> IrValue:
         return self.frame.at(self.frame.wave, layout.ADDRESSES)
 
-    def _address(self, at: int | Value) -> Value:
+    def _address(self, at: int | IrValue) -> IrValue:
         return self._spilled().at(at).load(I64, align=8)
 
-    def _straight(self, place: Value) -> None:
+    def _straight(self, place: IrValue) -> None:
         """Lane after lane in memory: whole vectors at once."""
         stage, count, each = staging(self.frame), self.lane_bytes // 4, self.lane_bytes * GROUP
         if self.to_memory or count <= 1:
@@ -256,7 +256,7 @@ class LaneCopy:
             self._gathered(lambda group: [place.at(group * each).at(16 * lane) for lane in range(GROUP)], transposed)
             return
 
-        def rows(group: Value) -> None:
+        def rows(group: IrValue) -> None:
             value = place.at(group * each).load(ir.VectorType(I32, count * GROUP), align=1)
             for part in range(count):
                 row = value.shuffled([lane * count + part for lane in range(GROUP)])
@@ -264,7 +264,7 @@ class LaneCopy:
 
         each_group(self.frame, rows)
 
-    def _one(self, lane: Value, host_of: Callable[[Any], Value]) -> None:
+    def _one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
         """One lane's bytes, at a place of its own."""
         stage, place = staging(self.frame), host_of(self._address(lane * 8))
         if self.to_memory or self.lane_bytes <= 4:
@@ -282,7 +282,7 @@ class LaneCopy:
             self._gathered(places, transposed if self.lane_bytes == 16 else paired)
             return
 
-        def group_of(group: Value) -> None:
+        def group_of(group: IrValue) -> None:
             stage = staging(self.frame).at(group * (GROUP * self.lane_bytes))
             for lane, place in enumerate(places(group)):
                 mine = stage.at(lane * self.lane_bytes)
@@ -291,10 +291,10 @@ class LaneCopy:
 
         each_group(self.frame, group_of)
 
-    def _gathered(self, places: Places, gather: Callable[[list[Value]], list[Value]]) -> None:
+    def _gathered(self, places: Places, gather: Callable[[list[IrValue]], list[IrValue]]) -> None:
         """Staged rows from the dwords at the lanes' places."""
 
-        def rows(group: Value) -> None:
+        def rows(group: IrValue) -> None:
             stage = staging(self.frame).at(group * (4 * GROUP))
             for part, row in enumerate(gather(places(group))):
                 stage.at(part * ROW).store(row, align=64)
@@ -302,13 +302,13 @@ class LaneCopy:
         each_group(self.frame, rows)
 
 
-def paired(places: list[Value]) -> list[Value]:
+def paired(places: list[IrValue]) -> list[IrValue]:
     """Two dwords from each of 16 places, as two <16 x i32>."""
     first, second = joined([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
     return [first.shuffled([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
-def transposed(places: list[Value]) -> list[Value]:
+def transposed(places: list[IrValue]) -> list[IrValue]:
     """Four dwords from each of 16 places, as four <16 x i32>: dword p of every place.
 
     Quarter q of vector j holds place 4·q + j, so that a 4 x 4 transpose within the quarters
@@ -317,7 +317,7 @@ def transposed(places: list[Value]) -> list[Value]:
     quad = ir.VectorType(I32, 4)
     vectors = [joined([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
 
-    def mixed(a: Value, b: Value, pattern: tuple[int, int, int, int]) -> Value:
+    def mixed(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
         return a.shuffled([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)
 
     low, high = (0, 4, 1, 5), (2, 6, 3, 7)
@@ -336,7 +336,7 @@ def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> Non
     frame.fault(kind, address, lane.trunc(I32))
 
 
-def inside(offsets: Value, limit: Value, lane_bytes: int) -> Value:
+def inside(offsets: IrValue, limit: IrValue, lane_bytes: int) -> IrValue:
     """<64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
     room = limit - lane_bytes
     enough = limit.unsigned >= lane_bytes

@@ -20,13 +20,13 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe, overwrites, row_taken, take_rows
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.layout import LANES, ROW, Fault
-from simgpu.machine.operands import Place, Plan
-from simgpu.machine.values import I8, I16, I32, I64, Value
+from simgpu.machine.operands import OperandPlace, Plan
+from simgpu.machine.values import I8, I16, I32, I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import (
     LaneCopy,
     Narrow,
-    Rows,
+    StagedRows,
     first_lane_fault,
     inside,
     interleaved,
@@ -39,10 +39,10 @@ from simgpu.memory.lane_copy import (
 from simgpu.memory.whole_wave import direct
 
 
-def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
+def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
     memory = inst.spec.memory
     assert memory is not None
-    places: dict[str, Place] = {}
+    places: dict[str, OperandPlace] = {}
     for name in ("vdst", "addr", "data0", "data1"):
         operand = inst.args.get(name)
         if not isinstance(operand, Reg):
@@ -68,14 +68,14 @@ class LDSAccess:
         self.compact = compact
         self.base = frame.state(layout.LDS_BASE, I64).pointer()
 
-    def check(self, lanes: Value) -> None:
+    def check(self, lanes: IrValue) -> None:
         frame = self.frame
         fits = inside(self.offsets, frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
         outside = lanes & ~fits
         with frame.build.if_then(outside != 0, likely=False):
             first_lane_fault(frame, Fault.LDS, self.offsets, outside)
 
-    def copy(self, lanes: Value, to_memory: bool) -> None:
+    def copy(self, lanes: IrValue, to_memory: bool) -> None:
         self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
         copy.compact = self.compact
@@ -86,7 +86,7 @@ class LDSAccess:
         observe(self.frame, access)
 
 
-def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Value:
+def offsets_of(frame: Frame, address: OperandPlace | None, offset: OperandPlace, scale: int) -> IrValue:
     """addr + offset·scale modulo 2^32, as <64 x i64>.
 
     Without an address (addtid) it is M0[15:0] + offset + 4·lane.
@@ -97,12 +97,12 @@ def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -
     return (frame.row(frame.operand(address.slot)) + start).zext(I64)
 
 
-def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     memory = inst.spec.memory
     assert memory is not None
     lanes = frame.exec_bits()
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
-    rows = Rows(memory.bits, memory.sign, memory.d16)
+    rows = StagedRows(memory.bits, memory.sign, memory.d16)
     in_rows = frame.hooks and memory.bits == direct.CHUNK * 8 and take_rows(frame)
     staged = memory.op == "store" and frame.hooks and not in_rows  # they look at it
     if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
@@ -130,7 +130,8 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
 
 
 def _whole_or_not(
-    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Value, spans: list[direct.Span], whole: Value
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows, lanes: IrValue,
+    spans: list[direct.LaneSpan], whole: IrValue
 ) -> None:
     """Straight between LDS and registers where `whole`, else through staging."""
     with frame.build.if_else(whole) as (then, otherwise):
@@ -144,7 +145,7 @@ def _whole_or_not(
             _any_lanes(frame, inst, places, rows, lanes)
 
 
-def _direct_load(frame: Frame, inst: Instruction, places: dict[str, Place], spans: list[direct.Span]) -> None:
+def _direct_load(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], spans: list[direct.LaneSpan]) -> None:
     size, every = spans[0].lane_bytes, ir.Constant(I64, ALL_LANES)
     # Before the load, which may overwrite the addresses.
     offsets = [offsets_of(frame, places["addr"], places[name], scale) for name, _, scale in _parts(inst) if frame.hooks]
@@ -164,7 +165,7 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
     return [("offset0", "data0", scale), ("offset1", "data1", scale)]
 
 
-def spans_of(frame: Frame, inst: Instruction, places: dict[str, Place], block: Any = None) -> list[direct.Span]:
+def spans_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: Any = None) -> list[direct.LaneSpan]:
     """A load's or store's one or two places of each lane, in LDS or in a block of its size at pointer `block`."""
     memory = inst.spec.memory
     assert memory is not None
@@ -173,10 +174,10 @@ def spans_of(frame: Frame, inst: Instruction, places: dict[str, Place], block: A
     room = frame.state(layout.LDS_SIZE, I64) - lane_bytes
     distances = frame.operand(places["addr"].slot)
     offsets = [frame.slot(places[name].slot) * scale for name, _, scale in _parts(inst)]
-    return [direct.Span(frame, distances, base.at(offset), room, lane_bytes, offset) for offset in offsets]
+    return [direct.LaneSpan(frame, distances, base.at(offset), room, lane_bytes, offset) for offset in offsets]
 
 
-def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
+def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows, lanes: Any) -> None:
     """Any mask, any offsets: through staging."""
     memory = inst.spec.memory
     assert memory is not None
@@ -215,9 +216,9 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     """
     base = staging(frame)
     count = bits // element_bits  # elements a lane
-    staged = read_staged(frame, Rows(bits), None)
+    staged = read_staged(frame, StagedRows(bits), None)
 
-    def finish(value: Value) -> None:
+    def finish(value: IrValue) -> None:
         """Lane after lane back to staged rows."""
         dwords = value.bitcast(ir.VectorType(I32, LANES * len(staged)))
         for part in range(len(staged)):
@@ -236,7 +237,7 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     value = whole.bitcast(kind)
     shifts = ir.Constant(kind, [4 * (lane % 2) for lane in range(LANES) for _ in range(8)])
 
-    def nibbles(odd: int) -> Value:
+    def nibbles(odd: int) -> IrValue:
         """For output byte p of lane i: nibble i of the group's lane 2·p + odd."""
         picks = [(lane // 16 * 16 + 2 * p + odd) * 8 + lane % 16 // 2 for lane in range(LANES) for p in range(8)]
         return value.shuffled(picks) >> shifts & 15
@@ -245,7 +246,7 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     finish(nibbles(0) | high)
 
 
-def _transposed_sixes(whole: Value) -> Value:
+def _transposed_sixes(whole: IrValue) -> IrValue:
     """16 x 16 elements of 6 bits in each 16 lanes of 12 bytes, transposed."""
     count = 16
     value = whole.bitcast(ir.VectorType(I8, LANES * 12))
@@ -268,7 +269,7 @@ def _transposed_sixes(whole: Value) -> Value:
     return below | above
 
 
-def typed_scalar(ops: LLVMOps, type_: Any, raw: Value) -> Any:
+def typed_scalar(ops: LLVMOps, type_: Any, raw: IrValue) -> Any:
     """The bits as what a body takes: a scalar, or a pair of halves."""
     if type_.kind == "pair":
         return tuple(lane.Value(ops, type_.element, part) for part in (raw.trunc(I16), (raw >> 16).trunc(I16)))
@@ -276,7 +277,7 @@ def typed_scalar(ops: LLVMOps, type_: Any, raw: Value) -> Any:
     return lane.Value(ops, type_, raw if raw.type == wanted else raw.bitcast(wanted))
 
 
-def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> Value:
+def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> IrValue:
     """A body's scalar result, or pair of halves, as bits."""
     if isinstance(result, tuple):
         low, high = (frame.value(half.raw).zext(kind) for half in result)

@@ -18,13 +18,13 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I32, I64, Value, where
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.memory.lane_copy import constant, each_lane, popcount, staging
 from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
 
 
-def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """An atomic with one place a lane, or two (ds_wrxchg2), or from LDS to LDS (src2)."""
     memory = inst.spec.memory
     assert memory is not None
@@ -42,7 +42,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
             frame.write_wide(frame.operand(places["vdst"].slot), result, frame.lanes(lanes))
 
 
-def step(frame: Frame, inst: Instruction, place: Value, data: list[Value]) -> Value:
+def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -> IrValue:
     """old = [place]; [place] = body(old, *data): on scalars of the instruction's type."""
     spec = inst.spec
     assert spec.body is not None
@@ -55,7 +55,7 @@ def step(frame: Frame, inst: Instruction, place: Value, data: list[Value]) -> Va
     return old
 
 
-def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[Place], lanes: Any) -> Any:
+def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace], lanes: Any) -> Any:
     """The step of each active lane at its offset; returns the old values, one element a lane."""
     memory = inst.spec.memory
     assert memory is not None
@@ -70,7 +70,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[Place], lane
         stage_operand(frame, frame.operand(place.slot), bits, number * area)
     returned = staging(frame).at(len(data) * area)
 
-    def one(lane: Value) -> None:
+    def one(lane: IrValue) -> None:
         offset = spilled.at(lane * 8).load(I64, 8)
         mine = lane * (bits // 8)
         staged = [staging(frame).at(number * area) for number in range(len(data))]
@@ -83,7 +83,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[Place], lane
     return returned.load(ir.VectorType(kind, LANES))
 
 
-def _exchange2(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def _exchange2(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """ds_wrxchg2: data0 at offset0, data1 at offset1, in units of the element (times 64)."""
     memory = inst.spec.memory
     assert memory is not None
@@ -98,7 +98,7 @@ def _exchange2(frame: Frame, inst: Instruction, places: dict[str, Place], lanes:
         frame.write_wide(part, result, frame.lanes(lanes))
 
 
-def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def _between(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """[A] = body([A], [B]) with B = A + 4·distance (Vega ISA guide, DS_ADD_SRC2_U32).
 
     distance: the 15 offset bits, signed; or, where offset bit 15 is set, the address's bits
@@ -122,7 +122,7 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     for offsets, place in zip(wide, places_at, strict=True):
         place.store(offsets, align=8)
 
-    def one(lane: Value) -> None:
+    def one(lane: IrValue) -> None:
         at = lane * 8
         target, source = (base.at(place.at(at).load(I64, 8)) for place in places_at)
         step(frame, inst, target, [source.load(ir.IntType(bits), align=1)])
@@ -132,7 +132,7 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     observe(frame, Access("lds", wide[0], lanes, bits // 8, True, True, True))
 
 
-def count(frame: Frame, places: dict[str, Place], control: ControlKind) -> None:
+def count(frame: Frame, places: dict[str, OperandPlace], control: ControlKind) -> None:
     """ds_append and ds_consume: add or take off the number of active lanes at LDS M0 + offset.
 
     vdst gets the old value in every active lane. M0[15:0] is the address (LLVM lowers a pointer

@@ -16,17 +16,17 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I64, Value, where
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I64, IrValue, where
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import Rows, lane_numbers, read_staged, rows_of, write_staged
+from simgpu.memory.lane_copy import StagedRows, lane_numbers, read_staged, rows_of, write_staged
 from simgpu.memory.lds import LDSAccess
 
 
 def load_to_lds(
     frame: Frame,
     inst: Instruction,
-    places: dict[str, Place],
+    places: dict[str, OperandPlace],
     addresses: Any,
     lanes: Any,
     in_range: Any | None = None,
@@ -43,24 +43,24 @@ def load_to_lds(
     store_rows(frame, inst, places, values, lanes)
 
 
-def store_rows(frame: Frame, inst: Instruction, places: dict[str, Place], values: list[Any], lanes: Any) -> None:
+def store_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], values: list[Any], lanes: Any) -> None:
     """Put the dwords of each active lane (<64 x i32> each) at its place in LDS."""
-    rows = Rows(32 * len(values))
+    rows = StagedRows(32 * len(values))
     write_staged(frame, rows, values)
     LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, True)
 
 
 def store_from_lds(
-    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], addresses: Any, lanes: Any
 ) -> None:
     """Copy each active lane's dword from its place in LDS to its device address."""
-    rows = Rows(32)
+    rows = StagedRows(32)
     LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, False)
     write_staged(frame, rows, read_staged(frame, rows, None))
     GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
 
 
-def block_of(frame: Frame, inst: Instruction, places: dict[str, Place], lane_bytes: int) -> tuple[Value, Value]:
+def block_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lane_bytes: int) -> tuple[IrValue, IrValue]:
     """Where all lanes' bytes go in LDS, as a host pointer, and i1: that is in bounds."""
     first, size = _first_offset(frame, inst, places), frame.state(layout.LDS_SIZE, I64)
     fits = (first + LANES * lane_bytes).unsigned <= size
@@ -73,11 +73,11 @@ def address_bits(inst: Instruction) -> int:
     return bits if inst.spec.encoding in ("mubuf", "mtbuf") else bits & ~3
 
 
-def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows) -> Value:
+def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows) -> IrValue:
     """M0 + the instruction's offset + the lane's share, <64 x i64>; one below 0 is far outside LDS."""
     return _first_offset(frame, inst, places) + lane_numbers(rows.lane_bytes)
 
 
-def _first_offset(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Value:
+def _first_offset(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> IrValue:
     m0 = (frame.state(frame.scalar(isa.M0)) & address_bits(inst)).zext(I64)
     return m0 + frame.slot(places["offset"].slot).sext(I64)

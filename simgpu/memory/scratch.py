@@ -14,24 +14,24 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
-from simgpu.memory.lane_copy import WIDE64, Rows, inside, lane_numbers, read_staged, rows_of, staging, write_staged
+from simgpu.memory.lane_copy import WIDE64, StagedRows, inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 
 # Where a 64-bit atomic puts both halves together: past what `global_atomic` stages.
 HALVES = 2048
 
 
-def plain(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def plain(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A scratch load or store."""
     access(frame, inst, places, _offsets(frame, places), lanes)
 
 
-def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
+def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """A scratch load to LDS."""
     offsets, rows = _offsets(frame, places), rows_of(inst)
     check(frame, offsets, rows.lane_bytes, lanes)
@@ -39,7 +39,7 @@ def to_lds(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Val
     store_rows(frame, inst, places, values, lanes)
 
 
-def _offsets(frame: Frame, places: dict[str, Place]) -> Value:
+def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
     """The lanes' private offsets: vaddr + saddr + offset.
 
     The registers are unsigned and the sum does not wrap (CDNA guides, "Scratch": a 32-bit unsigned byte offset; LLVM,
@@ -56,21 +56,21 @@ def _offsets(frame: Frame, places: dict[str, Place]) -> Value:
     return offsets
 
 
-def addresses(frame: Frame, offsets: Value) -> Value:
+def addresses(frame: Frame, offsets: IrValue) -> IrValue:
     """Device addresses of private offsets, <64 x i64>."""
     base = frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
     dword, byte = offsets >> 2, offsets & 3
     return (base + (dword << 8)) + (lane_numbers(4) + byte)
 
 
-def check(frame: Frame, offsets: Value, lane_bytes: int, lanes: Value) -> None:
+def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
     """A fault where an active lane leaves its private memory."""
     fits = inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
     with frame.build.if_then((lanes & ~fits) != 0, likely=False):
         frame.fault(Fault.SCRATCH, offsets[0], ir.Constant(I32, 0))
 
 
-def access(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: Value, lanes: Value) -> None:
+def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
     """A private load or store, one dword at a time as memory has it, or one byte where a dword crosses two."""
     memory = inst.spec.memory
     assert memory is not None
@@ -83,10 +83,12 @@ def access(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: V
             _by_dword(frame, rows, places, offsets, lanes, memory.op == "store")
 
 
-def _by_byte(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value, lanes: Value, store: bool) -> None:
+def _by_byte(
+    frame: Frame, rows: StagedRows, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue, store: bool
+) -> None:  # fmt: skip
     registers = frame.operand(places["vdata" if store else "vdst"].slot)
 
-    def address_of(byte: Value) -> Value:
+    def address_of(byte: IrValue) -> IrValue:
         return addresses(frame, offsets + byte)
 
     if store:
@@ -98,8 +100,10 @@ def _by_byte(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value,
         frame.write_row(registers, number, row, frame.lanes(lanes))
 
 
-def _by_dword(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value, lanes: Value, store: bool) -> None:
-    part = rows if rows.bits < 32 else Rows(32)
+def _by_dword(
+    frame: Frame, rows: StagedRows, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue, store: bool
+) -> None:  # fmt: skip
+    part = rows if rows.bits < 32 else StagedRows(32)
     mask = frame.lanes(lanes)
     registers = frame.operand(places["vdata" if store else "vdst"].slot)
     for number in range(rows.registers):
@@ -113,11 +117,11 @@ def _by_dword(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value
             frame.write_row(registers, number, read_staged(frame, part, old)[0], mask)
 
 
-def _dword(frame: Frame, offsets: Value, number: int) -> Value:
+def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:
     return addresses(frame, offsets + 4 * number)
 
 
-def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: Value, lanes: Value) -> None:
+def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
     """An atomic on private memory (flat): nobody else sees it, so halves may be put together."""
     memory = inst.spec.memory
     assert memory is not None
@@ -130,12 +134,12 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: V
     rows = []
     for half in halves:
         half.run(lanes)
-        rows.append(read_staged(frame, Rows(32), None)[0])
+        rows.append(read_staged(frame, StagedRows(32), None)[0])
     area = staging(frame).at(HALVES)
     area.store(rows[0].zext(I64) | rows[1].zext(I64) << 32, align=8)
     hosts = area.address() + lane_numbers(8)
     global_atomic(frame, inst, places, hosts, lanes, host_addresses=True)
     new = area.load(WIDE64, align=8)
     for number, row in enumerate((new.trunc(I32), (new >> 32).trunc(I32))):
-        write_staged(frame, Rows(32), [row])
+        write_staged(frame, StagedRows(32), [row])
         GlobalAccess(frame, _dword(frame, offsets, number), 4, True).run(lanes)

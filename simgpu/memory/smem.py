@@ -14,8 +14,8 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
 from simgpu.machine.layout import Fault
-from simgpu.machine.operands import Place, Plan
-from simgpu.machine.values import I32, I64, Value, where
+from simgpu.machine.operands import OperandPlace, Plan
+from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.memory.any_lanes import field, find_allocation, mark_lane
 from simgpu.memory.atomics import indivisible
 from simgpu.memory.lane_copy import constant, copy_bytes
@@ -26,8 +26,8 @@ SCRATCH_LOG2 = 6  # of the bytes that the offset's register of s_scratch_* count
 CYCLES, REAL_CYCLES_LOG2 = 4, 4
 
 
-def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
-    places: dict[str, Place] = {}
+def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
+    places: dict[str, OperandPlace] = {}
     for name in ("sdst", "sbase", "soffset"):
         operand = inst.args.get(name)
         if isinstance(operand, Reg):
@@ -39,7 +39,7 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
     return places
 
 
-def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     memory = inst.spec.memory
     if memory is None:
         _clock(frame, inst, places)
@@ -60,7 +60,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
         transfer(frame, address, data, size, memory.op == "store")
 
 
-def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def _clock(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """s_memtime and s_memrealtime: instructions that the worker executed, as cycles."""
     run = frame.slot(layout.SLOT_INDEX) - frame.state(layout.ENTRY)
     done = frame.context(layout.CTX_CLOCK) - frame.state(layout.BUDGET, I64) + run.sext(I64)
@@ -70,7 +70,7 @@ def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     frame.operand(places["sdst"].slot).store(time)
 
 
-def _offsets(frame: Frame, places: dict[str, Place]) -> tuple[Value, Value]:
+def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> tuple[IrValue, IrValue]:
     """The signed immediate offset and the unsigned one of a register, i64."""
     offset = frame.slot(places["offset"].slot).sext(I64)
     extra = places.get("soffset")
@@ -81,7 +81,7 @@ def _offsets(frame: Frame, places: dict[str, Place]) -> tuple[Value, Value]:
     return offset, frame.operand(extra.slot).load(I32).zext(I64)
 
 
-def located(frame: Frame, address: Value, size: int, writes: bool) -> tuple[Value, Value, Value]:
+def located(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrValue, IrValue, IrValue]:
     """Host pointer, allocation and offset of a checked address range; a fault outside."""
     build = frame.build
     entry = find_allocation(frame, address)
@@ -96,7 +96,7 @@ def located(frame: Frame, address: Value, size: int, writes: bool) -> tuple[Valu
     return (address + field(entry, layout.ALLOC_DELTA)).pointer(), entry, offset
 
 
-def _mark(frame: Frame, entry: Value, offset: Value, size: int, table: int) -> None:
+def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) -> None:
     """Set the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
     if frame.dry:
         return
@@ -107,7 +107,7 @@ def _mark(frame: Frame, entry: Value, offset: Value, size: int, table: int) -> N
             mark_lane(frame, bitmap, offset + at, 4)
 
 
-def transfer(frame: Frame, address: Value, registers: Value, size: int, to_memory: bool) -> None:
+def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
     """Copy `size` bytes between a device address and scalar registers, checked and marked."""
     place, entry, offset = located(frame, address, size, to_memory)
     source, target = (registers, place) if to_memory else (place, registers)
@@ -117,7 +117,7 @@ def transfer(frame: Frame, address: Value, registers: Value, size: int, to_memor
     observe(frame, Access("scalar", offset, None, size, not to_memory, to_memory, entry=entry))
 
 
-def _atomic(frame: Frame, inst: Instruction, address: Value, data: Value) -> None:
+def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) -> None:
     """Read-modify-write; the old value into the data registers with glc."""
     memory = inst.spec.memory
     assert memory is not None
@@ -138,7 +138,7 @@ def _atomic(frame: Frame, inst: Instruction, address: Value, data: Value) -> Non
 
 
 def _buffer(
-    frame: Frame, inst: Instruction, places: dict[str, Place], base: Value, offset: Value, size: int, data: Value
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], base: IrValue, offset: IrValue, size: int, data: IrValue
 ) -> None:
     """Through a resource: dwords past num_records read as 0 and are not written; base and final address lose their low two bits."""
     memory = inst.spec.memory

@@ -15,7 +15,7 @@ import numpy as np
 
 from simgpu.machine import layout
 from simgpu.machine.host_memory import aligned_bytes
-from simgpu.machine.layout import Entry
+from simgpu.machine.layout import AllocationEntry
 
 COLUMNS = layout.ALLOC_BYTES // 8
 PAGE = 1 << layout.BITMAP_PAGE
@@ -58,10 +58,11 @@ class Bitmaps:
             self.touched[used[:-1]] = 0
 
 
-class Table:
+class AllocationTable:
     """The allocations of a launch, sorted by address.
 
-    rows: (entries, COLUMNS) int64, one `Entry` each, after an empty one, so that a search for a low address has somewhere to end;
+    rows: (entries, COLUMNS) int64, one `AllocationEntry` each, after an empty one,
+    so that a search for a low address has somewhere to end;
     tracked: whether each one's bytes are counted; bitmaps: room for them, None where nobody counts.
     """
 
@@ -80,8 +81,8 @@ class Table:
 
     @property
     def entries(self) -> Any:
-        """The rows as a ctypes array of `Entry`."""
-        return (Entry * len(self.rows)).from_buffer(self.rows.data)
+        """The rows as a ctypes array of `AllocationEntry`."""
+        return (AllocationEntry * len(self.rows)).from_buffer(self.rows.data)
 
     @property
     def page_zero(self) -> int:
@@ -204,7 +205,7 @@ def pages_of(sizes: np.ndarray) -> np.ndarray:
     return (sizes // 8 + SPARE) // PAGE + 1
 
 
-class Tables:
+class LaunchTables:
     """The tables of a device's launches. The last one is kept for the next launch, or its bitmaps where allocations changed.
 
     counts: whether bytes are counted.
@@ -213,9 +214,9 @@ class Tables:
     def __init__(self, counts: bool) -> None:
         self._counts = counts
         self._lock = threading.Lock()
-        self._kept: tuple[int, Table] | None = None
+        self._kept: tuple[int, AllocationTable] | None = None
 
-    def take(self, version: int, rows: np.ndarray, tracked: np.ndarray) -> Table:
+    def take(self, version: int, rows: np.ndarray, tracked: np.ndarray) -> AllocationTable:
         """A table of the rows, which are copied; version: another one for other rows."""
         with self._lock:
             kept, self._kept = self._kept, None
@@ -227,9 +228,9 @@ class Tables:
             room = kept[1].bitmaps if kept is not None else None
             if room is None or len(room.touched) < pages:
                 room = Bitmaps(2 * pages)
-        return Table(rows.copy(), tracked, room)
+        return AllocationTable(rows.copy(), tracked, room)
 
-    def give_back(self, version: int, table: Table) -> None:
+    def give_back(self, version: int, table: AllocationTable) -> None:
         """A table that no launch uses any more; version: its own."""
         if table.bitmaps is not None:
             table.bitmaps.clear()

@@ -9,8 +9,8 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.operands import Place, Plan
-from simgpu.machine.values import Value
+from simgpu.machine.operands import OperandPlace, Plan
+from simgpu.machine.values import IrValue
 from simgpu.memory import buffers, flat, scratch
 from simgpu.memory.lane_copy import popcount, rows_of
 from simgpu.memory.lds_dma import address_bits
@@ -18,8 +18,8 @@ from simgpu.memory.whole_wave import direct
 
 REGISTER_FIELDS = ("vdst", "vaddr", "vdata", "saddr", "srsrc", "soffset", "sdst", "sbase", "addr")
 
-Condition = Callable[[Frame, Instruction, dict[str, Place]], bool]
-Strategy = Callable[[Frame, Instruction, dict[str, Place], Value], None]
+Condition = Callable[[Frame, Instruction, dict[str, OperandPlace]], bool]
+Strategy = Callable[[Frame, Instruction, dict[str, OperandPlace], IrValue], None]
 
 
 class Way(NamedTuple):
@@ -31,27 +31,27 @@ class Way(NamedTuple):
     strategy: Strategy
 
 
-def dwords(frame: Frame, inst: Instruction, places: dict[str, Place]) -> bool:
+def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """Whether `whole_wave` serves what a lane moves."""
     return direct.serves(frame, rows_of(inst))
 
 
-def raw(frame: Frame, inst: Instruction, places: dict[str, Place]) -> bool:
+def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """Whether a buffer instruction has an offset of each lane, and no index."""
     return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
 
 
-def unobserved(frame: Frame, inst: Instruction, places: dict[str, Place]) -> bool:
+def unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """Whether no hooks look at what is staged."""
     return not frame.hooks
 
 
-def by_lane(frame: Frame, inst: Instruction, places: dict[str, Place]) -> bool:
+def by_lane(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """Whether each lane has an address or offset of its own."""
     return "vaddr" in places
 
 
-def based(frame: Frame, inst: Instruction, places: dict[str, Place]) -> bool:
+def based(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """Whether the lanes have an address in common."""
     return "saddr" in places
 
@@ -93,7 +93,7 @@ def moves_of(inst: Instruction) -> str:
     return "plain"
 
 
-def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """Emit the instruction's body."""
     memory, moves = inst.spec.memory, moves_of(inst)
     assert memory is not None
@@ -104,10 +104,10 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     way.strategy(frame, inst, places, lanes)
 
 
-def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
+def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
     memory = inst.spec.memory
     assert memory is not None
-    places: dict[str, Place] = {}
+    places: dict[str, OperandPlace] = {}
     for name in REGISTER_FIELDS:
         operand = inst.args.get(name)
         if operand is None or isinstance(operand, Off):

@@ -13,7 +13,7 @@ from simgpu.engine.allocations import Saved
 from simgpu.hardware.errors import Deadlock, LaunchError
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.sampling.workgroups import Sampling, Streams
-from simgpu.timing.code import ATOMIC, Code
+from simgpu.timing.code import ATOMIC, CodeColumns
 from simgpu.timing.dispatch import spread
 from simgpu.timing.trace import Trace
 
@@ -38,7 +38,7 @@ SHARED_WORK = 0.25  # wider band where workgroups take their work from each othe
 
 
 @dataclass(frozen=True)
-class Told:
+class LaunchFacts:
     """What samples say of a launch beside their traces. shared_by: workgroups that do the one sample's work together."""
 
     notes: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Told:
     shared_by: int = 0
 
 
-def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams], Told]:
+def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams], LaunchFacts]:
     """Workgroups that stand for all, one alone where all do the same; places: of the GPU, for workgroups.
 
     Those of one round run at once, and the longest decides, so edges of the grid are among them. Of several rounds each kind of
@@ -62,7 +62,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
         one = _whole(sampling, group)
         if one is None or (not one.complete and group and not _taken(sampling, one)):
             why = "workgroups wait for those before them, which ran first: for how long is not in the time"
-            return _in_order(sampling, saved), Told([why], WAITED)
+            return _in_order(sampling, saved), LaunchFacts([why], WAITED)
         if one.executed > max(sizes, default=0):
             heavy = _heavy(sampling, one)
         wholes.append(one)
@@ -73,7 +73,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
                     f"{name}: workgroups take their work by an atomic in memory, and one alone, which gets all of it, "
                     f"has not ended after {MOST_STEPS:,} instruction words of a wave: no time is told; time a smaller problem"
                 )
-            return [one], Told()
+            return [one], LaunchFacts()
     if not rounds and _few_kinds(sizes):
         wholes += _at_borders(sampling, wholes)
         sizes = [one.executed for one in wholes]
@@ -81,17 +81,17 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
         # Those at the edges of a problem may execute as much, and ask for fewer lines, which a buffer's end cuts off.
         words = sorted(one.words for one in wholes)
         asked = words[len(words) // 2 if rounds else -1]
-        return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], Told()
+        return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
         saved.restore()
         again = _whole(sampling, wholes[-1].group)
         if again is not None and again.executed * HUNGRY > sizes[0]:
             why = "workgroups take their work from memory that they share, the first one alone all: each is taken to have its part"
-            return [again], Told([why], SHARED_WORK, min(groups, places))
+            return [again], LaunchFacts([why], SHARED_WORK, min(groups, places))
     said = f"workgroups differ: {len(wholes):,} of {groups:,} were run, of {min(sizes) / max(sizes):.2g} to 1 of the longest"
     # Of one round, how far the longest stand out, unless kinds are few.
     longer = 0.0 if rounds or _few_kinds(sizes) else 1 - float(np.quantile(sizes, 0.9)) / max(sizes)
-    return wholes, Told([said], max(longer, _sampling_error(sizes, groups, few)))
+    return wholes, LaunchFacts([said], max(longer, _sampling_error(sizes, groups, few)))
 
 
 def _enough(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
@@ -157,7 +157,7 @@ def _whole(sampling: Sampling, group: int) -> Streams | None:
     return None if sampling.stopped and sampling.waited else one
 
 
-def share(code: Code, trace: Trace, groups: int) -> float:
+def share(code: CodeColumns, trace: Trace, groups: int) -> float:
     """The part of a workgroup's work that one of `groups` does: a whole number of what it took, by its atomics but the last."""
     taken = max(1, round(_atomics(code, trace) * trace.stretch) - 1)
     return math.ceil(taken / groups) / taken if taken > 1 else 1 / groups
@@ -168,7 +168,7 @@ def _taken(sampling: Sampling, one: Streams) -> bool:
     return _atomics(*sampling.path(one.streams[0])) > 2
 
 
-def _atomics(code: Code, trace: Trace) -> int:
+def _atomics(code: CodeColumns, trace: Trace) -> int:
     """How often the first wave executes the atomic that it executes most."""
     numbers = trace.steps[: trace.starts[1]]
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())

@@ -18,7 +18,7 @@ from simgpu.sampling.kinds import MOST_STEPS, chosen, share
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.dispatch import spread
-from simgpu.timing.predict import Prediction, Resources, Sampled, predict
+from simgpu.timing.predict import GroupResources, Prediction, Sampled, predict
 from simgpu.timing.trace import part_of, renumbered, trace_of
 
 SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that workgroups wait for lie in small ones
@@ -103,10 +103,10 @@ def _traced(kernel: Kernel) -> Kernel:
     return Kernel(kept[id(module)][0], kernel.info)
 
 
-def _resources(launch: Launch) -> Resources:
+def _resources(launch: Launch) -> GroupResources:
     descriptor = launch.info.descriptor
     vgprs, agprs = registers(descriptor, launch.device.arch)
-    return Resources(vgprs, agprs, descriptor.sgprs, launch.lds_bytes, launch.waves)
+    return GroupResources(vgprs, agprs, descriptor.sgprs, launch.lds_bytes, launch.waves)
 
 
 def time_launch(

@@ -18,7 +18,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
-from simgpu.timing.code import ATOMIC, STORE, Code, code_of
+from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
 from simgpu.timing.trace import Trace, trace_of
 
 LOOKED_AT, POLLING = 256, 32  # last accesses of a wave that tell whether it waits; instructions for each if it does
@@ -71,12 +71,12 @@ class Sampling(Supervisor):
             raise AllStopped
 
     @property
-    def code(self) -> Code:
+    def code(self) -> CodeColumns:
         """The instructions that were executed so far."""
         program = self.launch.program
         return code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
 
-    def path(self, stream: np.ndarray) -> tuple[Code, Trace]:
+    def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
         """What one wave did, by its stream."""
         code = self.code
         return code, trace_of(code, [stream], self.launch.entry, False, 0)

@@ -11,7 +11,7 @@ from simgpu.engine.result import executed
 from simgpu.hardware.errors import InstructionLimit
 from simgpu.hardware.isa.instruction import Imm
 from simgpu.hardware.isa.kinds import MESSAGES, ControlKind
-from simgpu.slices.touched import Touched
+from simgpu.slices.touched import TouchedBytes
 
 if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
@@ -26,13 +26,13 @@ class Slice(Supervisor):
     """Some of a launch's workgroups. After the run: touched, the bytes that they read and wrote; seen: findings, see
     `checked.seen`."""
 
-    touched: Touched
+    touched: TouchedBytes
 
     def __init__(self) -> None:
         self.seen: list[Finding] = []
 
     def ran(self, launch: Launch, workers: list[Worker]) -> None:
-        self.touched = Touched.of(launch.table)
+        self.touched = TouchedBytes.of(launch.table)
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if launch.device.checks:

@@ -25,8 +25,8 @@ from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_g
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.slices.blobs import leave, name_of
 from simgpu.slices.part import Slice
-from simgpu.slices.touched import Touched, count, meet, put
-from simgpu.slices.worker import Answer, Block, Task, run_slice, version
+from simgpu.slices.touched import TouchedBytes, count, meet, put
+from simgpu.slices.worker import Answer, SentAllocation, Task, run_slice, version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,9 +94,11 @@ class Sliced:
                 leave(self.folder, name, data)
         return name
 
-    def _block(self, held: Allocation) -> Block:
+    def _block(self, held: Allocation) -> SentAllocation:
         undefined = "" if held.undefined is None else self._named(held.undefined)
-        return Block(held.address, held.nbytes, held.data.size, held.writable, held.label, self._named(held.data), undefined)
+        return SentAllocation(
+            held.address, held.nbytes, held.data.size, held.writable, held.label, self._named(held.data), undefined
+        )  # fmt: skip
 
     def task(self) -> Task:
         """The whole launch as a task. An allocation that it leaves out is missed by a slice, which then runs here."""
@@ -172,11 +174,11 @@ class Sliced:
         """For checked mode: slices that touch the same bytes, but in reading, in groups by their numbers, which have no byte in
         common; and why all workgroups are to run together, or "".
         """
-        groups: list[tuple[list[int], Touched]] = []
+        groups: list[tuple[list[int], TouchedBytes]] = []
         for number, answer in enumerate(answers):
             if answer.failed:
                 return [], f"slice {number} failed alone: {answer.failed}"
-            mine, members = Touched.unpacked(answer.touched), [number]
+            mine, members = TouchedBytes.unpacked(answer.touched), [number]
             apart = []
             for group, touched in groups:
                 if meet(mine.written, touched.read) or meet(mine.read, touched.written) or meet(mine.written, touched.written):
@@ -190,14 +192,14 @@ class Sliced:
 
     def committed(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
         """Writes what the slices wrote, in order; those that meet run here, together. Raises what the kernel raises."""
-        total, runs, notes = Touched({}, {}), [], []
+        total, runs, notes = TouchedBytes({}, {}), [], []
         seen: list[Finding] = []
         together_with = {number: members for members in meetings for number in members}
         for number, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
             members = together_with.get(number, [number])
             if number != members[0]:
                 continue  # it ran with the first of them
-            mine = Touched.unpacked(answer.touched)
+            mine = TouchedBytes.unpacked(answer.touched)
             again = answer.failed or ("it reads what an earlier one wrote" if meet(mine.read, total.written) else "")
             if not again and len(members) == 1:
                 self._write(answer, mine)
@@ -231,7 +233,7 @@ class Sliced:
     def _arranged(self, seen: Sequence[Finding]) -> tuple[Finding, ...]:
         return tuple(arranged(together(seen), self.kernel.module.origins))
 
-    def _write(self, answer: Answer, mine: Touched) -> None:
+    def _write(self, answer: Answer, mine: TouchedBytes) -> None:
         for base, values, undefined in answer.values:
             held = self.device.memory.find(base)
             assert held is not None

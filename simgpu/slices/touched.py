@@ -10,8 +10,8 @@ import numpy as np
 import zstandard
 
 if TYPE_CHECKING:
-    from simgpu.engine.allocations import Memory
-    from simgpu.memory.table import Table
+    from simgpu.engine.allocations import DeviceMemory
+    from simgpu.memory.table import AllocationTable
 
 # Base address of an allocation -> its bits, uint8, one for each byte from the lowest on.
 Bits = Mapping[int, np.ndarray]
@@ -20,14 +20,14 @@ Packed = tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
-class Touched:
+class TouchedBytes:
     """The bytes that were read and written; allocations of which nothing was are left out."""
 
     read: Bits
     written: Bits
 
     @classmethod
-    def of(cls, table: Table) -> Touched:
+    def of(cls, table: AllocationTable) -> TouchedBytes:
         """What a launch's bitmaps say, before they are cleared."""
         return cls(table.touched_bits(0), table.touched_bits(1))
 
@@ -38,15 +38,15 @@ class Touched:
         return read, written
 
     @classmethod
-    def unpacked(cls, packed: Packed) -> Touched:
+    def unpacked(cls, packed: Packed) -> TouchedBytes:
         """What `packed` made bytes of."""
         expand = zstandard.ZstdDecompressor().decompress
         read, written = ({base: np.frombuffer(expand(data), np.uint8) for base, data in kind} for kind in packed)
         return cls(read, written)
 
-    def __or__(self, other: Touched) -> Touched:
+    def __or__(self, other: TouchedBytes) -> TouchedBytes:
         """What either touched."""
-        return Touched(_either(self.read, other.read), _either(self.written, other.written))
+        return TouchedBytes(_either(self.read, other.read), _either(self.written, other.written))
 
 
 def _either(one: Bits, other: Bits) -> Bits:
@@ -58,7 +58,7 @@ def meet(one: Bits, other: Bits) -> bool:
     return any(bool(np.bitwise_and(bits, other[base]).any()) for base, bits in one.items() if base in other)
 
 
-def count(bits: Bits, memory: Memory) -> int:
+def count(bits: Bits, memory: DeviceMemory) -> int:
     """Bytes that have their bit, of those that the allocations were asked for."""
     total = 0
     for base, packed in bits.items():

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simgpu.engine.allocations import Allocation, Memory
+from simgpu.engine.allocations import Allocation, DeviceMemory
 from simgpu.engine.device import Device, Kernel, Module
 from simgpu.engine.launch import Launch
 from simgpu.hardware.code_object.arguments import Geometry
@@ -32,7 +32,7 @@ OWN_MEMORY = 1 << 46  # a worker's own allocations, such as kernel arguments, be
 
 
 @dataclass(frozen=True)
-class Block:
+class SentAllocation:
     """An allocation of the caller: what it holds, by hash; undefined: the same of the bits that nothing wrote, in checked mode."""
 
     address: int
@@ -61,8 +61,8 @@ class Task:
     threads: int
     code: str
     code_size: int
-    segments: tuple[Block, ...]
-    memory: tuple[Block, ...]
+    segments: tuple[SentAllocation, ...]
+    memory: tuple[SentAllocation, ...]
     kernel: str
     geometry: Geometry
     args: tuple[object, ...]
@@ -176,18 +176,18 @@ def _loaded(
     from simgpu.checks.suite import CHECKS  # loaded for checked mode only
 
     device = Device(target, check=checked, checks=CHECKS if checked else ())
-    device.memory = Memory(checked, first=OWN_MEMORY)
+    device.memory = DeviceMemory(checked, first=OWN_MEMORY)
     device.stdout = device.stderr = io.StringIO()
     address = min(at for at, _ in fixed)
     return device.load(blobs().find(code, size, folder).tobytes(), lambda room: (address, aligned_bytes(room)))
 
 
-def _fill(allocation: Allocation, block: Block, folder: str) -> None:
+def _fill(allocation: Allocation, block: SentAllocation, folder: str) -> None:
     allocation.data[:] = blobs().find(block.data, block.room, folder)
     _define(allocation, block, folder)
 
 
-def _define(allocation: Allocation, block: Block, folder: str) -> None:
+def _define(allocation: Allocation, block: SentAllocation, folder: str) -> None:
     if allocation.undefined is not None:
         allocation.undefined[:] = blobs().find(block.undefined, block.room, folder)
         allocation.whole = False

@@ -16,7 +16,7 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
-from simgpu.timing.code import STORE, Code
+from simgpu.timing.code import STORE, CodeColumns
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, numbered
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
@@ -32,7 +32,7 @@ class Served:
     owners: np.ndarray
 
 
-def vector_cache(trace: Trace, code: Code, row: Pipelines, resident: int) -> Served:
+def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int) -> Served:
     """Replays a workgroup's accesses through its part of the vector cache; `resident` workgroups share that."""
     rows = np.zeros((len(trace.accesses), 3), np.int32)
     numbers = trace.steps[code.accesses[trace.steps]]
@@ -107,7 +107,7 @@ class Shares:
 
 
 def shares(
-    traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, resident: int,
+    traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines, resident: int,
     warm: bool, whole: Sequence[tuple[Trace, Served]] = (),
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already; whole:
@@ -159,7 +159,7 @@ def shares(
     return Shares(past, late, l2_bytes, past_l2, hbm)
 
 
-def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) -> np.ndarray:
+def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
     """Shares by instruction; one that the beginnings did not come to is as others that load, or store, or goes on where none is."""
     made = np.ones((2, len(asked)))
     for mine in (code.flags & STORE != 0, code.flags & STORE == 0):
@@ -171,7 +171,7 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) ->
     return made
 
 
-def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: Code, row: Pipelines) -> float:
+def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: CodeColumns, row: Pipelines) -> float:
     """Lines of L2 that workgroups write for each request of their stores, each line once a workgroup; 1 if they store nothing."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     requests = lines = 0
@@ -182,7 +182,7 @@ def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: Code, row: Pipel
     return lines / requests if requests else 1.0
 
 
-def written(traces: Sequence[Trace], served: Sequence[Served], code: Code, traffic: Shares, row: Pipelines) -> float:
+def written(traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, traffic: Shares, row: Pipelines) -> float:
     """The share of a launch's bytes between L2 and memory that is written, by workgroups that stand for all."""
     stores = code.flags & STORE != 0
     each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)

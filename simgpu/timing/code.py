@@ -18,7 +18,7 @@ STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeColumns:
     """Columns by an instruction's number (its offset in the code segment / 4); numbers that hold none are never executed.
 
     int32 each: unit, kind (see `Unit`, `Kind`); clocks; shadow; vm, lgkm; flags; port: clocks of the LDS port, or that a load's
@@ -50,14 +50,14 @@ class Code:
         return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)
 
 
-def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> Code:
+def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:
     """The columns of so many numbers, of which `instructions` holds those that were executed."""
     return columns({number: (issue_of(inst), inst.size // 4) for number, inst in instructions.items()}, count, row)
 
 
-def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines) -> Code:
+def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines) -> CodeColumns:
     """The columns of so many numbers, from how each instruction issues and how many numbers it takes."""
-    made = {name: np.zeros(count, np.int32) for name in Code.__dataclass_fields__}
+    made = {name: np.zeros(count, np.int32) for name in CodeColumns.__dataclass_fields__}
     made["unit"][:] = Unit.NONE
     for number, (issue, step) in issues.items():
         flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma
@@ -70,7 +70,7 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
             values["clocks"] = issue.value
         for name, value in values.items():
             made[name][number] = value
-    return Code(**made)
+    return CodeColumns(**made)
 
 
 def _port(issue: Issue, row: Pipelines) -> int:

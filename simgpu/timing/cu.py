@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.timing import state, units
-from simgpu.timing.code import Code
+from simgpu.timing.code import CodeColumns
 from simgpu.timing.state import Ledger, Work
 
 
@@ -38,7 +38,7 @@ class CuResult:
 
 
 def run_cu(
-    code: Code, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, config: np.ndarray,
+    code: CodeColumns, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, config: np.ndarray,
     events: int = 0,
 ) -> CuResult:  # fmt: skip
     """Runs the workgroups, `resident` at a time.

@@ -31,7 +31,7 @@ def mixed(stand: np.ndarray, count: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Queue:
+class DispatchQueue:
     """What a CU runs: samples in the order of dispatch; busy: how much of its work a CU that works has on average, 0 to 1."""
 
     order: np.ndarray
@@ -40,7 +40,7 @@ class Queue:
 
 def last_queues(
     clocks: np.ndarray, sizes: np.ndarray, stand: np.ndarray, cus: int, xcds: int, places: int
-) -> list[Queue]:  # fmt: skip
+) -> list[DispatchQueue]:  # fmt: skip
     """The CUs that a launch ends with: that whose last workgroup ends last, and that with most to execute.
 
     clocks: of each sample alone; sizes: what it executes; stand: the sample of each workgroup; cus: of all XCDs; places: for
@@ -60,4 +60,4 @@ def last_queues(
         ends[number] = max(ends[number], end)
     work = np.array([sizes[queue].sum() if queue else 0.0 for queue in queues])
     last, mean = dict.fromkeys((int(ends.argmax()), int(work.argmax()))), work.sum() / min(len(stand), cus)
-    return [Queue(np.array(queues[at], np.int64), min(1.0, float(mean / max(1.0, work[at])))) for at in last]
+    return [DispatchQueue(np.array(queues[at], np.int64), min(1.0, float(mean / max(1.0, work[at])))) for at in last]

@@ -14,8 +14,8 @@ from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
-from simgpu.timing.code import Code
-from simgpu.timing.dispatch import Queue
+from simgpu.timing.code import CodeColumns
+from simgpu.timing.dispatch import DispatchQueue
 from simgpu.timing.trace import LINE_BYTES
 
 PASSES = 6  # of the fixed point of clock and load at most
@@ -54,7 +54,7 @@ class Gpu:
     chip: HardwareDescriptor
     row: Pipelines
     on: Mechanisms
-    code: Code
+    code: CodeColumns
     work: state.Work
     resident: int
     traffic: Shares
@@ -62,7 +62,7 @@ class Gpu:
     groups: int
     mhz: float
     load: Load = (0.0, 0.0)
-    queue: Queue | None = None
+    queue: DispatchQueue | None = None
     channels: float = 1.0
     written: float = 0.0
     watched: tuple[int, int] = (0, 0)
@@ -77,7 +77,7 @@ class Gpu:
         """CUs that work at a time, on average: those with little to do end before this one."""
         return self.active * (self.queue.busy if self.queue else 1.0)
 
-    def queued(self, queue: Queue, places: int) -> Gpu:
+    def queued(self, queue: DispatchQueue, places: int) -> Gpu:
         """By a CU that runs a queue, with so many places for workgroups."""
         return replace(self, queue=queue, work=self.work._replace(order=queue.order), resident=min(places, len(queue.order)))
 

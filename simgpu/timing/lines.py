@@ -21,7 +21,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Line:
+class TimedLine:
     """One instruction, of all waves of the modelled CU.
 
     offset: bytes from the kernel's first instruction; hits: executions; latency: clocks from when a wave came to it until the wave
@@ -41,7 +41,7 @@ class Line:
     waits: tuple[Wait, ...]
 
 
-def lines(prediction: Prediction) -> list[Line]:
+def lines(prediction: Prediction) -> list[TimedLine]:
     """The instructions that the modelled CU executed, in the order of the code."""
     result, sampled = prediction.result, prediction.sampled
     made = []
@@ -57,7 +57,7 @@ def lines(prediction: Prediction) -> list[Line]:
             if load >= 0 and clocks
         )
         worst = state.Stall(by_reason.argmax()).name if by_reason.any() else ""
-        made.append(Line(
+        made.append(TimedLine(
             _offset(prediction, number), number, text(sampled.instructions[number]), int(result.hits[number]),
             int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,
         ))  # fmt: skip

@@ -16,7 +16,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import cu, state
 from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
-from simgpu.timing.code import Code, code_of
+from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mixed, standing
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
 from simgpu.timing.trace import Trace
@@ -26,7 +26,7 @@ MOST_QUEUED = 1 << 16  # workgroups of a launch that are dispatched one by one, 
 
 
 @dataclass(frozen=True)
-class Resources:
+class GroupResources:
     """What decides how many workgroups a CU holds: registers a lane, scalar registers, bytes of LDS, waves of a workgroup."""
 
     vgprs: int
@@ -54,7 +54,7 @@ class Sampled:
     whole: Sequence[Trace]
     beginnings: Sequence[Trace]
     groups: int
-    used: Resources
+    used: GroupResources
     notes: Sequence[str] = ()
     wider: float = 0.0
     channels: float = 1.0
@@ -82,7 +82,7 @@ class Prediction:
     active: int
     result: cu.CuResult
     past_l2_bytes: float
-    code: Code
+    code: CodeColumns
     traffic: Shares
     sampled: Sampled
 
@@ -179,7 +179,7 @@ def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) 
     )  # fmt: skip
 
 
-def _free_accesses(work: state.Work, code: Code, traces: Sequence[Trace], on: Mechanisms) -> None:
+def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace], on: Mechanisms) -> None:
     """Takes clocks of LDS conflicts or of the coalescer out."""
     numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
     lds = code.lane_bytes[numbers] > 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simgpu.hardware.timing_rules.issue import MOST_VM
-from simgpu.timing.code import Code
+from simgpu.timing.code import CodeColumns
 
 SIMDS, UNITS, LEVELS = 4, 8, 3  # levels behind the vector cache: L2, Infinity Cache, memory
 PRODUCERS = 8  # loads that a wait tells apart
@@ -143,7 +143,7 @@ class Cu(NamedTuple):
 
 
 def idle(
-    config: np.ndarray, code: Code, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray
+    config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray
 ) -> Cu:  # fmt: skip
     """Returns a CU before its first workgroup; arguments as `cu.run_cu` takes them."""
     total, count = resident * work.waves, len(code.unit)

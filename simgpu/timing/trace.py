@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numba
 import numpy as np
 
-from simgpu.timing.code import Code
+from simgpu.timing.code import CodeColumns
 
 # Kinds of a stream's words, in their two high bits (`simgpu.checks.path_trace` writes them).
 END, JUMP, LDS, MEMORY = range(4)
@@ -20,7 +20,7 @@ CLOCKS, FIRST, COUNT, FIELDS = range(4)
 class Trace:
     """One workgroup.
 
-    steps: uint32, numbers of `Code`, a wave behind the other; wave w's are steps[starts[w] : starts[w + 1]]. accesses: int32
+    steps: uint32, numbers of `CodeColumns`, a wave behind the other; wave w's are steps[starts[w] : starts[w + 1]]. accesses: int32
     (n, 3), of each step that is one, in the same order, wave w's from access_starts[w] on: clocks of the LDS banks or of the
     address coalescer; first of `lines`, and how many (0 for LDS). lines: uint32, of 64 bytes. complete: whether all waves ended.
     group: the workgroup's number in the order of dispatch. stretch: what it executed over what `steps` hold; its waves are taken
@@ -45,7 +45,7 @@ class Trace:
 
 
 def trace_of(
-    code: Code, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
+    code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
 ) -> Trace:
     """The trace that streams of waves tell of (uint32; `simgpu.checks.path_trace` says what of), which all began at `entry`."""
     is_access = code.accesses
@@ -64,7 +64,7 @@ def trace_of(
     return Trace(steps, starts, accesses, access_starts, lines, complete, group, stretch)
 
 
-def part_of(code: Code, trace: Trace, share: float) -> Trace:
+def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
     """The trace of a workgroup that does a share of what this one did: each wave's first steps."""
     counts = np.ceil(np.diff(trace.starts) * trace.stretch * share).astype(np.int64)
     counts = np.minimum(counts, np.diff(trace.starts))

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from simgpu.triton.context import device
 from simgpu.triton.model import ModelledTime
-from simgpu.triton.report import LineReport, Report, report
+from simgpu.triton.report import KernelReport, LineReport, report
 from simgpu.triton.session import KernelFinding, Session
 from simgpu.triton.usage import Launched
 
-__all__ = ["KernelFinding", "Launched", "LineReport", "ModelledTime", "Report", "Session", "device", "report"]
+__all__ = ["KernelFinding", "KernelReport", "Launched", "LineReport", "ModelledTime", "Session", "device", "report"]

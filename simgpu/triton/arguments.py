@@ -22,7 +22,7 @@ _FLOATS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Value:
+class ArgumentValue:
     """One argument of the compiled kernel: its name (with an index inside tuples), Triton type and value."""
 
     name: str
@@ -34,7 +34,7 @@ class Value:
         return self.type.startswith("*")
 
 
-def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[Value]:
+def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[ArgumentValue]:
     """The kernel's arguments, from the signature (name to type) and the bound values in its order.
 
     Constants at the end may be left out, as by callers that bind values themselves: Triton's launcher never looks at them (its
@@ -44,21 +44,21 @@ def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[Value]:
     if not read <= len(values) <= len(signature):
         names = ", ".join(signature)
         raise LaunchError(f"the kernel takes {len(signature)} arguments, {len(values)} were given; they are {names}")
-    flat: list[Value] = []
+    flat: list[ArgumentValue] = []
     for (name, kind), value in zip(signature.items(), values, strict=False):
         flat += _flatten(name, kind, value)
     return flat
 
 
-def _flatten(name: str, kind: Any, value: Any) -> Iterator[Value]:
+def _flatten(name: str, kind: Any, value: Any) -> Iterator[ArgumentValue]:
     if isinstance(kind, tuple):
         for index, (inner, item) in enumerate(zip(kind, value, strict=True)):
             yield from _flatten(f"{name}[{index}]", inner, item)
     elif kind.startswith("tensordesc"):
         for index, (inner, item) in enumerate(_descriptor(kind, value)):
-            yield Value(name if index == 0 else f"{name}.{index}", inner, item)
+            yield ArgumentValue(name if index == 0 else f"{name}.{index}", inner, item)
     elif kind != "constexpr":
-        yield Value(name, kind, value)
+        yield ArgumentValue(name, kind, value)
 
 
 _DESCRIPTOR = re.compile(r"tensordesc[^<]*<([^[>]*)\[")
@@ -77,7 +77,7 @@ def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
     yield from (("i64", step) for step in value.strides)
 
 
-def encode(argument: Value) -> bytes:
+def encode(argument: ArgumentValue) -> bytes:
     """A number as the bytes of its type; LaunchError where it is none, or does not fit."""
     value, kind = argument.value, argument.type
     if hasattr(value, "item"):

@@ -16,8 +16,8 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
 from simgpu.hardware.errors import LaunchError, says_it_all
-from simgpu.triton.arguments import Value, flatten
-from simgpu.triton.session import WARP, Binary, Session, properties
+from simgpu.triton.arguments import ArgumentValue, flatten
+from simgpu.triton.session import WARP, LoadedBinary, Session, properties
 from simgpu.triton.tensors import plain_torch
 
 __tracebackhide__ = says_it_all
@@ -33,13 +33,13 @@ class Utilities:
         """HIP's names, the descriptor's figures."""
         return properties(self._session)
 
-    def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Binary, Binary, int, int, int]:
+    def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[LoadedBinary, LoadedBinary, int, int, int]:
         """Module, function, registers, spills and the largest workgroup of a compiled kernel."""
-        binary = Binary(name, code, shared)
+        binary = LoadedBinary(name, code, shared)
         info = self._session.kernel(binary).info
         return binary, binary, info.vgpr_count, info.vgpr_spill_count, info.max_flat_workgroup_size
 
-    def unload_module(self, module: Binary) -> None:
+    def unload_module(self, module: LoadedBinary) -> None:
         """Nothing: code objects live as long as their session."""
 
 
@@ -51,7 +51,7 @@ class Launcher:
         self._metadata = metadata
 
     def __call__(
-        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Binary, packed: object, launch_metadata: Any,
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: LoadedBinary, packed: object, launch_metadata: Any,
         enter: Callable[[Any], None] | None, leave: Callable[[Any], None] | None, *values: Any,
     ) -> None:  # fmt: skip
         grid = (int(grid_x), int(grid_y), int(grid_z))
@@ -69,11 +69,11 @@ class Launcher:
         if leave is not None:
             leave(launch_metadata)
 
-    def _scratch(self, name: str, groups: int, allocator: Any, stream: int) -> Value:
+    def _scratch(self, name: str, groups: int, allocator: Any, stream: int) -> ArgumentValue:
         """Global memory that the compiler asked for, by the allocator that the user set."""
         size = getattr(self._metadata, f"{name}_scratch_size", 0) * groups
         align = getattr(self._metadata, f"{name}_scratch_align", 1)
-        return Value(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
+        return ArgumentValue(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
 
 
 class DeviceInterface:

@@ -10,7 +10,7 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
 from simgpu.triton.driver import SimDriver, active_driver
-from simgpu.triton.session import Binary
+from simgpu.triton.session import LoadedBinary
 
 _CACHES = "simgpu_caches"
 
@@ -47,7 +47,7 @@ def forget_quietly() -> None:
 
 def _let_go(kernel: CompiledKernel) -> None:
     assert _unload is not None
-    if isinstance(kernel.module, Binary) and not isinstance(driver._active, SimDriver):
+    if isinstance(kernel.module, LoadedBinary) and not isinstance(driver._active, SimDriver):
         kernel.module = None
     _unload(kernel)
 

@@ -14,7 +14,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed
 from simgpu.triton.kernels import compiled
-from simgpu.triton.session import Binary
+from simgpu.triton.session import LoadedBinary
 from simgpu.triton.usage import Launched
 
 _READS = ("global_read_bytes", "scalar_read_bytes")
@@ -34,7 +34,7 @@ class LineReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class KernelReport:
     """A kernel and its last launch.
 
     vgprs, agprs: per lane, as the hardware allocates for the kernel; waves_per_simd: that fit, by limited_by; matrix:
@@ -69,7 +69,7 @@ class Report:
         return "\n".join(_shown(self))
 
 
-def report(kernel: Any) -> Report:
+def report(kernel: Any) -> KernelReport:
     """The report of a kernel's last launch.
 
     kernel: the function under `@triton.jit` (or autotune, heuristics), or what `kernel[grid](...)` returned.
@@ -92,7 +92,7 @@ def report(kernel: Any) -> Report:
     for _address, inst, times in executed(launched):
         if inst.spec.kind == "matrix":
             matrix[inst.mnemonic] += times
-    return Report(
+    return KernelReport(
         info.name, info.target, launched.grid, launched.warps, arch, acc, info.sgpr_count, info.vgpr_spill_count,
         info.sgpr_spill_count, info.private_segment_size, launched.lds_bytes, waves,
         tightest if waves < chip.max_waves_per_simd else "the hardware", dict(matrix),
@@ -106,7 +106,7 @@ def _last(kernel: Any) -> Launched:
         inner = inner.fn
     entries = compiled(inner) if isinstance(inner, JITFunction) else [kernel]
     handles = (getattr(entry, "function", None) for entry in entries)
-    launches = [handle.last for handle in handles if isinstance(handle, Binary) and handle.last is not None]
+    launches = [handle.last for handle in handles if isinstance(handle, LoadedBinary) and handle.last is not None]
     if not launches:
         raise LaunchError(f"{kernel!r} was not launched on a simulated device: launch it inside simgpu.triton.device first")
     return max(launches, key=lambda launched: launched.when)
@@ -134,7 +134,7 @@ def _lines(launched: Launched) -> list[LineReport]:
     return sorted(rows, key=lambda row: (-row.instructions, row.source))
 
 
-def _shown(found: Report) -> Iterator[str]:
+def _shown(found: KernelReport) -> Iterator[str]:
     unknown = 'not counted: launch with check="performance"'
     conflicts = unknown if found.bank_conflicts is None else f"{found.bank_conflicts:,} clocks"
     yield f"{found.kernel} on {found.target}: grid {found.grid}, {found.warps} waves a workgroup"

@@ -20,11 +20,21 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
 from simgpu.hip.properties import values
 from simgpu.sampling.samples import time_launch
-from simgpu.triton.arguments import Value, encode
+from simgpu.triton.arguments import ArgumentValue, encode
 from simgpu.triton.frames import told_by_source
-from simgpu.triton.model import Clock
-from simgpu.triton.tensors import GUARDS, STORAGE, Shared, Unreachable, is_tensor, lies_elsewhere, pointees, pointer_of, span_of
-from simgpu.triton.usage import KernelUse, Launched
+from simgpu.triton.model import BenchClock
+from simgpu.triton.tensors import (
+    GUARDS,
+    STORAGE,
+    SharedTensors,
+    Unreachable,
+    is_tensor,
+    lies_elsewhere,
+    pointees,
+    pointer_of,
+    span_of,
+)
+from simgpu.triton.usage import Launched, LaunchUse
 
 __tracebackhide__ = says_it_all
 
@@ -45,7 +55,7 @@ class KernelFinding(SimError):
 
 
 @dataclass
-class Binary:
+class LoadedBinary:
     """A compiled kernel as Triton holds on to it; each session loads it for itself. last: its latest launch."""
 
     name: str
@@ -54,7 +64,7 @@ class Binary:
     last: Launched | None = None
 
 
-Before = Callable[[Kernel, Geometry, list[object], Sequence[Value]], None]
+Before = Callable[[Kernel, Geometry, list[object], Sequence[ArgumentValue]], None]
 
 
 class Session:
@@ -94,8 +104,8 @@ class Session:
         self.findings: list[Finding] = []
         self.suppressions = Suppressions() if suppressions is None else read(suppressions)
         self.launches = 0
-        self.used: dict[str, KernelUse] = {}
-        self.clock = Clock()
+        self.used: dict[str, LaunchUse] = {}
+        self.clock = BenchClock()
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[tuple[int, bytes], Module] = {}
         self._profiled: dict[object, float] = {}
@@ -116,7 +126,7 @@ class Session:
             raise LaunchError(f"device {index} of {self.name}: there are {len(self.gpus)}, numbered from 0")
         self._chosen.index = index
 
-    def kernel(self, binary: Binary) -> Kernel:
+    def kernel(self, binary: LoadedBinary) -> Kernel:
         """A compiled kernel, loaded on this thread's device."""
         key = self.current, binary.code
         module = self._modules.get(key)
@@ -136,7 +146,7 @@ class Session:
             span_of(name, tensor)
             self._registered.append((name, tensor))
 
-    def launch(self, binary: Binary, grid: tuple[int, int, int], warps: int, values: Sequence[Value]) -> None:
+    def launch(self, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue]) -> None:
         """Run a kernel on the tensors among its arguments, on this thread's device.
 
         Raises Unreachable for a tensor that lies on another device, KernelFinding in checked mode unless findings are collected,
@@ -153,7 +163,7 @@ class Session:
             self.clock.note(binary.name, self._profiled[form])
             return
         kernel = self.kernel(binary)
-        use = self.used.setdefault(binary.name, KernelUse(binary.name))
+        use = self.used.setdefault(binary.name, LaunchUse(binary.name))
         use.launches += 1
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
@@ -166,7 +176,7 @@ class Session:
         known = [*tensors, *self._registered]
         behind = pointees(known, [value.value for value in values])
         held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
-        with Shared(self.gpu.memory, held, self.guard) as shared:
+        with SharedTensors(self.gpu.memory, held, self.guard) as shared:
             args, milliseconds = [_plain(value) for value in values], None
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
@@ -203,7 +213,7 @@ class Session:
         self.clock.note(kernel.name, milliseconds)
         return milliseconds
 
-    def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: Shared) -> list[Finding]:
+    def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
         """Findings at lines of the user's source and with indices, without those that are suppressed."""
         told = self.suppressions.left_of(told_by_source(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
@@ -216,7 +226,7 @@ class Session:
             raise KernelFinding(errors) from cause
 
 
-def _form(value: Value) -> object:
+def _form(value: ArgumentValue) -> object:
     """A number, or shape, strides and type of a tensor: what a launch's time depends on, but for the elements."""
     tensor = value.value
     if not (value.is_pointer and is_tensor(tensor)):
@@ -225,7 +235,7 @@ def _form(value: Value) -> object:
     return tuple(tensor.shape), strides, str(tensor.dtype)
 
 
-def _plain(value: Value) -> object:
+def _plain(value: ArgumentValue) -> object:
     """A number's bytes, or a pointer argument's address (None: null)."""
     if not value.is_pointer:
         return encode(value)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from triton.runtime.jit import TensorWrapper
 
-from simgpu.engine.allocations import GRANULE, Allocation, Memory
+from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory
 from simgpu.hardware.errors import LaunchError
 
 STORAGE, VIEW = GUARDS = ("storage", "view")
@@ -34,7 +34,7 @@ class Unreachable(LaunchError, ValueError):
 
 
 @dataclass(frozen=True)
-class Span:
+class HostSpan:
     """Host addresses that an argument reaches, first to one past the last; pointer: its element [0, 0, ...]."""
 
     pointer: int
@@ -85,7 +85,7 @@ def unwrapped(tensor: Any) -> Any:
     return tensor.base if isinstance(tensor, TensorWrapper) else tensor
 
 
-def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
+def span_of(name: str, tensor: Any, guard: str = STORAGE) -> HostSpan:
     """The bytes that kernels may reach through a tensor; LaunchError if it is not in host memory.
 
     name: its own, for messages; guard: STORAGE, all of the memory that the tensor is a view of, as kernels may walk it by
@@ -101,11 +101,11 @@ def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
     return replace(found, start=start, stop=stop, label=label)
 
 
-def _view(name: str, tensor: Any, label: str) -> Span:
+def _view(name: str, tensor: Any, label: str) -> HostSpan:
     """The bytes that the tensor's elements occupy."""
     if isinstance(tensor, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(tensor)
-        return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
+        return HostSpan(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
     pointer, shape = int(tensor.data_ptr()), tuple(tensor.shape)
     if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty one's null pointer is as good on a GPU
@@ -118,9 +118,9 @@ def _view(name: str, tensor: Any, label: str) -> Span:
     size = int(tensor.element_size())
     reaches = [(extent - 1) * stride * size for extent, stride in zip(shape, tensor.stride(), strict=True)]
     if not all(shape):
-        return Span(pointer, pointer, pointer, True, label)
+        return HostSpan(pointer, pointer, pointer, True, label)
     low, high = (pointer + sum(pick(reach, 0) for reach in reaches) for pick in (min, max))
-    return Span(pointer, low, high + size, True, label)
+    return HostSpan(pointer, low, high + size, True, label)
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
@@ -149,16 +149,16 @@ def _label(name: str, tensor: Any) -> str:
     return f"{name} ({'x'.join(str(extent) for extent in tensor.shape) or 'scalar'} {tensor.dtype})"
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[HostSpan]) -> list[HostSpan]:
     """Spans that share a dword as one, by address: views of one tensor stay the same memory, writable where one of them is."""
-    whole: list[Span] = []
+    whole: list[HostSpan] = []
     for span in sorted(spans, key=lambda s: (s.start, s.stop)):
         last = whole[-1] if whole else None
         if last is None or span.start // GRANULE * GRANULE >= last.stop:
             whole.append(span)
             continue
         label = last.label if span.label == last.label or span.stop <= last.stop else f"{last.label} and {span.label}"
-        whole[-1] = Span(last.pointer, last.start, max(last.stop, span.stop), last.writable or span.writable, label)
+        whole[-1] = HostSpan(last.pointer, last.start, max(last.stop, span.stop), last.writable or span.writable, label)
     return whole
 
 
@@ -204,16 +204,16 @@ _OUTSIDE = re.compile(
 )
 
 
-class Shared:
+class SharedTensors:
     """The tensors of one launch in device memory, at the host's addresses, from `__enter__` to `__exit__`."""
 
-    def __init__(self, memory: Memory, tensors: Iterable[tuple[str, Any]], guard: str = STORAGE) -> None:
+    def __init__(self, memory: DeviceMemory, tensors: Iterable[tuple[str, Any]], guard: str = STORAGE) -> None:
         self._memory = memory
         self._tensors = list(tensors)  # keeps them alive while kernels use their memory
         self._guard = guard
         self._allocations: list[Allocation] = []
 
-    def __enter__(self) -> Shared:
+    def __enter__(self) -> SharedTensors:
         spans = merged(span_of(name, tensor, self._guard) for name, tensor in self._tensors)
         for span in spans:
             if span.stop > span.start:

@@ -22,7 +22,7 @@ class Launched:
 
 
 @dataclass
-class KernelUse:
+class LaunchUse:
     """All launches of the kernels of one name; registers, spills and LDS are the last one's, 0 where none finished.
 
     launches: those that began; instructions, matrix: executed by waves; seconds: of the host; milliseconds: modelled, None where

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.attention.shape import Shape
+from simgpu.asm.attention.shape import AttentionShape
 from simgpu.asm.attention.shared.wave import FRAGMENT_WORDS, SharedWave
 from simgpu.hardware import target as find_target
 from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
@@ -167,7 +167,7 @@ def test_the_tail_of_a_step_is_a_crossing_of_two_units():
         row = next(row for row in plan.constraints if row.name == "vector unit")
         assert row.satisfied == (wanted == LONG_TAIL)
         text = emitted(p, target).text
-        shape = Shape.of(plan)
+        shape = AttentionShape.of(plan)
         products = text[text.index("all reads have come", text.index("keys_0:")) :]
         count = products[: products.index("s_setprio 0")].count("v_mfma")
         assert count == wanted * shape.nq * FRAGMENT_WORDS // shape.operand_registers(shape.score)

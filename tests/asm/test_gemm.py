@@ -21,7 +21,7 @@ from simgpu import asm
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.liveness import live_registers, ranges
 from simgpu.asm.gemm.emitter import GemmEmitter
-from simgpu.asm.gemm.operands import Operands, check
+from simgpu.asm.gemm.operands import TileLayouts, check
 from simgpu.asm.gemm.turn import Turn
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
@@ -122,7 +122,7 @@ def test_a_turn_leaves_lds_the_time_to_bring_its_fragments(sides, in_turns):
     two instructions of an accumulator there is always another's, where a wave has two."""
     tree = TiledComputation(4096, 4096, 64, "gfx942", dtype="bf16", trans_b=True)
     plan = with_tiling(tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=sides[0], tile_n=sides[1]))
-    operands = Operands.of(plan)
+    operands = TileLayouts.of(plan)
     turn, steps = Turn(plan, operands), operands.a.steps
     atoms = plan.warp_m // 16 * (plan.warp_n // 16)
     assert sorted(turn.order) == sorted((step, mt, nt) for step in range(steps) for mt, nt in turn.atoms)
@@ -171,7 +171,7 @@ def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
     result = gemm(m, n, k, target, name, trans, tiling=tiling, guard=0, check=True)
-    operands = Operands.of(result.kernel.plan)
+    operands = TileLayouts.of(result.kernel.plan)
     assert tuple(0 if one.k_contiguous else one.vec for one in (operands.a, operands.b)) == rows_of_a_load
     result.check()
     assert not [str(finding) for run in result.runs for finding in run.findings]
@@ -205,7 +205,7 @@ def test_odd_tiles_run_without_bank_conflicts(target, name, size):
     one = replace(board(target), num_cus=1)
     result = gemm(size, size - 3, 70, target, name, (True, False), descriptor=one, check="performance")
     result.check()
-    a, b = Operands.of(result.kernel.plan).a, Operands.of(result.kernel.plan).b
+    a, b = TileLayouts.of(result.kernel.plan).a, TileLayouts.of(result.kernel.plan).b
     assert b.rows == size and (b.odd_blocks_apart or b.pairs) and not a.k_contiguous
     counters = [run.counters for run in result.runs]
     assert sum(c["lds_read_bytes"] for c in counters) > 0 == sum(c["lds_bank_conflicts"] for c in counters)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("simgpu")
 
 from simgpu import asm
-from simgpu.asm.gemm.operands import Operands
+from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype, pack
 from simgpu.hardware.errors import LaunchError
@@ -86,7 +86,7 @@ def test_mx_formats_validate(kinds, sizes):
 @pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (300, 512, 400), (16, 7168, 2048)])
 @pytest.mark.parametrize(("target", "name"), KINDS)
 def test_planned_tiles_have_no_bank_conflicts(target, name, sizes):
-    layout = Operands.of(TiledComputation(*sizes, target, dtype=name, trans_b=True, preshuffle_b=True).plan).b
+    layout = TileLayouts.of(TiledComputation(*sizes, target, dtype=name, trans_b=True, preshuffle_b=True).plan).b
     assert sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) == 0, layout
 
 

@@ -7,7 +7,7 @@ import pytest
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Label
-from simgpu.asm.gemm.spread import Read, Unit, add_writes_and_loads, read_numbers
+from simgpu.asm.gemm.spread import Read, SpreadUnit, add_writes_and_loads, read_numbers
 from simgpu.operators.gemm.tree import TiledComputation
 
 
@@ -49,7 +49,7 @@ def test_reads_behind_the_barrier_and_before_their_use():
 @pytest.mark.parametrize("room", [1, 7, 18])
 def test_loads_follow_their_writes_and_precede_the_tiles_end(room):
     places: dict[str, int] = {}
-    units = [Unit([lambda n=n: f"w{n}"], [lambda n=n: f"l{n}"], 0.5) for n in range(6)]
+    units = [SpreadUnit([lambda n=n: f"w{n}"], [lambda n=n: f"l{n}"], 0.5) for n in range(6)]
     last = add_writes_and_loads(lambda number, move: places.update({move(): number}), units, room, 20, 2, 4)
     assert all(places[f"w{n}"] <= places[f"l{n}"] <= max(18, places[f"w{n}"]) for n in range(6))
     assert last == places["l5"] == max(places.values()) < 20

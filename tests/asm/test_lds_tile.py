@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.asm.gemm.operands import Operands
+from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.asm.parts.integer_math import division_magic
 from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
 from simgpu.hardware import target as board
@@ -46,7 +46,7 @@ def planned_layouts():
         for name in board(target).dtypes():
             for sizes in PROBLEMS:
                 for trans_a, trans_b in ((False, False), (True, True)):
-                    operands = Operands.of(
+                    operands = TileLayouts.of(
                         TiledComputation(*sizes, target=target, dtype=name, trans_a=trans_a, trans_b=trans_b).plan
                     )
                     for layout in (operands.a, operands.b):
@@ -189,7 +189,7 @@ def broken(layout, **changed):
 
 def test_a_swizzle_is_what_keeps_rows_apart():
     """The planned f32 tile, its swizzle taken away, conflicts."""
-    layout = Operands.of(TiledComputation(4096, 4096, 4096).plan).a
+    layout = TileLayouts.of(TiledComputation(4096, 4096, 4096).plan).a
     flat = broken(layout, swizzle=lambda self, row: 0 * row)
     assert sum(lds_banks.conflicts("gfx908", *access) for access in accesses(flat)) > 0
 

@@ -21,8 +21,8 @@ from simgpu.tools.bench import exec, operator, profile
 from simgpu.tools.benchmarks import attention, blas, corpus, engine, first_launch, host, rates, start, table
 from simgpu.tools.benchmarks import gemm as bench_gemm
 from simgpu.tools.benchmarks.blas import PIN_VARIABLES
-from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
-from simgpu.tools.benchmarks.table import Row
+from simgpu.tools.benchmarks.goals import GOALS, GoalValue, Setting
+from simgpu.tools.benchmarks.table import GoalRow
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, kernel
@@ -48,9 +48,9 @@ def failing(capsys: Capture, *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def made(name: str, value: float | None, right: bool = True) -> Row:
+def made(name: str, value: float | None, right: bool = True) -> GoalRow:
     (goal,) = [goal for goal in GOALS if goal.name == name]
-    return Row(goal, Measured(value, "a note", right), "", 1.0)
+    return GoalRow(goal, GoalValue(value, "a note", right), "", 1.0)
 
 
 def test_every_row_of_the_issue_is_there_with_its_goal() -> None:

@@ -105,7 +105,7 @@ def test_fuzzed_cases_run_in_processes_of_the_workers(monkeypatch):
     """A cluster's worker is none that a case may end: it has one of its own."""
     monkeypatch.setattr(cluster, "executor_of", lambda where: executor_of("here"))
     monkeypatch.setattr(fuzz, "CASES_PER_TASK", 2)
-    cases = [fuzz.Case("arrays", 1, number) for number in range(3)]
+    cases = [fuzz.FuzzCase("arrays", 1, number) for number in range(3)]
     found = list(fuzz.run_on("tcp://head:8786", cases, []))
     assert {case for case, _, _ in found} == set(cases) and not any(outcome.failed for _, outcome, _ in found)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.hip.options import Source
+from simgpu.hip.options import HipSource
 from simgpu.tools.shared import hiprtc
 from simgpu.tools.shared.hiprtc import compile_source, device_library
 from tests.support.device_library import VERSIONS
@@ -28,7 +28,7 @@ needs_library = pytest.mark.skipif(LIBRARY is None, reason="no ocml.bc: neither 
 
 def built(source: str, target: str, *options: str) -> bytes:
     """The code object; skips the test without clang."""
-    code, log = compile_source(Source(source, target, options, file="k.hip"))
+    code, log = compile_source(HipSource(source, target, options, file="k.hip"))
     if code is None and "no clang" in log:
         pytest.skip(log)
     assert code is not None, log
@@ -242,7 +242,7 @@ def test_folders_of_headers_are_those_of_the_program(tmp_path: Path) -> None:
     (tmp_path / "mine" / "one.h").write_text("enum { ONE = 1 };")
     text = '#include "one.h"\nextern "C" __global__ void k(int *x) { x[0] = ONE; }'
     for options in (("-Imine",), ("-I", "mine"), (f"-I{tmp_path}/mine",)):
-        code, log = compile_source(Source(text, "gfx942", options, folder=str(tmp_path)))
+        code, log = compile_source(HipSource(text, "gfx942", options, folder=str(tmp_path)))
         if code is None and "no clang" in log:
             pytest.skip(log)
         assert code is not None, log
@@ -252,7 +252,7 @@ def test_without_the_library_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(hiprtc, "device_library", lambda: None)
     assert built('extern "C" __global__ void k(float *x) { x[0] = sqrtf(x[0]) + expf(x[1]) + fmaxf(x[0], 1); }', "gfx942")
     source = 'extern "C" __global__ void k(float *x) { printf("%d", x[1] < 0); x[0] = sinf(x[0]) + cos((double)x[1]); }'
-    code, log = compile_source(Source(source, "gfx942", file="k.hip"))
+    code, log = compile_source(HipSource(source, "gfx942", file="k.hip"))
     assert code is None
     assert log.splitlines()[0].startswith("error: cos, printf, sinf need ROCm's device library: pip install triton, ")
 
@@ -262,7 +262,7 @@ def test_a_library_that_the_compiler_cannot_read_harms_only_what_needs_it(tmp_pa
         (tmp_path / name).write_text("bitcode of an LLVM to come")
     monkeypatch.setattr(hiprtc, "device_library", lambda: tmp_path)
     assert built('extern "C" __global__ void k(float *x) { x[0] = sqrtf(x[0]); }', "gfx942")
-    code, log = compile_source(Source('extern "C" __global__ void k(float *x) { x[0] = sinf(x[0]); }', "gfx942", file="k.hip"))
+    code, log = compile_source(HipSource('extern "C" __global__ void k(float *x) { x[0] = sinf(x[0]); }', "gfx942", file="k.hip"))
     assert code is None and "ocml.bc" in log
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from simgpu.operators import TiledComputation
 from simgpu.tools.benchmarks import llm_gemm
-from simgpu.tools.benchmarks.llm_gemm import Case, cases, modelled
+from simgpu.tools.benchmarks.llm_gemm import LayerProduct, cases, modelled
 
 
 def test_the_list_has_sixty_shapes_once_each() -> None:
@@ -19,7 +19,7 @@ def test_the_list_has_sixty_shapes_once_each() -> None:
 
 
 def test_a_case_is_timed_as_its_kernels_are() -> None:
-    case = Case("decode", "small", 96, 160, 512, batch=2)
+    case = LayerProduct("decode", "small", 96, 160, 512, batch=2)
     found = modelled(case, "bf16", "mi300x")
     tree = TiledComputation(96, 160, 512, "mi300x", dtype="bf16", trans_b=True, batch=2)
     assert found.tile.startswith(f"{tree.plan.tile_m}x{tree.plan.tile_n}x{tree.plan.tile_k}")
@@ -28,7 +28,9 @@ def test_a_case_is_timed_as_its_kernels_are() -> None:
 
 
 def test_the_command_prints_a_line_a_case(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llm_gemm, "cases", lambda: iter([Case("decode", "small", 16, 64, 128), Case("prefill", "big", 64, 64, 64)]))
+    monkeypatch.setattr(
+        llm_gemm, "cases", lambda: iter([LayerProduct("decode", "small", 16, 64, 128), LayerProduct("prefill", "big", 64, 64, 64)])
+    )  # fmt: skip
     monkeypatch.setattr("sys.argv", ["llm_gemm", "--phase", "decode", "--target", "mi210", "--dtype", "f16"])
     llm_gemm.main()
     text = capsys.readouterr().out

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.isa import decode_all, text
-from simgpu.tools.robustness.corpus import Argument, Case
+from simgpu.tools.robustness.corpus import CaseArgument, CorpusCase
 from simgpu.tools.robustness.mutants import Mutant, encoded
-from simgpu.tools.robustness.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
+from simgpu.tools.robustness.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, MutantOutcome, MutatedCase, share
 from tests.simgpu.checks.test_waits import DMA
 from tests.support.checked import assembled
 
@@ -32,13 +32,13 @@ LINES = [
 ]
 
 
-def subject(lines: list[str], block: int = 64) -> Subject:
-    buffers = (Argument(np.arange(1024, dtype=np.uint32), False), Argument(np.zeros(1024, np.uint32), True))
-    case = Case("k", "gfx90a", "k", assembled("gfx90a", lines), buffers, (block,), (block,), 0)
-    return Subject(case, 1)
+def subject(lines: list[str], block: int = 64) -> MutatedCase:
+    buffers = (CaseArgument(np.arange(1024, dtype=np.uint32), False), CaseArgument(np.zeros(1024, np.uint32), True))
+    case = CorpusCase("k", "gfx90a", "k", assembled("gfx90a", lines), buffers, (block,), (block,), 0)
+    return MutatedCase(case, 1)
 
 
-def outcomes(lines: list[str], block: int = 64) -> list[Outcome]:
+def outcomes(lines: list[str], block: int = 64) -> list[MutantOutcome]:
     made = subject(lines, block)
     return [made.judge(mutant) for mutant in made.mutants()]
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from simgpu.tools.cases import cluster
-from simgpu.tools.cases.sweep import Case, Rows, flattened, shapes, written
+from simgpu.tools.cases.sweep import SweepCase, SweepRows, flattened, shapes, written
 from simgpu.tools.cli import main
 from simgpu.tools.verbs import sweep
 
@@ -85,13 +85,13 @@ def test_a_case_that_no_worker_ran_runs_the_next_time(here):
             with ThreadPoolExecutor(1) as pool:
                 return pool.submit(os.kill, -(1 << 22), signal.SIGTERM)
 
-    rows = Rows("t.json")
-    case = Case("run", "gemm", "mi100", "f32", "-m 4 -n 4 -k 4", "1")
+    rows = SweepRows("t.json")
+    case = SweepCase("run", "gemm", "mi100", "f32", "-m 4 -n 4 -k 4", "1")
     ((_, future),) = cluster.as_they_finish(Dead(1), sweep.row_of, [case], 1)
     row = sweep._row(case, future)
     assert row["status"] == "lost" and row["error"]
     rows.add(case, row)
-    assert rows.of([case]) == [row] and not Rows("t.json").of([case])
+    assert rows.of([case]) == [row] and not SweepRows("t.json").of([case])
 
 
 @pytest.mark.parametrize(

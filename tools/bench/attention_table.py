@@ -28,7 +28,7 @@ MEMORY_PER_BYTE = 1.5  # of the host, for a byte of the device: itself, and two 
 SLOTS = ("mfma", "valu", "salu", "vmem", "lds", "branch", "wait")
 
 
-class Table(Action):
+class TableAction(Action):
     """`--table`: the sizes that a single computation needs are the table's own, and so not required."""
 
     def __call__(self, parser: ArgumentParser, options: Namespace, values: Any, name: str | None = None) -> None:
@@ -40,7 +40,7 @@ class Table(Action):
 def configure(parser: ArgumentParser) -> None:
     """What `simgpu bench attention` has for the table."""
     parser.add_argument(
-        "--table", action=Table, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures"
+        "--table", action=TableAction, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures"
     )
     parser.add_argument(
         "--lengths",
@@ -51,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComputationRow:
     """What one computation counted."""
 
     length: int
@@ -131,7 +131,7 @@ TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
 }  # fmt: skip
 
 
-def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> Row:
+def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> ComputationRow:
     """Runs one computation whole; LaunchError, TargetError as its tree."""
     from simgpu import Device, asm
     from simgpu.operators import AttentionProblem
@@ -159,7 +159,7 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     def total(*names: str) -> int:
         return sum(run.counters[name] for run in runs for name in names)
 
-    return Row(
+    return ComputationRow(
         length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"),
         round(past_l2_bytes),
         total("lds_read_bytes"), total("lds_write_bytes"),
@@ -168,15 +168,15 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     )  # fmt: skip
 
 
-def _right(rows: list[Row]) -> bool:
+def _right(rows: list[ComputationRow]) -> bool:
     return not any(row.wrong for row in rows)
 
 
-def _document(row: Row) -> dict[str, Any]:
+def _document(row: ComputationRow) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def _traffic(rows: list[Row]) -> Any:
+def _traffic(rows: list[ComputationRow]) -> Any:
     """Bytes beside the paper's; the ratio is unfused to fused (1 + L/d, erratum E20)."""
     fused = {row.length: row.hbm_bytes for row in rows if row.kernel == "register-chained"}
     lines = []
@@ -206,7 +206,7 @@ def _traffic(rows: list[Row]) -> Any:
     return table("Traffic: HBM bytes each once per launch and direction, and past L2 in the time model", columns, lines, left=2)
 
 
-def _slots(rows: list[Row]) -> Any:
+def _slots(rows: list[ComputationRow]) -> Any:
     """Issue slots: millions of wave-instructions by class."""
     lines = [
         (f"{row.length:,}", row.kernel, *(f"{getattr(row, name) / 1e6:,.2f}" for name in SLOTS), f"{row.mfma / _all(row):.0%}",
@@ -217,5 +217,5 @@ def _slots(rows: list[Row]) -> Any:
     return table("Issue slots, millions of wave-instructions", columns, lines, left=2)
 
 
-def _all(row: Row) -> int:
+def _all(row: ComputationRow) -> int:
     return sum(getattr(row, name) for name in SLOTS)

@@ -85,7 +85,7 @@ def run(options: Namespace) -> int:
     return 0 if passed else 1
 
 
-def _save_page(options: Namespace, tree: Root, measured: Sequence[Measured], where: str) -> None:
+def _save_page(options: Namespace, tree: Root, measured: Sequence[TimedOperator], where: str) -> None:
     """Writes the file of --html: the plan, the times that a GPU took below its roof, and, simulated, one launch more to look at."""
     from simgpu.tools.page.page import Page
     from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
@@ -109,7 +109,7 @@ def _save_page(options: Namespace, tree: Root, measured: Sequence[Measured], whe
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedOperator:
     """What was timed."""
 
     kernels: tuple[str, ...]  # their names
@@ -146,7 +146,7 @@ class Measured:
             show("")
 
 
-def measure(options: Namespace, device: Any, tree: Root) -> Measured:
+def measure(options: Namespace, device: Any, tree: Root) -> TimedOperator:
     """Emits the tree's kernels, times them on `device` and compares the first result."""
     from simgpu import asm
 
@@ -172,7 +172,7 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
             one.origins = kernel.origins
     figures = Figures(times, tree.problem.flops, work.moved_bytes, tree.derivation.peak_tflops)
     names = tuple(step.name for step in kernel.steps)
-    return Measured(names, len(timer.sets), figures, verdict, steady, agreement, clock, profile, launches)
+    return TimedOperator(names, len(timer.sets), figures, verdict, steady, agreement, clock, profile, launches)
 
 
 def _unfused(tree: Root) -> Root:

@@ -23,7 +23,7 @@ DEPTH = {"f16": 64, "f8": 128, "f4": 256}  # of a step
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """k: of the product; duty: of the loop, 0 to 1; source: the README's folder below kernels/gemm."""
 
     dtype: str
@@ -40,26 +40,29 @@ class Run:
 
 
 RUNS = (
-    Run("f16", 8192, 0.25, 541, "a16w16 v1"), Run("f16", 8192, 0.33, 673, "a16w16 v2"), Run("f16", 8192, 0.4166, 755, "a16w16 v3"),
-    Run("f16", 8192, 0.5187, 964, "a16w16 v4"), Run("f16", 8192, 0.5767, 1034, "a16w16 v5"),
-    Run("f16", 8192, 0.6856, 1221, "a16w16 v5, llir"), Run("f16", 8192, 0.821, 1393, "a16w16 v7"),
-    Run("f16", 8192, 0.967, 1486, "a16w16 v7, agpr"), Run("f16", 8192, 0.982, 1505, "a16w16 v7, amdgcnas"),
-    Run("f16", 8192, 0.987, 1425, "a16w16 v9"), Run("f16", 16384, 0.977, 1460, "a16w16 v9"),
-    Run("f16", 32768, 0.627, 1305, "a16w16 v9"),
-    Run("f16", 8192, 0.998, 1437, "inter_wave/a16w16"), Run("f16", 16384, 0.998, 1485, "inter_wave/a16w16"),
-    Run("f16", 32768, 0.843, 1291, "inter_wave/a16w16"),
-    Run("f8", 16384, 0.6111, 2723, "intra_wave/a8w8 base"), Run("f8", 16384, 0.9375, 3177, "intra_wave/a8w8 llir"),
-    Run("f8", 16384, 0.9806, 3231, "intra_wave/a8w8 agpr"), Run("f8", 16384, 0.9952, 3232, "intra_wave/a8w8 amdgcnas"),
-    Run("f8", 8192, 0.995, 3043, "intra_wave/a8w8"), Run("f8", 32768, 0.976, 3059, "intra_wave/a8w8"),
-    Run("f8", 8192, 0.997, 2901, "inter_wave/a8w8"), Run("f8", 16384, 0.998, 3076, "inter_wave/a8w8"),
-    Run("f8", 32768, 0.99, 3054, "inter_wave/a8w8"), Run("f8", 16384, 0.9622, 3151, "inter_wave"),
-    Run("f4", 32768, 0.813, 4920, "intra_wave/a4w4 v0"), Run("f4", 32768, 0.939, 5189, "intra_wave/a4w4 v1"),
-    Run("f4", 32768, 0.938, 5159, "inter_wave/a4w4 v2"), Run("f4", 32768, 0.6746, 4585, "inter_wave/a4w4 v0"),
-    Run("f4", 32768, 0.751, 4885, "inter_wave/a4w4 v1"),
+    PublishedRun("f16", 8192, 0.25, 541, "a16w16 v1"), PublishedRun("f16", 8192, 0.33, 673, "a16w16 v2"),
+    PublishedRun("f16", 8192, 0.4166, 755, "a16w16 v3"),
+    PublishedRun("f16", 8192, 0.5187, 964, "a16w16 v4"), PublishedRun("f16", 8192, 0.5767, 1034, "a16w16 v5"),
+    PublishedRun("f16", 8192, 0.6856, 1221, "a16w16 v5, llir"), PublishedRun("f16", 8192, 0.821, 1393, "a16w16 v7"),
+    PublishedRun("f16", 8192, 0.967, 1486, "a16w16 v7, agpr"), PublishedRun("f16", 8192, 0.982, 1505, "a16w16 v7, amdgcnas"),
+    PublishedRun("f16", 8192, 0.987, 1425, "a16w16 v9"), PublishedRun("f16", 16384, 0.977, 1460, "a16w16 v9"),
+    PublishedRun("f16", 32768, 0.627, 1305, "a16w16 v9"),
+    PublishedRun("f16", 8192, 0.998, 1437, "inter_wave/a16w16"), PublishedRun("f16", 16384, 0.998, 1485, "inter_wave/a16w16"),
+    PublishedRun("f16", 32768, 0.843, 1291, "inter_wave/a16w16"),
+    PublishedRun("f8", 16384, 0.6111, 2723, "intra_wave/a8w8 base"),
+    PublishedRun("f8", 16384, 0.9375, 3177, "intra_wave/a8w8 llir"),
+    PublishedRun("f8", 16384, 0.9806, 3231, "intra_wave/a8w8 agpr"),
+    PublishedRun("f8", 16384, 0.9952, 3232, "intra_wave/a8w8 amdgcnas"),
+    PublishedRun("f8", 8192, 0.995, 3043, "intra_wave/a8w8"), PublishedRun("f8", 32768, 0.976, 3059, "intra_wave/a8w8"),
+    PublishedRun("f8", 8192, 0.997, 2901, "inter_wave/a8w8"), PublishedRun("f8", 16384, 0.998, 3076, "inter_wave/a8w8"),
+    PublishedRun("f8", 32768, 0.99, 3054, "inter_wave/a8w8"), PublishedRun("f8", 16384, 0.9622, 3151, "inter_wave"),
+    PublishedRun("f4", 32768, 0.813, 4920, "intra_wave/a4w4 v0"), PublishedRun("f4", 32768, 0.939, 5189, "intra_wave/a4w4 v1"),
+    PublishedRun("f4", 32768, 0.938, 5159, "inter_wave/a4w4 v2"), PublishedRun("f4", 32768, 0.6746, 4585, "inter_wave/a4w4 v0"),
+    PublishedRun("f4", 32768, 0.751, 4885, "inter_wave/a4w4 v1"),
 )  # fmt: skip
 
 
-def at_full_duty(runs: Sequence[Run] = RUNS, board: str = "mi355x") -> dict[str, float]:
+def at_full_duty(runs: Sequence[PublishedRun] = RUNS, board: str = "mi355x") -> dict[str, float]:
     """MHz at a duty of 1 by type: of lines from the board's peak at 0, those with the least squared error."""
     peak, found = hardware.target(board).clock_mhz, {}
     for dtype in DEPTH:

@@ -23,7 +23,7 @@ from typing import Any
 
 from simgpu.hardware.errors import SimError
 from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
-from simgpu.tools.robustness.corpus import Case, cases
+from simgpu.tools.robustness.corpus import CorpusCase, cases
 from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.processes import output_of
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 @dataclass(frozen=True)
-class Times:
+class KernelTimes:
     """The times of one kernel."""
 
     name: str
@@ -91,7 +91,7 @@ def _elsewhere(name: str, folder: str, threads: int) -> dict[str, Any]:
     return dict(row)
 
 
-def _chosen(folder: str, only: list[str] | None) -> list[Case]:
+def _chosen(folder: str, only: list[str] | None) -> list[CorpusCase]:
     if not (chosen := cases(folder, only or [])):
         raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
     return chosen
@@ -110,13 +110,13 @@ def corpus_table(figures: dict[str, Any]) -> Any:
     return table(title, columns, [tuple(row.values()) for row in figures["all"]], left=2)
 
 
-def _times(case: Case, threads: int) -> Times:
+def _times(case: CorpusCase, threads: int) -> KernelTimes:
     first, *again = (_forked(case, threads) for _ in range(1 + REPEATS))
     best = min(again, key=lambda took: took[0])
-    return Times(case.name, case.target, best[0], best[1], first[0], int(best[2]))
+    return KernelTimes(case.name, case.target, best[0], best[1], first[0], int(best[2]))
 
 
-def _forked(case: Case, threads: int) -> tuple[float, float, float]:
+def _forked(case: CorpusCase, threads: int) -> tuple[float, float, float]:
     """Seconds, the launch's seconds and wave-instructions of a run in a process that is forked for it."""
     reading, writing = os.pipe()
     process = os.fork()
@@ -137,7 +137,7 @@ def _forked(case: Case, threads: int) -> tuple[float, float, float]:
     return answer[0], answer[1], answer[2]
 
 
-def _run(case: Case, threads: int) -> tuple[float, float, int]:
+def _run(case: CorpusCase, threads: int) -> tuple[float, float, int]:
     from simgpu import Device
 
     began = time.perf_counter()

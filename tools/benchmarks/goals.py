@@ -37,7 +37,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Measured:
+class GoalValue:
     """What a row came to."""
 
     value: float | None  # in the goal's unit, None where it cannot be had here
@@ -57,7 +57,7 @@ class Goal:
     work: str  # in words
     limit: float  # to be reached, in unit
     unit: str
-    measure: Callable[[Setting], Measured]
+    measure: Callable[[Setting], GoalValue]
     at_least: bool = False  # more is better
     subject: Callable[[Setting], Subject] | None = None  # of one kernel's row, what `--profile` samples
 
@@ -76,9 +76,9 @@ def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", c
     def prepare(setting: Setting) -> gemm.Gemm:
         return gemm.prepare(SIZE, target, setting.threads, dtype, check)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> GoalValue:
         found = gemm.measure(prepare(setting))
-        return Measured(found["ratio"], _against(found), found["pass"], found)
+        return GoalValue(found["ratio"], _against(found), found["pass"], found)
 
     def subject(setting: Setting) -> Subject:
         made = prepare(setting)
@@ -87,9 +87,9 @@ def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", c
     return Goal(name, work, limit, "x numpy", measure, subject=subject)
 
 
-def _attention(setting: Setting) -> Measured:
+def _attention(setting: Setting) -> GoalValue:
     found = attention.measure(attention.prepare(LENGTH, DIM, TARGET, setting.threads))
-    return Measured(found["ratio"], _against(found), found["pass"], found)
+    return GoalValue(found["ratio"], _against(found), found["pass"], found)
 
 
 def _attention_subject(setting: Setting) -> Subject:
@@ -102,12 +102,12 @@ def _numerics(
 ) -> Goal:
     """The check of numbers beside plain mode, turn about."""
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> GoalValue:
         plain, checked = prepare(setting, False), prepare(setting, "numerics")
         findings: list[Any] = []
         times = best_seconds(plain.launch, lambda: findings.extend(f for run in checked.launch() for f in run.findings))
         found = {"plain_seconds": times[0], "checked_seconds": times[1], "findings": len(findings)}
-        return Measured(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
+        return GoalValue(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
 
     return Goal(name, work, limit, "x plain", measure)
 
@@ -130,14 +130,14 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
         (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
         return engine.prepare(chosen, Device(TARGET, threads=setting.threads, check=check))
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> GoalValue:
         from simgpu.tools.benchmarks import engine
 
         found = engine.measure(prepare(setting))
         note = f"{found['wave_instructions'] / 1e6:.3g} M wave-instructions in {found['seconds']:.3g} s"
         if found["lds_millions_per_second"]:
             note += f"; {found['lds_millions_per_second']:.3g} M/s of LDS instructions alone"
-        return Measured(found["seconds" if seconds else "millions_per_second"], note, found["right"], found)
+        return GoalValue(found["seconds" if seconds else "millions_per_second"], note, found["right"], found)
 
     def subject(setting: Setting) -> Subject:
         made = prepare(setting)
@@ -146,66 +146,66 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
     return Goal(name, work, limit, "s" if seconds else "M/s", measure, at_least=not seconds, subject=subject)
 
 
-def _corpus(setting: Setting) -> Measured:
+def _corpus(setting: Setting) -> GoalValue:
     if not Path(setting.corpus, "manifest.json").is_file():
-        return Measured(None, f"{setting.corpus} not found: give --corpus FOLDER")
+        return GoalValue(None, f"{setting.corpus} not found: give --corpus FOLDER")
     from simgpu.tools.benchmarks import corpus as bench_corpus
 
     found = bench_corpus.measure(setting.corpus, setting.threads)
     note = f"{found['kernels']} kernels, the slowest {found['slowest_seconds']:.2g} s ({found['all'][0]['name']})"
-    return Measured(found["median_seconds"], note, True, found)
+    return GoalValue(found["median_seconds"], note, True, found)
 
 
-def _aiter(setting: Setting) -> Measured:
+def _aiter(setting: Setting) -> GoalValue:
     from simgpu.tools.benchmarks import aiter_gemm
 
     if not (Path(setting.aiter) / aiter_gemm.OBJECT).is_file():
-        return Measured(None, f"{aiter_gemm.OBJECT} not found: give --aiter FOLDER, a checkout of github.com/ROCm/aiter")
+        return GoalValue(None, f"{aiter_gemm.OBJECT} not found: give --aiter FOLDER, a checkout of github.com/ROCm/aiter")
     found = aiter_gemm.measure(Path(setting.aiter), SIZE, setting.threads)
-    return Measured(found["ratio"], _against(found), found["pass"], found)
+    return GoalValue(found["ratio"], _against(found), found["pass"], found)
 
 
-def _checked_lds(setting: Setting) -> Measured:
+def _checked_lds(setting: Setting) -> GoalValue:
     from simgpu.tools.benchmarks import engine
 
     (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == "lds"]
-    return Measured(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
+    return GoalValue(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
 
 
-def _empty(setting: Setting) -> Measured:
+def _empty(setting: Setting) -> GoalValue:
     from simgpu.tools.benchmarks import launch
 
     found = launch.measured()
-    return Measured(found["empty"] / 1000, f"with 512 MB allocated {found['with_512_mb'] / 1000:.3g} ms", True, found)
+    return GoalValue(found["empty"] / 1000, f"with 512 MB allocated {found['with_512_mb'] / 1000:.3g} ms", True, found)
 
 
-def _first_launch(handlers: int) -> Callable[[Setting], Measured]:
-    def measure(setting: Setting) -> Measured:
+def _first_launch(handlers: int) -> Callable[[Setting], GoalValue]:
+    def measure(setting: Setting) -> GoalValue:
         from simgpu.tools.benchmarks import first_launch
 
         found = first_launch.measure("mi300x", handlers, check=False)
         note = f"{found['compiled']} functions, {found['processor_seconds']:.2g} s of processor time"
-        return Measured(found["seconds"], note, True, found)
+        return GoalValue(found["seconds"], note, True, found)
 
     return measure
 
 
-def _start(which: str, **options: Any) -> Callable[[Setting], Measured]:
-    def measure(setting: Setting) -> Measured:
+def _start(which: str, **options: Any) -> Callable[[Setting], GoalValue]:
+    def measure(setting: Setting) -> GoalValue:
         from simgpu.tools.benchmarks import start
 
         found = getattr(start, which)(**options)
-        return Measured(found["seconds"], f"median of {', '.join(f'{took:.2g}' for took in found['all'])} s", True, found)
+        return GoalValue(found["seconds"], f"median of {', '.join(f'{took:.2g}' for took in found['all'])} s", True, found)
 
     return measure
 
 
-def _memory(setting: Setting) -> Measured:
+def _memory(setting: Setting) -> GoalValue:
     from simgpu.tools.benchmarks import memory
 
     found = memory.each(setting.threads)
     note = ", ".join(f"{name} {row['peak_mib']:.0f} - {row['buffers_mib']:.0f}" for name, row in found.items())
-    return Measured(max(row["beyond_mib"] for row in found.values()), f"the most of: {note}", True, found)
+    return GoalValue(max(row["beyond_mib"] for row in found.values()), f"the most of: {note}", True, found)
 
 
 GOALS = (

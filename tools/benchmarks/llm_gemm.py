@@ -49,7 +49,7 @@ PHASES = ("prefill", "decode", "mixture")
 
 
 @dataclass(frozen=True)
-class Case:
+class LayerProduct:
     """A product of a model's layer. tokens: of the whole layer."""
 
     phase: str  # of PHASES
@@ -69,22 +69,22 @@ class Case:
         return GemmProblem(self.m, self.n, self.k, dtype, trans_b=True, batch=self.batch, scales=scales)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[LayerProduct]:
     """The 60, always the same, in the same order."""
     for phase, steps in (("prefill", PREFILL), ("decode", DECODE)):
         for model, tokens in steps:
-            yield from (Case(phase, model, tokens, n, k) for n, k in PROJECTIONS[model])
+            yield from (LayerProduct(phase, model, tokens, n, k) for n, k in PROJECTIONS[model])
     for model, tokens in MIXTURE:
         (here, experts, chosen), projections = EXPERTS[model]
-        yield from (Case("mixture", model, tokens * chosen // experts, n, k, here) for n, k in projections)
+        yield from (LayerProduct("mixture", model, tokens * chosen // experts, n, k, here) for n, k in projections)
 
 
 @dataclass(frozen=True)
-class Modelled:
+class CaseTime:
     """What the model says of one case. loop: share of its clocks in which the main loop's matrix units work, None without one;
     whole: the same of the first kernel altogether; seconds: of all kernels."""
 
-    case: Case
+    case: LayerProduct
     tile: str
     seconds: float
     loop: float | None
@@ -92,7 +92,7 @@ class Modelled:
     limit: str
 
 
-def modelled(case: Case, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> Modelled:
+def modelled(case: LayerProduct, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> CaseTime:
     """The model's answer for a case; TargetError and LaunchError for types and scales that cannot be."""
     tree = TiledComputation.of(case.problem(dtype, scales), target if isinstance(target, HardwareDescriptor) else board(target))
     found = list(predictions(tree).values())
@@ -100,7 +100,7 @@ def modelled(case: Case, dtype: str, target: str | HardwareDescriptor, scales: s
     loop = loop_of(first)
     tile = f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}" + f"/{plan.split_k}" * (plan.split_k > 1)
     seconds, share = sum(one.seconds for one in found), None if loop is None else loop.utilisation
-    return Modelled(case, tile, seconds, share, first.shares["matrix"], first.limit)
+    return CaseTime(case, tile, seconds, share, first.shares["matrix"], first.limit)
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
     show("Matrix clocks over clocks of the main loop, and of the whole kernel.")
 
 
-def _cells(row: Modelled) -> tuple[object, ...]:
+def _cells(row: CaseTime) -> tuple[object, ...]:
     loop = "" if row.loop is None else f"{row.loop:.1%}"
     return row.case.model, row.case.shape, row.tile, f"{1e6 * row.seconds:,.1f}", loop, f"{row.whole:.1%}"
 

@@ -278,7 +278,7 @@ def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
 
 def source(packing: Packing, size: int) -> str:
     """The kernel's text: workgroup (x, y) is one wave and computes D's tile column x, tile row y."""
-    from simgpu.tools.matrix.kernel import Registers, clear, kernel, matrix_line
+    from simgpu.tools.matrix.kernel import FirstRegisters, clear, kernel, matrix_line
 
     row = packing.row
     across = {operand: packing.across(operand) for operand in "AB"}
@@ -315,7 +315,7 @@ def source(packing: Packing, size: int) -> str:
                 a = first["A"] + i * packing.count("A") + step * row.registers("A")
                 b = first["B"] + j * packing.count("B") + step * row.registers("B")
                 d = accumulators + (i * across["B"] + j) * count
-                body.append(matrix_line(row, Registers(a=a, b=b, d=d, index=14, scales=14)))
+                body.append(matrix_line(row, FirstRegisters(a=a, b=b, d=d, index=14, scales=14)))
     body += ["s_sub_u32 s11, s11, 1", "s_cmp_lg_u32 s11, 0", "s_cbranch_scc1 loop"]
     body += _stores(row, size, across, accumulators)
     return kernel(row.target, body, ("a", "b", "d"), 256 if row.target != "gfx908" else 128)

@@ -15,7 +15,7 @@ from typing import Any
 from simgpu.tools.bench.profile import show_profile
 from simgpu.tools.benchmarks.blas import threads_environment
 from simgpu.tools.benchmarks.corpus import corpus_table
-from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, Measured
+from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, GoalValue
 from simgpu.tools.benchmarks.host import host_document, host_lines
 from simgpu.tools.page.page import Page
 from simgpu.tools.shared.console import counted, print_json, progress, show, table
@@ -33,11 +33,11 @@ def configure(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class GoalRow:
     """A goal, and how it went."""
 
     goal: Goal
-    measured: Measured | None  # None where it failed
+    measured: GoalValue | None  # None where it failed
     failure: str  # why it failed
     seconds: float  # that it took
 
@@ -118,14 +118,14 @@ def _child(goal: Goal, options: Namespace, threads: int, *more: str) -> Any:
         return json.loads(output_of(arguments, threads_environment(threads)))
 
 
-def _row(goal: Goal, options: Namespace, threads: int) -> Row:
+def _row(goal: Goal, options: Namespace, threads: int) -> GoalRow:
     began = time.perf_counter()
     measured, failure = None, ""
     try:
-        measured = Measured(**_child(goal, options, threads))
+        measured = GoalValue(**_child(goal, options, threads))
     except KernelFailed as error:
         failure = str(error)
-    return Row(goal, measured, failure, time.perf_counter() - began)
+    return GoalRow(goal, measured, failure, time.perf_counter() - began)
 
 
 def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], threads: int) -> int:

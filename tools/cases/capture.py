@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from simgpu import Device
     from simgpu.hardware import hip
-    from simgpu.hardware.code_object.code_object import Kernel
+    from simgpu.hardware.code_object.code_object import KernelInfo
 
 GRANULE = 4  # bytes: device memory is whole dwords
 
 
 @dataclass(frozen=True)
-class Region:
+class CapturedRegion:
     """Device memory as it was before the dispatch."""
 
     base: int
@@ -53,7 +53,7 @@ class Capture(FileKernel):
     """A recorded dispatch, and how to launch it; `inputs` are its explicit arguments."""
 
     folder: Path
-    regions: list[Region]
+    regions: list[CapturedRegion]
     variables: list[tuple[str, bytes]]  # of the module, by symbol
 
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
@@ -128,10 +128,10 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
     return Capture(device_of(options, target or code.target, watch), code, info, inputs, extents, folder, regions, variables)
 
 
-def _regions(folder: Path, info: Kernel, values: list[bytes]) -> list[Region]:
+def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[CapturedRegion]:
     """By address; UsageError where two overlap."""
     listed = _json(folder / "memory_regions.json").get("regions", [])
-    found: list[Region] = []
+    found: list[CapturedRegion] = []
     for base, nbytes in sorted((int(entry["base"]), int(entry["size"])) for entry in listed):
         pointing = [
             argument.name
@@ -144,11 +144,11 @@ def _regions(folder: Path, info: Kernel, values: list[bytes]) -> list[Region]:
             raise UsageError(f"{folder}: memory at {base:#x} lies in that of {other}: capture it again")
         if base % GRANULE or nbytes <= 0:
             raise UsageError(f"{folder}: memory of {nbytes} bytes at {base:#x} is none that a GPU allocates: capture it again")
-        found.append(Region(base, nbytes, folder / "memory" / f"region_{base:x}.bin", label))
+        found.append(CapturedRegion(base, nbytes, folder / "memory" / f"region_{base:x}.bin", label))
     return found
 
 
-def _pointed(value: object, is_pointer: bool, regions: list[Region]) -> tuple[Region, int] | None:
+def _pointed(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> tuple[CapturedRegion, int] | None:
     """The region that an argument points into, and where."""
     address = int.from_bytes(value, "little") if isinstance(value, bytes) else 0
     for region in regions if is_pointer else ():

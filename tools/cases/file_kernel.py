@@ -17,7 +17,7 @@ from simgpu.tools.shared.launching import Watch, add_device_options, device_of, 
 if TYPE_CHECKING:
     from simgpu import Device
     from simgpu.hardware import hip
-    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
 ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
   in.npy            a buffer with the file's array
@@ -65,7 +65,7 @@ class FileKernel:
 
     device: Device | hip.Device
     code: CodeObject
-    info: Kernel
+    info: KernelInfo
     inputs: list[Input]
     extents: dict[str, Any]  # grid or global_size, block, dynamic_lds
 

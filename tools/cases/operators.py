@@ -33,7 +33,7 @@ from simgpu.operators.attention.cache import Cache
 from simgpu.operators.error_model import TypicalError
 from simgpu.operators.gemm.epilogue import rows_of_preshuffled
 from simgpu.operators.tree import Extent, Root
-from simgpu.tools.cases.workload import Expected, Packed, Strided, Workload, contiguous
+from simgpu.tools.cases.workload import ExpectedOperand, Packed, Strided, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs
@@ -413,7 +413,7 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
         return lambda: np.concatenate([make(p, *arguments, queries=block, slopes=slopes, cache=cache) for block in blocks], axis=2)
 
     place = len(given)
-    logarithms = Expected(
+    logarithms = ExpectedOperand(
         place + 1, by_blocks(reference.attention_lse, q, k), by_blocks(reference.attention_lse_error_bound, q, k, arch)
     )
     return Workload(

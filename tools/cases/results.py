@@ -14,7 +14,7 @@ from simgpu.tools.shared.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Result:
+class BufferResult:
     """A buffer argument after the launch."""
 
     index: int

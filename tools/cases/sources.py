@@ -98,14 +98,14 @@ def _assemble(path: str, arch: str) -> bytes:
 
 def _compile(path: str, arch: str) -> bytes:
     """Compiles a file of HIP or OpenCL C kernels."""
-    from simgpu.hip.options import Source
+    from simgpu.hip.options import HipSource
     from simgpu.tools.cases.opencl import compile_opencl
     from simgpu.tools.shared.hiprtc import compile_source
 
     if not arch:
         raise UsageError(f"{path} names no target: give --target")
     text, opencl = _text(path), Path(path).suffix == OPENCL
-    code, log = compile_opencl(text, arch, Path(path)) if opencl else compile_source(Source(text, arch, file=Path(path).name))
+    code, log = compile_opencl(text, arch, Path(path)) if opencl else compile_source(HipSource(text, arch, file=Path(path).name))
     if code is None:
         said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
         raise UsageError(said if opencl else f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")

@@ -19,7 +19,7 @@ KEPT = ".cases"  # the file of finished rows, behind the table's name
 
 
 @dataclass(frozen=True)
-class Case:
+class SweepCase:
     """One command: `simgpu VERB OPERATOR --target … --dtype … OPTIONS`."""
 
     verb: str
@@ -65,7 +65,7 @@ def flattened(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
     return row
 
 
-class Rows:
+class SweepRows:
     """The rows that are finished, in a file beside the table, one JSON document a line."""
 
     def __init__(self, table: str) -> None:
@@ -79,7 +79,7 @@ class Rows:
                 except (ValueError, KeyError, TypeError):
                     continue  # the last line of a sweep that was killed while it wrote
 
-    def add(self, case: Case, row: dict[str, Any]) -> None:
+    def add(self, case: SweepCase, row: dict[str, Any]) -> None:
         """Keeps a finished row; one of a case that no worker ran is kept until this process ends."""
         self.finished[case.key] = row
         if row["status"] == LOST:
@@ -87,7 +87,7 @@ class Rows:
         with self.path.open("a") as file:
             file.write(json.dumps({"case": case.key, "row": row}) + "\n")
 
-    def of(self, cases: Iterable[Case]) -> list[dict[str, Any]]:
+    def of(self, cases: Iterable[SweepCase]) -> list[dict[str, Any]]:
         """The rows of these cases that are finished, in order."""
         return [self.finished[case.key] for case in cases if case.key in self.finished]
 

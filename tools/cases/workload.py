@@ -87,7 +87,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedOperand:
     """What float64 makes of an operand that a launch writes."""
 
     operand: int  # which of them
@@ -105,7 +105,7 @@ class Workload:
     bound: Callable[[], np.ndarray]  # how far each element may be from it
     typical: Callable[[], TypicalError | None]  # how far a faithful kernel usually is; None: not at all
     reads_result: bool = False  # a launch reads what the result's memory held, so a second one gives another result
-    beside: tuple[Expected, ...] = ()  # results beside it
+    beside: tuple[ExpectedOperand, ...] = ()  # results beside it
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.breakpoints import RegisterNames
 from simgpu.debugger.named import element
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
@@ -174,7 +174,7 @@ class Looking(Commands):
         self._lines(Tree(self.debugger).lines(root))
 
     def _word(self, text: str) -> tuple[str, int, int]:
-        wanted = Registers.parse(text)
+        wanted = RegisterNames.parse(text)
         if wanted.reg.count != 1 or (wanted.lane is None and wanted.reg.file != "s"):
             raise LaunchError(f"{text!r}: one register of one lane, as v17[3] or s4")
         return wanted.reg.file, wanted.reg.index, wanted.lane or 0

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable
 
 from simgpu.tools.debug.looking import Looking
-from simgpu.tools.debug.running import Running
+from simgpu.tools.debug.running import RunningCommands
 
 HISTORY = 1000
 
 
-class Prompt(Running, Looking):
+class Prompt(RunningCommands, Looking):
     """All commands."""
 
 

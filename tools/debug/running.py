@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
 from simgpu.tools.debug.commands import Commands
 
 
-class Running(Commands):
+class RunningCommands(Commands):
     """Steps, places, breakpoints."""
 
     def do_step(self, text: str) -> None:
@@ -33,7 +33,7 @@ class Running(Commands):
 
     def do_goto(self, text: str) -> None:
         """goto PLACE: to a place in the run, forward or back: wg(7,0,0) w0 #52311, or w0 #52311, or #52311 of this wave."""
-        self._stopped(self.debugger.goto(Place.parse(text, self.debugger.replay.group, self.debugger.wave)))
+        self._stopped(self.debugger.goto(WavePlace.parse(text, self.debugger.replay.group, self.debugger.wave)))
 
     def do_reverse_step(self, text: str) -> None:
         """reverse-step [N]: to where the wave had executed one instruction fewer, or N."""
@@ -100,7 +100,7 @@ class Running(Commands):
         if not values:
             raise LaunchError("log WHERE, EXPR: give an expression to print, as `log loop, s4, f32(v17[3])`")
 
-        def tell(place: Place, found: list[object]) -> None:
+        def tell(place: WavePlace, found: list[object]) -> None:
             self.output(f"{place}  " + "  ".join(f"{name} = {_short(value)}" for name, value in zip(values, found, strict=True)))
 
         count = self.debugger.log(where, values, tell, condition)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.debugger.flow.matrix import factors_of, scale_of
-from simgpu.debugger.flow.nodes import Node, leaves
+from simgpu.debugger.flow.nodes import FlowNode, leaves
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Reg
 
@@ -25,7 +25,7 @@ MOVES = ("v_mov", "s_mov", "v_accvgpr", "v_cvt", "v_perm", "v_lshl_or", "v_and",
          "global_", "flat_", "scratch_", "s_load", "s_buffer")  # fmt: skip
 
 
-def _constants(root: Node) -> set[int]:
+def _constants(root: FlowNode) -> set[int]:
     """The nodes, by id, that instructions made of nothing but constants."""
     found: set[int] = set()
     pending = [(root, False)]
@@ -50,7 +50,7 @@ class Tree:
         self._told: set[int] = set()
         self._constant: set[int] = set()
 
-    def lines(self, root: Node) -> Iterator[str]:
+    def lines(self, root: FlowNode) -> Iterator[str]:
         """The tree, a line a node; one that several others came from is followed once. Without --full the first LINES, and then in
         how many elements it all ends."""
         self._told, self._constant = set(), _constants(root)
@@ -65,7 +65,7 @@ class Tree:
             yield f"... {left} more lines (--full)"
         yield from self._ends(root)
 
-    def _ends(self, root: Node) -> Iterator[str]:
+    def _ends(self, root: FlowNode) -> Iterator[str]:
         """In how many elements of which arrays it all ends."""
         held: dict[str, set[str]] = {}
         for leaf in leaves(root):
@@ -75,7 +75,7 @@ class Tree:
             parts = (f"{len(found)} of {name}" if "[" in next(iter(found)) else name for name, found in held.items())
             yield f"ends in elements: {', '.join(parts)}"
 
-    def document(self, root: Node) -> dict[str, Any]:
+    def document(self, root: FlowNode) -> dict[str, Any]:
         """The same for JSON."""
         self._constant = _constants(root)
         return {
@@ -84,7 +84,7 @@ class Tree:
             "sources": [self._words(source) for source in self._sources(root)],
         }  # fmt: skip
 
-    def _below(self, node: Node, indent: str) -> Iterator[str]:
+    def _below(self, node: FlowNode, indent: str) -> Iterator[str]:
         if len(indent) > 2 * DEPTH:
             yield f"{indent}└ and so on: ask at its place"
             return
@@ -104,7 +104,7 @@ class Tree:
         if left:
             yield f"{indent}└ {left} more" + (", smaller" if node.kind == "sum" else "")
 
-    def _sources(self, node: Node) -> list[Node]:
+    def _sources(self, node: FlowNode) -> list[FlowNode]:
         found = [self._folded(source) for source in node.sources]
         if node.kind == "sum":
             found = sorted(found, key=lambda source: -abs(self._size(source, node)))
@@ -112,7 +112,7 @@ class Tree:
                 found = [source for source in found if id(source) not in self._constant or source.value]
         return list({id(source): source for source in found}.values())
 
-    def _folded(self, node: Node) -> Node:
+    def _folded(self, node: FlowNode) -> FlowNode:
         """What a node is but for moves, conversions, placing of bits, and round trips through LDS and memory."""
         while not self._full and (node.kind == "stored" or (node.kind == "instruction" and node.text.startswith(MOVES))):
             sources = [source for source in node.sources if id(source) not in self._constant]
@@ -121,7 +121,7 @@ class Tree:
             node = sources[0]
         return node
 
-    def _words(self, node: Node) -> str:
+    def _words(self, node: FlowNode) -> str:
         if node.kind == "product":
             return self._product(node)
         if node.kind == "argument":
@@ -152,7 +152,7 @@ class Tree:
             return f"{where}{value}  sum of {count} products, {of_d} of {inst.mnemonic}  ({spot})"
         return f"{where}{value}  {node.text}  ({spot})"
 
-    def _value(self, node: Node) -> str:
+    def _value(self, node: FlowNode) -> str:
         """A register's word as f32 where its instruction says so, else in hexadecimal; the bits asked for of 16."""
         assert node.value is not None
         name = node.text.split()[0]
@@ -160,7 +160,7 @@ class Tree:
             return f"{np.array([node.value], np.uint32).view(np.float32)[0]:.7g}"
         return f"{node.value:#010x}"
 
-    def _element(self, node: Node) -> str:
+    def _element(self, node: FlowNode) -> str:
         """The value of an element of a named array, or of an argument."""
         names = self._debugger.names
         name = node.text.split("[")[0]
@@ -178,25 +178,25 @@ class Tree:
 
     # -- products ------------------------------------------------------------------------------
 
-    def _factors(self, node: Node) -> tuple[float, float]:
+    def _factors(self, node: FlowNode) -> tuple[float, float]:
         inst = self._debugger.replay.launch.instruction(node.record)
         assert inst is not None
         return factors_of(node, inst)
 
-    def _size(self, source: Node, node: Node) -> float:
+    def _size(self, source: FlowNode, node: FlowNode) -> float:
         if source.kind != "product":
             return float("inf")
         a, b = self._factors(source)
         product = a * b * scale_of(source)
         return float("inf") if np.isnan(product) else product
 
-    def _product(self, node: Node) -> str:
+    def _product(self, node: FlowNode) -> str:
         a, b = self._factors(node)
         first, second = (self._short(parts[0], value) for parts, value in zip(node.factors, (a, b), strict=True))
         scale = f" * {scale_of(node):.7g}" if node.scales else ""
         return f"{a * b * scale_of(node):.7g} = {first} * {second}{scale}"
 
-    def _short(self, node: Node, value: float) -> str:
+    def _short(self, node: FlowNode, value: float) -> str:
         folded = self._folded(node)
         name = folded.text if folded.kind in ("memory", "constant", "initial") else ""
         if not name and folded.word:

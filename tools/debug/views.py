@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.breakpoints import RegisterNames
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.code.operands import register_text
 from simgpu.tools.shared.arrays import array_type
@@ -63,7 +63,7 @@ def listed(debugger: Debugger) -> Iterator[str]:
 
 def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
     """Registers, a line a register of scalars, else lanes in rows of eight or four; (…) where EXEC has a lane off."""
-    wanted = Registers.parse(name)
+    wanted = RegisterNames.parse(name)
     values = debugger.registers(name)
     kind = FORMATS[form or "x"]
     names = _names(wanted.reg)

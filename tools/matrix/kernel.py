@@ -20,7 +20,7 @@ ROW_BYTES = 256  # one register of 64 lanes
 
 
 @dataclass(frozen=True)
-class Registers:
+class FirstRegisters:
     """The first register of each operand of a kernel's matrix instruction."""
 
     a: int = 8
@@ -30,7 +30,7 @@ class Registers:
     scales: int = 6
 
 
-def matrix_line(row: MatrixInstruction, at: Registers) -> str:
+def matrix_line(row: MatrixInstruction, at: FirstRegisters) -> str:
     """The instruction in LLVM's text with D accumulating in place."""
     file = "a" if row.target == "gfx908" else "v"
     count = row.registers("D")

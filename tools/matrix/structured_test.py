@@ -19,7 +19,7 @@ from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.instruction import BITS
 from simgpu.matrix.one_mfma import DTYPES, element_type, stored_shape, to_registers
-from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
+from simgpu.tools.matrix.kernel import NAME, FirstRegisters, clear, kernel, loads, matrix_line, stores
 from simgpu.tools.shared.console import table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def product(row: MatrixInstruction, gpu: Device | hip.Device, seed: int = 0) -> 
 
 def _launch(row: MatrixInstruction, fragments: list[list[np.ndarray]], gpu: Device | hip.Device) -> np.ndarray:
     """D's registers as numbers, (elements, 64), after one instruction for each step's registers."""
-    at = Registers()
+    at = FirstRegisters()
     counts = [row.registers("A"), row.registers("B")] + [1] * row.sparse + [1, 1] * row.scaled
     first = [at.a, at.b] + [at.index] * row.sparse + [at.scales, at.scales + 1] * row.scaled
     body = clear(row.target, at.d, row.registers("D"))

@@ -65,7 +65,7 @@ class Exhibit:
         lines = (self.after if repaired else self.before).splitlines()
         return "\n".join((*prologue(header), *lines, *epilogue(header, Resources(VGPRS, AGPRS, SGPRS, self.lds, 0)))) + "\n"
 
-    def run(self, repaired: bool) -> Outcome:
+    def run(self, repaired: bool) -> ExhibitOutcome:
         """The kernel launched in checked mode on a simulated GPU."""
         from simgpu import Device, asm
         from simgpu.hardware.errors import MemoryFault
@@ -85,11 +85,11 @@ class Exhibit:
             wrong[name] = int(np.count_nonzero(buffers[name].download() != want)), want.size
         shown = [finding for finding in findings if finding.severity == "error" or finding.message.startswith(self.shows)]
         kinds = {finding.kind if finding.severity == "error" else self.shows for finding in shown}
-        return Outcome(shown, fault, wrong, kinds | ({WRONG} if any(count for count, _ in wrong.values()) else set()))
+        return ExhibitOutcome(shown, fault, wrong, kinds | ({WRONG} if any(count for count, _ in wrong.values()) else set()))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExhibitOutcome:
     """What a run of an exhibit showed."""
 
     findings: list[Finding]  # errors, and notes of the exhibit's kind

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.checks.lint.registers import FILES
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.accounts import bytes_moved, instruction_class
-from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -18,13 +18,13 @@ from simgpu.tools.tables.kernel_use import listing
 
 if TYPE_CHECKING:
     from simgpu import Finding, Run
-    from simgpu.timing.lines import Line
+    from simgpu.timing.lines import TimedLine
 
 PACKAGE = Path(console.__file__).parents[2]  # the folder of hardware, asm, ...: lines of emitters are named from below it
 MOST_LINES = 20_000  # of a source file that a page holds
 
 
-def listed(code: CodeObject, info: Kernel) -> list[tuple[int, Instruction | None, str]]:
+def listed(code: CodeObject, info: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
     """(offset from the kernel's first instruction, instruction, text) without what only fills up behind the last one.
 
     What lies before it loads arguments on GPUs that do not preload them (LLVM AMDGPUUsage, "Preloaded Kernel Arguments").
@@ -40,8 +40,8 @@ Rows = Sequence[tuple[int, Instruction | None, str]]
 
 
 def code_document(
-    code: CodeObject, info: Kernel, rows: Rows, run: Run | None = None, findings: Sequence[Finding] = (),
-    origins: Mapping[str, str] | None = None, timed: Sequence[Line] = (), folders: Sequence[Path] = (),
+    code: CodeObject, info: KernelInfo, rows: Rows, run: Run | None = None, findings: Sequence[Finding] = (),
+    origins: Mapping[str, str] | None = None, timed: Sequence[TimedLine] = (), folders: Sequence[Path] = (),
     distinct: Mapping[int, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The kernel's instructions in columns, a row each.
@@ -51,7 +51,7 @@ def code_document(
     each instruction touched, each once, by offset.
     """
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
-    steps = [Step.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
+    steps = [LintStep.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
     live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
     profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
     found = [code.debug.source_line(info.start + offset) for offset, _, _ in rows]
@@ -98,7 +98,7 @@ def _by_lanes(inst: Instruction | None) -> bool:
     return inst is not None and inst.spec.encoding != "smem"
 
 
-def _reason(line: Line | None) -> str:
+def _reason(line: TimedLine | None) -> str:
     if line is None or not line.reason:
         return ""
     waits = "; ".join(f"{wait.clocks:,} for {wait.offset:#x} {wait.text}" for wait in line.waits[:3])
@@ -136,7 +136,7 @@ def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]
 # -- live registers --------------------------------------------------------------------------------
 
 
-def live_registers(steps: Sequence[Step | None], at: Mapping[int, int]) -> list[int]:
+def live_registers(steps: Sequence[LintStep | None], at: Mapping[int, int]) -> list[int]:
     """For each instruction the registers that are live behind it, as bits of `simgpu.checks.lint.registers`.
 
     Backwards to a fixed point along branches within the kernel. A write counts as whole, whatever EXEC says, unless only a part of

@@ -25,7 +25,7 @@ MOST_BITS = 4  # of a row's number that a swizzle takes
 
 
 @dataclass(frozen=True)
-class Access:
+class LdsAccess:
     """An LDS access of one instruction; those of two places (ds_read2, ds_write2) are two, by `part`.
 
     offset: of the instruction from the kernel's first; kind: "read" or "write"; nbytes: of a lane; addresses: int64 (visits, 64),
@@ -50,7 +50,7 @@ class Access:
         return (int(active.min()), int(active.max()) + self.nbytes) if active.size else (0, 0)
 
 
-def accesses(snapshots: Sequence[Snapshot]) -> list[Access]:
+def accesses(snapshots: Sequence[Snapshot]) -> list[LdsAccess]:
     """The accesses of a wave's visits to LDS instructions, in the order of the code. Atomics count as writes."""
     found: dict[tuple[int, int], tuple[Instruction, int, list[np.ndarray]]] = {}
     for snapshot in snapshots:
@@ -59,14 +59,14 @@ def accesses(snapshots: Sequence[Snapshot]) -> list[Access]:
             if len(visits) < MOST_VISITS:
                 visits.append(addresses)
     return [
-        Access(offset, text(inst), _kind(inst), nbytes, part, np.stack(visits))
+        LdsAccess(offset, text(inst), _kind(inst), nbytes, part, np.stack(visits))
         for (offset, part), (inst, nbytes, visits) in sorted(found.items(), key=lambda entry: entry[0])
     ]
 
 
-def joined(waves: Sequence[Sequence[Access]]) -> list[Access]:
+def joined(waves: Sequence[Sequence[LdsAccess]]) -> list[LdsAccess]:
     """The accesses of several waves, those of one instruction as one."""
-    found: dict[tuple[int, int], list[Access]] = {}
+    found: dict[tuple[int, int], list[LdsAccess]] = {}
     for access in (access for wave in waves for access in wave):
         found.setdefault((access.offset, access.part), []).append(access)
     return [replace(same[0], addresses=np.concatenate([one.addresses for one in same])) for _, same in sorted(found.items())]
@@ -149,12 +149,12 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class LdsBuffer:
     """Accesses whose bytes overlap, directly or by others: they share a layout."""
 
     first: int  # byte
     end: int
-    accesses: tuple[Access, ...]
+    accesses: tuple[LdsAccess, ...]
 
     @property
     def unit(self) -> int:
@@ -207,20 +207,20 @@ class Buffer:
         return list(found.values())
 
 
-def buffers(found: Sequence[Access]) -> list[Buffer]:
+def buffers(found: Sequence[LdsAccess]) -> list[LdsBuffer]:
     """The accesses by the memory that they share, by address."""
     spans = sorted(((*access.span, access) for access in found if access.span[1]), key=lambda entry: entry[:2])
-    groups: list[tuple[int, int, list[Access]]] = []
+    groups: list[tuple[int, int, list[LdsAccess]]] = []
     for first, end, access in spans:
         if groups and first < groups[-1][1]:
             low, high, members = groups[-1]
             groups[-1] = low, max(high, end), [*members, access]
         else:
             groups.append((first, end, [access]))
-    return [Buffer(first, end, tuple(members)) for first, end, members in groups]
+    return [LdsBuffer(first, end, tuple(members)) for first, end, members in groups]
 
 
-def lds_document(target: str, found: Sequence[Access], rows: Mapping[int, int]) -> dict[str, Any]:
+def lds_document(target: str, found: Sequence[LdsAccess], rows: Mapping[int, int]) -> dict[str, Any]:
     """What a page shows of LDS. rows: of the instructions, by offset; rules: banks and phases by kind and bytes."""
     grouped = buffers(found)
     of = {id(access): number for number, buffer in enumerate(grouped) for access in buffer.accesses}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.tools.page.watching import Touched
+from simgpu.tools.page.watching import TouchedAllocation
 
 EDGE = 96  # cells of a picture's side at most
 
@@ -25,7 +25,8 @@ class Outside:
 
 
 def traffic_document(
-    touched: Sequence[Touched], names: Mapping[int, str], shapes: Mapping[int, tuple[int, int]], outside: Sequence[Outside] = ()
+    touched: Sequence[TouchedAllocation], names: Mapping[int, str],
+    shapes: Mapping[int, tuple[int, int]], outside: Sequence[Outside] = ()
 ) -> list[dict[str, Any]]:
     """A picture a buffer. names: of arguments, by address; shapes: rows and bytes of a row, by address, where a buffer is a matrix.
 
@@ -42,13 +43,13 @@ def traffic_document(
     ]
 
 
-def _owner(buffers: Sequence[Touched], address: int) -> int | None:
+def _owner(buffers: Sequence[TouchedAllocation], address: int) -> int | None:
     """The address of the buffer that an address lies in, or that is the last before it."""
     addresses = sorted(one.address for one in buffers)
     return max((first for first in addresses if first <= address), default=addresses[0] if addresses else None)
 
 
-def _picture(one: Touched, name: str, shape: tuple[int, int] | None) -> dict[str, Any]:
+def _picture(one: TouchedAllocation, name: str, shape: tuple[int, int] | None) -> dict[str, Any]:
     if shape is None or shape[0] * shape[1] > one.nbytes or not shape[0] * shape[1]:
         width = max(64, 1 << ((one.nbytes - 1).bit_length() + 1) // 2)
         shape = (-(-one.nbytes // width), width)

@@ -19,7 +19,7 @@ from simgpu.tools.page.lds import has_addresses
 
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run
-    from simgpu.engine.allocations import Memory
+    from simgpu.engine.allocations import DeviceMemory
     from simgpu.engine.check import Check
     from simgpu.engine.dispatch import Dispatch
     from simgpu.timing.predict import Prediction
@@ -33,7 +33,7 @@ MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it 
 
 
 @dataclass(frozen=True)
-class Touched:
+class TouchedAllocation:
     """An allocation that a launch could reach: what it is, and for each of its bytes a bit, whether it was read or written.
 
     read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte; times: uint16, how often each byte
@@ -56,7 +56,7 @@ class Watched:
     call: Mapping[str, Any]
     visits: list[Snapshot] = field(default_factory=list)
     run: Run | None = None
-    touched: list[Touched] = field(default_factory=list)
+    touched: list[TouchedAllocation] = field(default_factory=list)
     touches: Touches | None = None  # by instruction; None where nobody counted
     uncounted: str = ""  # why nobody did
     error: str = ""
@@ -142,7 +142,7 @@ class _Listener:
         self.watched.touched = touched_of(launch, self.watched.touches)
 
 
-def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[Touched]:
+def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[TouchedAllocation]:
     """The buffers of a launch that ended, by address; touches: what was counted of the same launch before."""
     if launch.table.bitmaps is None:
         return []
@@ -150,7 +150,7 @@ def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[Touched
     return _touched(launch.memory, read, written, touches)
 
 
-def _touched(memory: Memory, read: Bits, written: Bits, touches: Touches | None) -> list[Touched]:
+def _touched(memory: DeviceMemory, read: Bits, written: Bits, touches: Touches | None) -> list[TouchedAllocation]:
     times = touches.reads if touches is not None else {}
     found = []
     for one in memory.allocations:
@@ -158,7 +158,7 @@ def _touched(memory: Memory, read: Bits, written: Bits, touches: Touches | None)
             none = np.zeros(-(-one.data.size // 8), np.uint8)
             was_read, was_written = (_part(bits.get(one.base, none), one.lead, one.nbytes) for bits in (read, written))
             counted = times[one.base][one.lead : one.lead + one.nbytes] if one.base in times else None
-            found.append(Touched(one.address, one.nbytes, one.label, was_read, was_written, counted))
+            found.append(TouchedAllocation(one.address, one.nbytes, one.label, was_read, was_written, counted))
     return found
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Argument:
+class CaseArgument:
     """One explicit argument: a buffer with `data`, whose bytes are a result if `out`, or a value's bytes."""
 
     data: np.ndarray | None
@@ -28,14 +28,14 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Case:
+class CorpusCase:
     """One kernel with its arguments and launch extents."""
 
     name: str
     target: str
     entry: str
     code: bytes
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CaseArgument, ...]
     global_size: tuple[int, ...]
     block: tuple[int, ...]
     dynamic_lds: int
@@ -62,7 +62,7 @@ class Case:
                     gpu.free(buffer)
 
 
-def cases(folder: str, only: Iterable[str] = ()) -> list[Case]:
+def cases(folder: str, only: Iterable[str] = ()) -> list[CorpusCase]:
     """The cases whose names contain any of `only` (default: all). UsageError for a folder without a manifest."""
     root, wanted = Path(folder), list(only)
     manifest = root / "manifest.json"
@@ -72,28 +72,28 @@ def cases(folder: str, only: Iterable[str] = ()) -> list[Case]:
     return [_case(root, entry) for entry in listed if not wanted or any(part in entry["name"] for part in wanted)]
 
 
-def _case(root: Path, entry: dict[str, Any]) -> Case:
+def _case(root: Path, entry: dict[str, Any]) -> CorpusCase:
     arrays = np.load(root / entry["arrays"])
     arguments = tuple(_argument(a, arrays) for a in entry["args"] if a["kind"] != "hidden-value")
-    return Case(
+    return CorpusCase(
         entry["name"], entry["target"], entry["entry"], (root / entry["hsaco"]).read_bytes(), arguments,
         tuple(entry["grid_size_workitems"]), tuple(entry["workgroup_size"]), entry["dynamic_lds_bytes"],
     )  # fmt: skip
 
 
-def _argument(entry: dict[str, Any], arrays: Any) -> Argument:
+def _argument(entry: dict[str, Any], arrays: Any) -> CaseArgument:
     kind = entry["kind"]
     if kind == "hidden-pointer":
-        return Argument(None, False, bytes(8))
+        return CaseArgument(None, False, bytes(8))
     if kind.startswith("pointer"):
         given = arrays.get(f"in.{entry['name']}")
         if given is None:
             given = np.zeros(int(np.prod(entry["shape"])) * _bytes_of(entry["dtype"]), np.uint8)
-        return Argument(given, kind != "pointer-in")
+        return CaseArgument(given, kind != "pointer-in")
     size = entry["size"]
     if entry["dtype"].startswith("f"):
-        return Argument(None, False, struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], entry["value"]))
-    return Argument(None, False, (int(entry["value"]) & (1 << 8 * size) - 1).to_bytes(size, "little"))
+        return CaseArgument(None, False, struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], entry["value"]))
+    return CaseArgument(None, False, (int(entry["value"]) & (1 << 8 * size) - 1).to_bytes(size, "little"))
 
 
 def _bytes_of(dtype: str) -> int:

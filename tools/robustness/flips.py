@@ -21,7 +21,7 @@ import simgpu
 from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.machine import layout
 from simgpu.tools.cases.subject import Subject, subject
 from simgpu.tools.debug.questions import group_of
@@ -158,18 +158,18 @@ def forward(debugger: Debugger, device: simgpu.Device, wave: int, places: Iterab
     return found
 
 
-def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: int) -> list[Place]:
+def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: int) -> list[WavePlace]:
     """Random places of a random wave that, reached backward, have another state than on the way forward."""
     rng = random.Random(seed)
     debugger.go_on()
     ends = [debugger.wave_place(wave).retired for wave in range(debugger.waves)]
     wave = rng.randrange(debugger.waves)
     places = [rng.randrange(ends[wave]) for _ in range(count)]
-    debugger.goto(Place(debugger.replay.group, wave, 0))
+    debugger.goto(WavePlace(debugger.replay.group, wave, 0))
     found, wrong = forward(debugger, gpu, wave, places), []
     for place in places:
         ahead = min(place + rng.randrange(1, 9), ends[wave])
-        debugger.goto(Place(debugger.replay.group, wave, ahead))
+        debugger.goto(WavePlace(debugger.replay.group, wave, ahead))
         debugger.reverse_step(ahead - place, wave)
         if digest(debugger, gpu) != found[place]:
             wrong.append(debugger.place)

@@ -58,7 +58,7 @@ CRASHED, HUNG, RAISED = "crash", "hang", "exception"
 
 
 @dataclass(frozen=True)
-class Case:
+class FuzzCase:
     """One input: kind, seed and number make it, whatever ran before."""
 
     kind: str
@@ -76,7 +76,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FuzzOutcome:
     """How a case ended: `run`, the name of a SimError, or crash, hang, exception with details."""
 
     name: str
@@ -87,7 +87,7 @@ class Outcome:
         return self.name in (CRASHED, HUNG, RAISED)
 
 
-def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcome:
+def run_case(case: FuzzCase, objects: Sequence[str], strict: bool = False) -> FuzzOutcome:
     """Runs one case in this process; strict lets unexpected exceptions through."""
     from simgpu.tools.robustness import fuzz_cases, fuzz_host_calls
 
@@ -96,13 +96,13 @@ def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcom
             fuzz_host_calls.run(case.rng)
         else:
             fuzz_cases.run(case.kind, case.rng, tuple(objects), INSTRUCTIONS)
-        return Outcome("run")
+        return FuzzOutcome("run")
     except SimError as error:
-        return Outcome(type(error).__name__, str(error)[:300])
+        return FuzzOutcome(type(error).__name__, str(error)[:300])
     except Exception as error:
         if strict:
             raise
-        return Outcome(RAISED, _origin(error))
+        return FuzzOutcome(RAISED, _origin(error))
 
 
 def _origin(error: Exception) -> str:
@@ -125,7 +125,7 @@ def serve(objects: Sequence[str]) -> None:
         kind, seed, number = line.split()
         if kind not in LAUNCHED:
             resource.setrlimit(resource.RLIMIT_AS, (min(before + READING_CAP, MEMORY_CAP), MEMORY_CAP))
-        outcome = run_case(Case(kind, int(seed), int(number)), objects)
+        outcome = run_case(FuzzCase(kind, int(seed), int(number)), objects)
         resident = _peak()
         out.write(json.dumps([outcome.name, outcome.detail, resident]) + "\n")
 
@@ -144,7 +144,7 @@ def _reserved() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-class Worker:
+class FuzzWorker:
     """A worker process; `ask` runs a case in it, `close` ends it."""
 
     def __init__(self, objects: Sequence[str]) -> None:
@@ -156,14 +156,14 @@ class Worker:
         )  # fmt: skip
         self.cases = 0
         self.resident = 0
-        self.case: Case | None = None
+        self.case: FuzzCase | None = None
         self.begun = 0.0
 
     def command(self, objects: Sequence[str]) -> list[str]:
         given = ["--objects", *objects] if objects else []
         return [sys.executable, "-P", "-m", "simgpu.tools.robustness.fuzz", "--serve", *given]
 
-    def ask(self, case: Case) -> None:
+    def ask(self, case: FuzzCase) -> None:
         assert self.process.stdin is not None
         self.case, self.begun = case, time.monotonic()
         self.cases += 1
@@ -173,16 +173,16 @@ class Worker:
         except BrokenPipeError:
             pass  # `answer` sees the end of the output
 
-    def answer(self) -> Outcome:
+    def answer(self) -> FuzzOutcome:
         """The outcome, once the output can be read; a closed output is a crash."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line:
             name, detail, self.resident = json.loads(line)
-            return Outcome(name, detail)
+            return FuzzOutcome(name, detail)
         status = self.process.wait()
         self.errors.seek(0)
-        return Outcome(CRASHED, f"exit status {status}: {self.errors.read()[-1500:]}")
+        return FuzzOutcome(CRASHED, f"exit status {status}: {self.errors.read()[-1500:]}")
 
     @property
     def seconds(self) -> int:
@@ -206,10 +206,10 @@ class Worker:
 
 
 def run_all(
-    cases: Iterator[Case], jobs: int, objects: Sequence[str]
-) -> Iterator[tuple[Case, Outcome, int]]:
+    cases: Iterator[FuzzCase], jobs: int, objects: Sequence[str]
+) -> Iterator[tuple[FuzzCase, FuzzOutcome, int]]:
     """Case, outcome and the worker's greatest resident bytes, in the order in which they end."""
-    workers: list[Worker | None] = [None] * jobs
+    workers: list[FuzzWorker | None] = [None] * jobs
     try:
         active = True
         while active:
@@ -223,7 +223,7 @@ def run_all(
                     if worker is not None and worker.worn:
                         worker.close()
                         worker = None
-                    worker = worker or Worker(objects)
+                    worker = worker or FuzzWorker(objects)
                     workers[slot] = worker
                     worker.ask(case)
                 active = True
@@ -237,7 +237,7 @@ def run_all(
                 if worker.case is not None and time.monotonic() - worker.begun > worker.seconds:
                     worker.process.kill()
                     worker.process.wait()
-                    yield worker.case, Outcome(HUNG, f"no answer in {worker.seconds} s"), worker.resident
+                    yield worker.case, FuzzOutcome(HUNG, f"no answer in {worker.seconds} s"), worker.resident
                     worker.case = None
     finally:
         for worker in workers:
@@ -245,7 +245,7 @@ def run_all(
                 worker.close()
 
 
-def _ready(workers: Sequence[Worker]) -> list[Worker]:
+def _ready(workers: Sequence[FuzzWorker]) -> list[FuzzWorker]:
     """Those with an answer; waits a while for one."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
@@ -255,8 +255,8 @@ def _ready(workers: Sequence[Worker]) -> list[Worker]:
 
 
 def run_on(
-    where: str, cases: Sequence[Case], objects: Sequence[str]
-) -> Iterator[tuple[Case, Outcome, int]]:
+    where: str, cases: Sequence[FuzzCase], objects: Sequence[str]
+) -> Iterator[tuple[FuzzCase, FuzzOutcome, int]]:
     """The same where `--cluster` says: tasks of CASES_PER_TASK, whose workers have a process for the cases."""
     from simgpu.tools.cases.cluster import HERE, finished, processes_of
 
@@ -268,7 +268,7 @@ def run_on(
         yield from future.result()
 
 
-def run_task(cases: Sequence[Case], objects: Sequence[str]) -> list[tuple[Case, Outcome, int]]:
+def run_task(cases: Sequence[FuzzCase], objects: Sequence[str]) -> list[tuple[FuzzCase, FuzzOutcome, int]]:
     """What a worker of a cluster does."""
     return list(run_all(iter(cases), 1, objects))
 
@@ -300,13 +300,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds = options.kind or KINDS
     if options.only is not None:
         for kind in kinds:
-            outcome = run_case(Case(kind, options.seed, options.only), objects, strict=True)
+            outcome = run_case(FuzzCase(kind, options.seed, options.only), objects, strict=True)
             print(f"{kind}: {outcome.name}: {outcome.detail}")
         return 0
     from simgpu.tools.shared.console import counted
 
     numbers = range(options.first, options.first + options.count)
-    cases = [Case(kind, options.seed, number) for kind in kinds for number in numbers]
+    cases = [FuzzCase(kind, options.seed, number) for kind in kinds for number in numbers]
     summary: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
     seen: collections.Counter[str] = collections.Counter()
     resident, begun = 0, time.monotonic()

@@ -14,7 +14,7 @@ import numpy as np
 import simgpu
 from simgpu.asm import assemble
 from simgpu.hardware.architectures import TARGETS
-from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa.code.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
@@ -173,7 +173,7 @@ def _argument(rng: random.Random, size: int, pointer: bool, buffer: simgpu.Buffe
     return rng.randrange(64).to_bytes(min(size, 4096), "little") if size else b""
 
 
-def _geometry(rng: random.Random, info: Kernel) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _geometry(rng: random.Random, info: KernelInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Block and work-items of a small launch, often with a partial last workgroup."""
     required = info.required_workgroup_size
     drawn = rng.choice(((64, 1, 1), (1, 1, 1), (96, 1, 1), (8, 8, 1), (4, 4, 8)))
@@ -185,7 +185,7 @@ def _geometry(rng: random.Random, info: Kernel) -> tuple[tuple[int, ...], tuple[
 
 
 @dataclass(frozen=True)
-class Source:
+class IntactObject:
     """An intact code object and the byte ranges of its parts that are worth damaging."""
 
     target: str
@@ -194,7 +194,7 @@ class Source:
 
 
 @functools.cache
-def source(path: str) -> Source:
+def source(path: str) -> IntactObject:
     """A file, or for a target's name the template with some instructions in it."""
     if path in TARGETS:
         rng = random.Random(path)
@@ -212,7 +212,7 @@ def source(path: str) -> Source:
         ranges.append(_in_file(data, code.read(kernel.descriptor_address, DESCRIPTOR_BYTES)))
         body = _in_file(data, code.read(kernel.start, min(256, kernel.code_size)))
         ranges += [body, (body[0], body[0] + kernel.code_size)]
-    return Source(code.target, data, tuple((a, min(b, len(data))) for a, b in ranges if a < b))
+    return IntactObject(code.target, data, tuple((a, min(b, len(data))) for a, b in ranges if a < b))
 
 
 def _in_file(data: bytes, piece: bytes) -> tuple[int, int]:

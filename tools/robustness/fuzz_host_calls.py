@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.machine.layout import LANES
 
@@ -25,7 +25,7 @@ EXTREME = (0, 1, 2, 63, 64, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 63, (1 << 6
 def run(rng: random.Random) -> None:
     """Fills a buffer of packets as `rng` draws and serves it; raises what the host's side raises."""
     packets = rng.choice((1, 2, 3, 7, 64))
-    host = HostCalls(Memory(), packets)
+    host = HostCalls(DeviceMemory(), packets)
     words = host.allocation.data.view(np.uint64)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for _ in range(TIMES):

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simgpu.hardware.code_object.code_object import Kernel
+from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.code_object.descriptor import VGPR_ENCODING_GRANULE
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.code.flow import branch_target
@@ -107,7 +107,7 @@ def _addresses(code: bytes, index: int, inst: Instruction) -> Iterator[Mutant]:
     yield Mutant("address", f"offset:{far}", 4 * index, _word(word | far), text(inst))
 
 
-def declarations(kernel: Kernel) -> Iterator[Mutant]:
+def declarations(kernel: KernelInfo) -> Iterator[Mutant]:
     """One granule of registers less, AccVGPRs that begin four earlier, half of the LDS."""
     descriptor = kernel.descriptor
     granule = VGPR_ENCODING_GRANULE[kernel.target]

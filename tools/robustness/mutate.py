@@ -36,7 +36,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.tools.cases.cluster import add_cluster_option, finished
-from simgpu.tools.robustness.corpus import Case, cases
+from simgpu.tools.robustness.corpus import CorpusCase, cases
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
 from simgpu.tools.shared.console import print_json, show, table
 
@@ -51,7 +51,7 @@ SAFE = {"wait": FOLLOWS, "nop": DISTANCE, "registers": DECLARED}  # by kinds in 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutantOutcome:
     """What became of a mutant, and why."""
 
     case: str
@@ -62,10 +62,10 @@ class Outcome:
     linted: Finding | None = None  # the first that `simgpu.checks.lint` has of the mutant and not of the kernel
 
 
-class Subject:
+class MutatedCase:
     """A case on a checked device and on one with the adversarial completion order."""
 
-    def __init__(self, case: Case, threads: int | None) -> None:
+    def __init__(self, case: CorpusCase, threads: int | None) -> None:
         self.case = case
         self.checked = Device(case.target, check=True, threads=threads)
         self.late = Device(case.target, check=True, threads=threads)
@@ -113,7 +113,7 @@ class Subject:
         descriptor = replace(kernel.info.descriptor, **fields)
         return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
 
-    def judge(self, mutant: Mutant) -> Outcome:
+    def judge(self, mutant: Mutant) -> MutantOutcome:
         """Runs and lints a mutant; returns what became of it."""
         linted: list[Finding] = []
         if mutant.kind in SAFE:
@@ -130,21 +130,21 @@ class Subject:
             code, info = replace(code, segments=tuple(segments)), self.kernel(self.checked, mutant).info
         return lint_kernel(code, info)
 
-    def _judge(self, mutant: Mutant, linted: list[Finding]) -> Outcome:
+    def _judge(self, mutant: Mutant, linted: list[Finding]) -> MutantOutcome:
         original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
         self.patch(mutant, mutant.data)
         try:
             new, failure, results = self.run(mutant)
             if new:
-                return Outcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
+                return MutantOutcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
             if failure:
-                return Outcome(self.case.name, mutant, FOUND, failure)
+                return MutantOutcome(self.case.name, mutant, FOUND, failure)
             reason, missing = self._harmless(mutant, linted)
             if not reason:
-                return Outcome(self.case.name, mutant, MISSED, missing)
+                return MutantOutcome(self.case.name, mutant, MISSED, missing)
             if self._unchanged(mutant, results):
-                return Outcome(self.case.name, mutant, HARMLESS, reason)
-            return Outcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
+                return MutantOutcome(self.case.name, mutant, HARMLESS, reason)
+            return MutantOutcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
         finally:
             self.patch(mutant, original)
 
@@ -209,7 +209,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_cluster_option(parser)
     options = parser.parse_args()
-    outcomes: list[Outcome] = []
+    outcomes: list[MutantOutcome] = []
     each = functools.partial(judged, threads=options.threads, limit=options.limit, seed=options.seed)
     for _, future in finished(options.cluster, each, cases(options.folder, options.only), "kernels"):
         mine, line = future.result()
@@ -223,10 +223,10 @@ def main() -> int:
     return 0 if share(outcomes) >= WANTED else 1
 
 
-def judged(case: Case, threads: int | None, limit: int | None, seed: int) -> tuple[list[Outcome], str]:
+def judged(case: CorpusCase, threads: int | None, limit: int | None, seed: int) -> tuple[list[MutantOutcome], str]:
     """What became of a case's mutants, of `limit` of them where there are more; and a line about it."""
     began = time.perf_counter()
-    subject = Subject(case, threads)
+    subject = MutatedCase(case, threads)
     chosen = subject.mutants()
     if limit and len(chosen) > limit:
         chosen = sorted(random.Random(seed).sample(chosen, limit), key=lambda m: m.offset)
@@ -235,14 +235,14 @@ def judged(case: Case, threads: int | None, limit: int | None, seed: int) -> tup
     return mine, f"{case.name}: {len(subject.known)} findings, {dict(tally)}, {spent:.1f} s"
 
 
-def share(outcomes: list[Outcome]) -> float:
+def share(outcomes: list[MutantOutcome]) -> float:
     """The share that was found of those that are not harmless."""
     tally = Counter(outcome.verdict for outcome in outcomes)
     harmful = tally[FOUND] + tally[MISSED]
     return tally[FOUND] / harmful if harmful else 1.0
 
 
-def document(outcomes: list[Outcome]) -> dict[str, object]:
+def document(outcomes: list[MutantOutcome]) -> dict[str, object]:
     """For JSON."""
     return {
         "found_share": share(outcomes),
@@ -258,7 +258,7 @@ def document(outcomes: list[Outcome]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def report(outcomes: list[Outcome]) -> None:
+def report(outcomes: list[MutantOutcome]) -> None:
     """For people: the tally, the reasons, and every miss."""
     kinds = sorted({o.mutant.kind for o in outcomes})
     rows = []

@@ -19,7 +19,7 @@ from pathlib import Path
 from simgpu.asm.builder.toolchain import ADVICE, CODE_OBJECT_VERSION, TIMEOUT_SECONDS, Toolchain, candidates
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hip.names import USE
-from simgpu.hip.options import Source
+from simgpu.hip.options import HipSource
 
 HEADER = Path(__file__).with_name("device") / "hip.h"  # what a source finds without including anything
 # HIP's headers hip/NAME that sources include: all that they would bring is there already.
@@ -44,7 +44,7 @@ SAY(unsigned, ISA_version, ISA) SAY(unsigned, ABI_version, ABI)
 NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|64)|ockl_\w+)")
 
 
-def compile_source(source: Source) -> tuple[bytes | None, str]:
+def compile_source(source: HipSource) -> tuple[bytes | None, str]:
     """The linked code object and the compiler's messages; None where the source is wrong, or there is no compiler."""
     try:
         tool = compiler()
@@ -88,7 +88,7 @@ def link(commands: Sequence[Sequence[str]], linked: Path) -> tuple[bytes | None,
     return linked.read_bytes(), log
 
 
-def _linked_parts(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
+def _linked_parts(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
     """The code object of bitcode, optimized as a whole."""
     names = [f"part{index}.bc" for index in range(len(source.parts))]
     for name, part in zip(names, source.parts):
@@ -97,7 +97,7 @@ def _linked_parts(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes
     return link([[*tool.lld, *options, *names, "-o", "program.co"]], scratch / "program.co")
 
 
-def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
+def _compiled(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
     for name, text in source.headers:
         place = (scratch / name).resolve()
         if scratch.resolve() not in place.parents:
@@ -120,7 +120,7 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
     return code, log
 
 
-def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
+def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
     """The code object of the files in `scratch`, with what they use of a device library."""
     options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
@@ -145,7 +145,7 @@ def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None)
     return link(commands, scratch / ("program.bc" if BITCODE in source.options else "program.co"))
 
 
-def _with_places(source: Source) -> list[str]:
+def _with_places(source: HipSource) -> list[str]:
     """The options; -I with a folder as the compiler finds it, who runs elsewhere than the program."""
     joined = re.sub(r"(?<=\0-I)\0", "", "\0" + "\0".join(source.options)).split("\0")[1:]
     return [f"-I{Path(source.folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
@@ -172,6 +172,6 @@ def _advice(log: str) -> str:
     return f"error: {', '.join(missing)} {needs} ROCm's device library: {ways}\n"
 
 
-def _kernels(source: Source) -> list[tuple[int, str]]:
+def _kernels(source: HipSource) -> list[tuple[int, str]]:
     """The expressions that name an instance of a template: nothing else makes the compiler keep it."""
     return [(index, name.lstrip("&")) for index, name in enumerate(source.names) if "<" in name]

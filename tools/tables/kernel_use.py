@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import Instruction, Reg, decode, text
 
@@ -36,7 +36,7 @@ def linked_use(kernel: EmittedKernel) -> list[KernelUse]:
     return [kernel_use(code, code.kernels[step.name]) for step in kernel.steps]
 
 
-def kernel_use(code: CodeObject, kernel: Kernel) -> KernelUse:
+def kernel_use(code: CodeObject, kernel: KernelInfo) -> KernelUse:
     """The use of one kernel of a code object; DecodeError if its code lies outside the file."""
     listed = [inst for _, inst, _ in listing(code, kernel) if inst is not None]
     registers = (
@@ -53,13 +53,13 @@ def kernel_use(code: CodeObject, kernel: Kernel) -> KernelUse:
     )
 
 
-def _arch_vgprs(kernel: Kernel, counted: int) -> int:
+def _arch_vgprs(kernel: KernelInfo, counted: int) -> int:
     if kernel.target != "gfx908":
         return kernel.vgpr_count - kernel.agpr_count
     return kernel.vgpr_count if kernel.vgpr_count > kernel.agpr_count else counted
 
 
-def listing(code: CodeObject, kernel: Kernel) -> list[tuple[int, Instruction | None, str]]:
+def listing(code: CodeObject, kernel: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
     """(byte offset, instruction, text) from the kernel's entry on; what is no instruction is a `.long`."""
     raw = code.read(kernel.entry, kernel.code_size)
     rows: list[tuple[int, Instruction | None, str]] = []

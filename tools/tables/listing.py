@@ -19,7 +19,7 @@ BYTES_COLUMN, TEXT_COLUMN, LIVE_COLUMN, WHERE_COLUMN = 8, 26, 100, 160
 
 
 @dataclass(frozen=True)
-class Line:
+class ListingLine:
     """One instruction, or (offset -1) a label or remark."""
 
     offset: int
@@ -41,7 +41,7 @@ class Line:
         return line
 
 
-def listed(kernel: EmittedKernel, code: CodeObject) -> list[Line]:
+def listed(kernel: EmittedKernel, code: CodeObject) -> list[ListingLine]:
     """The lines of one kernel of the code object that was assembled from it.
 
     ToolchainError if the code object has other instructions than were emitted.
@@ -53,12 +53,14 @@ def listed(kernel: EmittedKernel, code: CodeObject) -> list[Line]:
         raise ToolchainError(f"{kernel.name}: {len(emitted)} instructions were emitted, the code object has {len(decoded)}")
     raw = code.read(info.entry, info.code_size)
     rows = iter(zip(decoded, emitted, live_registers(kernel.items), strict=True))
-    lines: list[Line] = []
+    lines: list[ListingLine] = []
     for item in kernel.items:
         if isinstance(item, Instr):
             (offset, inst, _), instr, live = next(rows)
             size = inst.size if inst is not None else 4
-            lines.append(Line(offset, raw[offset : offset + size].hex(), instr.text(), ranges(live), instr.where, instr.note))
+            lines.append(
+                ListingLine(offset, raw[offset : offset + size].hex(), instr.text(), ranges(live), instr.where, instr.note)
+            )  # fmt: skip
         else:
-            lines.append(Line(-1, "", f"{item.name}:" if isinstance(item, Label) else f"; {item.text}"))
+            lines.append(ListingLine(-1, "", f"{item.name}:" if isinstance(item, Label) else f"; {item.text}"))
     return lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
-from simgpu.timing.lines import Line, lines
+from simgpu.timing.lines import TimedLine, lines
 from simgpu.timing.predict import Prediction, predict
 from simgpu.timing.state import Tally
 from simgpu.tools.shared.console import print_json, progress, show, table
@@ -82,7 +82,7 @@ def loop_of(one: Prediction) -> Schedule | None:
     steps = trace.steps[trace.starts[0] : trace.starts[1]].astype(int)
     backward = {(int(after), int(before)) for before, after in itertools.pairwise(steps) if after <= before}
 
-    def inside(span: tuple[int, int]) -> list[Line]:
+    def inside(span: tuple[int, int]) -> list[TimedLine]:
         return [row for row in rows if span[0] <= row.number <= span[1]]
 
     def matrix(span: tuple[int, int]) -> tuple[int, int]:

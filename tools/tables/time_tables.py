@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simgpu.timing.lines import Line, lines
+from simgpu.timing.lines import TimedLine, lines
 from simgpu.timing.predict import Prediction
 
 WIDTH = 80
@@ -53,7 +53,7 @@ def time_text(name: str, one: Prediction, most: int) -> list[str]:
 _HEAD = f"  {'offset':>7} {'hits':>8} {'latency':>11} {'stall':>11} {'idle':>8}  reason"
 
 
-def _row(line: Line) -> list[str]:
+def _row(line: TimedLine) -> list[str]:
     figures = f"  {line.offset:#7x} {line.hits:>8,} {line.latency:>11,} {line.stall:>11,} {line.idle:>8,}  {line.reason}"
     made = [figures, f"          {line.text}"[:WIDTH]]
     made += [f"          {wait.clocks:>11,} for {wait.offset:#x} {wait.text}"[:WIDTH] for wait in line.waits[:4]]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from simgpu.tools.torch.cuda.memory import Block
+from simgpu.tools.torch.cuda.memory import CountedStorage
 from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
 
@@ -100,7 +100,7 @@ def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedSt
     """The storage, marked, and counted where it is a GPU's, whose number the place has."""
     setattr(storage, MARK, place)
     counts = on_gpu(place) and _has_memory(storage)
-    setattr(storage, _COUNTED, Block(storage.nbytes(), device_at(place).index) if counts else None)
+    setattr(storage, _COUNTED, CountedStorage(storage.nbytes(), device_at(place).index) if counts else None)
     return storage
 
 

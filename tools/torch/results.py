@@ -22,7 +22,7 @@ _LAST = ("teardown", "collection")  # the phases with which a test is over
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SuiteOutcome:
     """One test that ran: name, last line of its error ("" where it passed), seconds, kernels launched (None where not counted)."""
 
     name: str
@@ -32,7 +32,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Running:
+class UnfinishedTest:
     """A test that did not end: name, when it began (seconds since 1970)."""
 
     name: str
@@ -98,11 +98,11 @@ def _over(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, An
     return {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
 
 
-def read(path: Path) -> tuple[list[Outcome], list[Running]]:
+def read(path: Path) -> tuple[list[SuiteOutcome], list[UnfinishedTest]]:
     """The tests that ended and were not skipped, and those that did not end."""
     tests = _tests(path)
     over = _over(tests)
-    running = [Running(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
+    running = [UnfinishedTest(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
     return [_outcome(name, said) for name, said in over.items() if not _skipped(said)], running
 
 
@@ -120,8 +120,8 @@ def _skipped(said: Iterable[dict[str, Any]]) -> bool:
     return any(phase.get("outcome") == "skipped" for phase in said) and not any(phase.get("error") for phase in said)
 
 
-def _outcome(name: str, said: Iterable[dict[str, Any]]) -> Outcome:
+def _outcome(name: str, said: Iterable[dict[str, Any]]) -> SuiteOutcome:
     """What the phases of a test say together; a line that tells of a later phase knows the launches of the ones before."""
     phases = [phase for phase in said if "phase" in phase]
     error = next((phase["error"] for phase in phases if phase["error"]), "")
-    return Outcome(name, error, sum(phase["seconds"] for phase in phases), phases[-1]["launches"])
+    return SuiteOutcome(name, error, sum(phase["seconds"] for phase in phases), phases[-1]["launches"])

@@ -29,7 +29,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.console import show, table
 from simgpu.tools.torch.environment import TARGET
 from simgpu.tools.torch.pytest_plugin import sample_of
-from simgpu.tools.torch.results import Outcome, note_crash, read
+from simgpu.tools.torch.results import SuiteOutcome, note_crash, read
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ Names with paths of tests of their own: """ + ", ".join(SUITES)
 
 
 @dataclass(frozen=True)
-class Ran:
+class SampleResult:
     """A suite's sample: outcomes of tests that were not skipped, seconds of all, why it ended early ("" where it did not)."""
 
     suite: str
     version: str
-    outcomes: list[Outcome]
+    outcomes: list[SuiteOutcome]
     seconds: float
     ended: str
 
@@ -105,7 +105,7 @@ def environment(suite: Suite, checkout: Path, options: Namespace) -> dict[str, s
     return {**os.environ, "SIMGPU_AUTOTUNE": str(options.autotune), **given, **suite.variables}
 
 
-def run_tests(name: str, checkout: Path, options: Namespace) -> Ran:
+def run_tests(name: str, checkout: Path, options: Namespace) -> SampleResult:
     """Runs a sample of a suite under pytest."""
     suite = SUITES.get(name, Suite())
     with tempfile.TemporaryDirectory(prefix="simgpu-suite-") as scratch:
@@ -130,10 +130,10 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> Ran:
         ended += "".join(f"; {test.name} was running, for {time.time() - test.begun:.0f} s" for test in running)
     elif status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         ended = f"pytest ended with {_named(status)}"
-    return Ran(name, version_of(checkout), outcomes, seconds, ended)
+    return SampleResult(name, version_of(checkout), outcomes, seconds, ended)
 
 
-def run_scripts(name: str, checkout: Path, options: Namespace) -> Ran:
+def run_scripts(name: str, checkout: Path, options: Namespace) -> SampleResult:
     """Runs scripts one by one, each for so long; one that ends with status 0 passed."""
     suite = SUITES[name]
     folder, outcomes = checkout / suite.folder, []
@@ -146,8 +146,8 @@ def run_scripts(name: str, checkout: Path, options: Namespace) -> Ran:
             last = (said.read().strip().splitlines() or [""])[-1]
         end = "did not end in time" if status is None else f"status {status}"
         error = f"{end}; the last line was {last!r}" if status != 0 else ""
-        outcomes.append(Outcome(script.name, error, time.monotonic() - begun, None))
-    return Ran(name, version_of(checkout), outcomes, sum(outcome.seconds for outcome in outcomes), "")
+        outcomes.append(SuiteOutcome(script.name, error, time.monotonic() - begun, None))
+    return SampleResult(name, version_of(checkout), outcomes, sum(outcome.seconds for outcome in outcomes), "")
 
 
 def _named(status: int) -> str:
@@ -169,7 +169,7 @@ def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], 
         return None
 
 
-def tell(ran: Sequence[Ran], options: Namespace) -> None:
+def tell(ran: Sequence[SampleResult], options: Namespace) -> None:
     """Prints the table, and what did not pass."""
     columns = ("suite", "version", "target", "ran", "passed", "rate", "passed without a launch", "seconds")
     rows = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.rows import Measurement
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
@@ -32,7 +32,7 @@ class NotJudged(SimError):
 
 
 @dataclass(frozen=True)
-class Call:
+class ShippedLaunch:
     """A launch of a shipped kernel. buffers: bytes of each, by name; values: the arguments in order, a name of a buffer, an int, a
     float or None for a null pointer; zeroed: whether another kernel zeroes the output first, and how many bytes."""
 
@@ -64,7 +64,7 @@ class Call:
         return made
 
 
-def call_of(row: Row, checkout: Path) -> Call:
+def call_of(row: Measurement, checkout: Path) -> ShippedLaunch:
     """The launch that a row measured; NotJudged says why there is none."""
     path = row.repo_path.split(";")[0].strip()
     family = path.split("/")[2]
@@ -98,7 +98,7 @@ def tiles(path: Path) -> dict[str, dict[str, int]]:
     return found
 
 
-def _bf16(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+def _bf16(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> ShippedLaunch:
     out = 2  # bytes: bf16
     split = max(1, split)
     values: list[str | int | float | None] = [
@@ -107,10 +107,10 @@ def _bf16(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: in
     ]  # fmt: skip
     grid = -(-n // tile["tilen"]), -(-m // tile["tilem"]), split
     buffers = {"D": m * n * 4, "A": 2 * m * k, "B": 2 * n * k, "semaphore": 1 << 16}
-    return Call(path, kernel, board, grid, values, buffers)
+    return ShippedLaunch(path, kernel, board, grid, values, buffers)
 
 
-def _fp4(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+def _fp4(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> ShippedLaunch:
     scales = -(-k // 32 // 8) * 8  # e8m0, padded
     values: list[str | int | float | None] = [
         "D", None, "A", "B", 1.0, 0.0, 0, 0, n, 0, k, 0, k, 0, m, n, k, "scaleA", "scaleB", scales, 0, scales, 0, max(0, split),
@@ -123,18 +123,20 @@ def _fp4(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int
         "D": padded[0] * n * 2, "A": padded[0] * k // 2, "B": padded[1] * k // 2, "scaleA": padded[0] * scales,
         "scaleB": padded[1] * scales,
     }  # fmt: skip
-    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 0 and tile.get("splitk") == 1 else 0)
+    return ShippedLaunch(
+        path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 0 and tile.get("splitk") == 1 else 0
+    )  # fmt: skip
 
 
-def _int8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+def _int8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> ShippedLaunch:
     split = max(1, split)
     values: list[str | int | float | None] = ["C", "A", "B", "sa", "sb", "bias", m, n, k, k, k, 2 * n, split]
     grid = n // tile["tilen"] * split, -(-m // tile["tilem"]), 1
     buffers = {"C": 2 * m * n, "A": m * k, "B": n * k, "sa": 4 * m, "sb": 4 * n, "bias": 4 * n}
-    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
+    return ShippedLaunch(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
 
 
-def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> ShippedLaunch:
     split = max(1, split)
     blocks = m, -(-n // 128), -(-k // 128)
     values: list[str | int | float | None] = [
@@ -144,13 +146,13 @@ def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int
     buffers = {
         "C": 2 * m * n, "A": m * k, "B": n * k, "sa": 4 * m * blocks[2], "sb": 4 * blocks[1] * blocks[2], "bias": 4 * n,
     }  # fmt: skip
-    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
+    return ShippedLaunch(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
 
 
-FAMILIES: dict[str, Callable[..., Call]] = {"bf16gemm": _bf16, "f4gemm": _fp4, "i8gemm": _int8, "fp8gemm_blockscale": _fp8}
+FAMILIES: dict[str, Callable[..., ShippedLaunch]] = {"bf16gemm": _bf16, "f4gemm": _fp4, "i8gemm": _int8, "fp8gemm_blockscale": _fp8}
 
 
-def attention(checkout: Path, board: str, length: int, heads: int, causal: bool) -> Call:
+def attention(checkout: Path, board: str, length: int, heads: int, causal: bool) -> ShippedLaunch:
     """The launch of forward attention in bf16, d = 128: `length` queries and keys of every head, (heads, length, d) in memory.
 
     NotJudged where the checkout has no code object for it.
@@ -170,4 +172,4 @@ def attention(checkout: Path, board: str, length: int, heads: int, causal: bool)
     tiles = -(-length // rows)
     grid = (-(-tiles // 2) if causal else tiles), heads, 1
     symbol = f"_ZN5aiter{len('fmha_' + name)}fmha_{name}E"
-    return Call(path, symbol, board, grid, values, dict.fromkeys("OQKV", head * heads), threads=threads)
+    return ShippedLaunch(path, symbol, board, grid, values, dict.fromkeys("OQKV", head * heads), threads=threads)

@@ -21,7 +21,7 @@ from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
-from simgpu.tools.validation.rows import Row, read
+from simgpu.tools.validation.rows import Measurement, read
 
 # Inputs of fewer bytes are in the Infinity Cache though AITER rotates 101 copies of them: 256 MB hold these all.
 WARM_BYTES = 2_500_000
@@ -84,7 +84,7 @@ def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int 
             yield judge
 
 
-def _measured(row: Row, _checkout: Path | None) -> Judge:
+def _measured(row: Measurement, _checkout: Path | None) -> Judge:
     chip = measured.chip_of(row)
 
     def judge(on: Mechanisms) -> Judged:
@@ -94,7 +94,7 @@ def _measured(row: Row, _checkout: Path | None) -> Judge:
     return judge
 
 
-def _tensile(row: Row, _checkout: Path | None) -> Judge:
+def _tensile(row: Measurement, _checkout: Path | None) -> Judge:
     chip = tensile.board_of(row)
     kernel = tensile.kernel_of(row, chip)
     cycles = tensile.cycles_of(row, kernel, chip)
@@ -112,7 +112,7 @@ def _tensile(row: Row, _checkout: Path | None) -> Judge:
     return judge
 
 
-def _aiter(row: Row, checkout: Path | None) -> Judge:
+def _aiter(row: Measurement, checkout: Path | None) -> Judge:
     if checkout is None:
         raise NotJudged("no checkout of AITER was given")
     call = aiter.call_of(row, checkout)
@@ -127,7 +127,7 @@ def _aiter(row: Row, checkout: Path | None) -> Judge:
     return judge
 
 
-def zeroing(call: aiter.Call) -> float:
+def zeroing(call: aiter.ShippedLaunch) -> float:
     """Seconds of the memset before a kernel that adds to its output: a row's time is that of all kernels of a call."""
     if not call.zeroed:
         return 0.0
@@ -142,7 +142,7 @@ def board(name: str) -> HardwareDescriptor:
     return hardware.target(name)
 
 
-def sampled_call(call: aiter.Call) -> Sampled:
+def sampled_call(call: aiter.ShippedLaunch) -> Sampled:
     """Samples of a shipped kernel's launch, on zeros."""
     import simgpu
 
@@ -156,7 +156,7 @@ def sampled_call(call: aiter.Call) -> Sampled:
 
 
 @dataclass(frozen=True)
-class Line:
+class ErrorLine:
     """A line of the table, errors in percent."""
 
     rows: str
@@ -170,7 +170,7 @@ class Line:
     bias: float
 
 
-def table(judged: Sequence[Judged]) -> list[Line]:
+def table(judged: Sequence[Judged]) -> list[ErrorLine]:
     """By set, class, board and type, and all of each set; Tensile's tenth that may calibrate apart from the rest."""
     kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for one in judged:
@@ -181,7 +181,7 @@ def table(judged: Sequence[Judged]) -> list[Line]:
     for key, errors in sorted(kept.items()):
         sizes = sorted(map(abs, errors))
         ninth = sizes[(9 * len(sizes) - 1) // 10]
-        made.append(Line(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors)))
+        made.append(ErrorLine(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors)))
     return made
 
 
@@ -190,6 +190,6 @@ def mape(errors: Sequence[float]) -> float:
     return statistics.mean(map(abs, errors))
 
 
-def document(line: Line) -> dict[str, Any]:
+def document(line: ErrorLine) -> dict[str, Any]:
     """For JSON."""
     return vars(line).copy()

@@ -24,7 +24,7 @@ from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
 from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
-from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.rows import Measurement
 from simgpu.tools.validation.tile_kernel import at_its_clock
 from simgpu.tools.validation.tile_loop import TileKernel
 
@@ -36,7 +36,7 @@ TIMES = 64  # through a microbenchmark's loop
 
 
 @dataclass(frozen=True)
-class Loop:
+class MeasuredLoop:
     """Instructions that every wave repeats; access: clocks, requests and misses of each access of theirs, in order."""
 
     body: Sequence[Issue]
@@ -45,7 +45,7 @@ class Loop:
 
 
 def clocks_of(
-    loop: Loop, chip: HardwareDescriptor, waves: int, *, groups: int = 1, resident: int = 1, mhz: float = 0.0,
+    loop: MeasuredLoop, chip: HardwareDescriptor, waves: int, *, groups: int = 1, resident: int = 1, mhz: float = 0.0,
     on: Mechanisms | None = None, row: Pipelines | None = None,
 ) -> float:  # fmt: skip
     """Clocks that a CU takes for a pass of every wave, in steady state."""
@@ -71,7 +71,7 @@ def clocks_of(
     return (run(3 * TIMES) - run(TIMES)) / (2 * TIMES)
 
 
-def chip_of(row: Row) -> HardwareDescriptor:
+def chip_of(row: Measurement) -> HardwareDescriptor:
     """The board of a row; NotJudged for one that there is no row of."""
     name = next((board for said, board in BOARDS.items() if row.board.startswith(said)), None)
     if name is None:
@@ -79,7 +79,7 @@ def chip_of(row: Row) -> HardwareDescriptor:
     return hardware.target(name)
 
 
-def predicted(row: Row, on: Mechanisms | None = None) -> float:
+def predicted(row: Measurement, on: Mechanisms | None = None) -> float:
     """What the model gives in the row's unit; NotJudged says why not."""
     if (found := own_kernels.predicted(row, chip_of(row), on)) is not None:
         return found
@@ -89,18 +89,18 @@ def predicted(row: Row, on: Mechanisms | None = None) -> float:
     raise NotJudged(f"{row.kernel.split()[0]}: no code object is published with the measurement")
 
 
-def _lds(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def _lds(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     waves = int(row.shape[0])
     ways = re.search(r"(\d+)-way", row.shape)
     banks = 64 if "unaligned" in row.shape else 4 * int(ways[1]) if ways else 4
     read = Issue(Unit.LDS, Kind.LDS, lane_bytes=16, counts_lgkm=True)
-    return clocks_of(Loop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
+    return clocks_of(MeasuredLoop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
 
 
 GLUON = "v_mfma_f32_16x16x32_f16"  # of all its f16 kernels
 
 
-def _tile(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def _tile(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """A tile's loop, in percent of the matrix units' clocks. Its operands, 134 MB at most, are in the Infinity Cache already."""
     m, n, k = (int(part) for part in (*row.kernel.split()[-1].split("x"), "64"))
     ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
@@ -109,7 +109,7 @@ def _tile(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | 
     return 100 * at_its_clock(tile, chip, 16 * m, 16 * n, 8192, on=on, warm=True)[0].efficiency
 
 
-def _ladder(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def _ladder(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """A product of 32 rows, 256 columns a workgroup, that streams B from memory: GB/s of what is needed."""
     m, k, columns = 32, 8192, 256
     n = columns * int(re.search(r"(\d+) workgroups", row.shape)[1])  # type: ignore[index]
@@ -119,7 +119,7 @@ def _ladder(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float 
     return 2 * (m * k + k * n + m * n) / (found.cycles / mhz + pipelines(chip.arch).launch_us) / 1e3
 
 
-def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def _rate(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 64, shadow=4)
     kinds = {
@@ -129,21 +129,21 @@ def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | 
     issue = kinds.get(kernel)
     if issue is None:
         return None
-    clocks = clocks_of(Loop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
+    clocks = clocks_of(MeasuredLoop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
     mhz = sustained_clock(chip, float(issue.unit is Unit.MATRIX), 1.0, "bf16").mhz
     return clocks * 1000 * groups / chip.num_cus / mhz / 1e3
 
 
-def _latency(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def _latency(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """gpu-latency: a pointer chase of one wave, in clocks."""
     size = int(re.search(r"working set (\d+) kB", row.shape)[1]) << 10  # type: ignore[index]
     figures = pipelines(chip.arch)
     misses, past = int(size > figures.cache_bytes), float(size > chip.l2_bytes)
     body = [Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True), Issue(Unit.NONE, Kind.WAIT, vm=0)]
-    return clocks_of(Loop(body, (1, 1, misses), past), chip, 1, on=on)
+    return clocks_of(MeasuredLoop(body, (1, 1, misses), past), chip, 1, on=on)
 
 
-JUDGES: Sequence[tuple[str, Callable[[Row, HardwareDescriptor, Mechanisms | None], float | None]]] = (
+JUDGES: Sequence[tuple[str, Callable[[Measurement, HardwareDescriptor, Mechanisms | None], float | None]]] = (
     ("LDS ds_read", _lds), ("gluon TCP-bound tile", _tile), ("gluon memory-bound", _ladder), ("ipc.hip", _rate),
     ("gpu-latency", _latency),
 )  # fmt: skip

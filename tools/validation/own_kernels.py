@@ -20,7 +20,7 @@ from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Sampled, predict
 from simgpu.tools.cases.opencl import compile_opencl
-from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.rows import Measurement
 
 SOURCE = Path(__file__).with_name("kernels.cl")
 F64, F32 = 8, 4
@@ -31,7 +31,7 @@ class Bytes(int):
 
 
 @dataclass(frozen=True)
-class Launched:
+class OwnLaunch:
     """kernel: of `kernels.cl`; arguments: a buffer's bytes, or a value; nbytes: that a bandwidth counts; radius: of a line."""
 
     kernel: str
@@ -42,12 +42,12 @@ class Launched:
     radius: int = 0
 
 
-def launch_of(row: Row, chip: HardwareDescriptor) -> Launched | None:
+def launch_of(row: Measurement, chip: HardwareDescriptor) -> OwnLaunch | None:
     """The launch that a row measured, None for a kernel that is not here."""
     name = row.kernel
     if name == "laplacian kernel1" and row.metric == "time":
         n, box = 512, Bytes(F64 * 512**3)
-        return Launched("seven_points", (2, n, n), (256, 1, 1), (box, box, n, n, n, 1.0, 1.0, 1.0, -6.0))
+        return OwnLaunch("seven_points", (2, n, n), (256, 1, 1), (box, box, n, n, n, 1.0, 1.0, 1.0, -6.0))
     if name.startswith("jacobi ") and row.metric == "time":
         return _jacobi(name.split()[-1])
     if name.startswith("transpose "):
@@ -55,11 +55,11 @@ def launch_of(row: Row, chip: HardwareDescriptor) -> Launched | None:
         n = 8192
         whole = Bytes(F64 * n * n)
         kernel = kernels.get(name.split()[-1], "transpose_by_tiles")
-        return Launched(kernel, (n // 32, n // 32, 1), (32, 32, 1), (whole, whole, n, n))
+        return OwnLaunch(kernel, (n // 32, n // 32, 1), (32, 32, 1), (whole, whole, n, n))
     if name == "yAx 4-StridedAccess":
         n = 32768
         kernel = "columns_by_vector" if "solution" in row.repo_path else "rows_by_vector"
-        return Launched(kernel, (2048, 1, 1), (64, 1, 1), (Bytes(F64 * n), Bytes(F64 * n * n), Bytes(F64 * n), n, n))
+        return OwnLaunch(kernel, (2048, 1, 1), (64, 1, 1), (Bytes(F64 * n), Bytes(F64 * n * n), Bytes(F64 * n), n, n))
     line = re.fullmatch(r"seismic stencil ([xyz]) unaligned", name)
     if line and row.metric == "effective bandwidth":
         return _line("xyz".index(line[1]), int(re.search(r"R=(\d+)", row.shape)[1]))  # type: ignore[index]
@@ -70,52 +70,52 @@ def launch_of(row: Row, chip: HardwareDescriptor) -> Launched | None:
     return None
 
 
-def _jacobi(name: str) -> Launched | None:
+def _jacobi(name: str) -> OwnLaunch | None:
     n = 4096 * 4096
     plane, grid = Bytes(F64 * n), (n // 256, 1, 1)
     made = {
-        "Laplacian": Launched("five_points", grid, (256, 1, 1), (plane, plane, 4096, 4094 + 4094 * 4096, 1.0, 1.0)),
-        "Update": Launched("update", grid, (256, 1, 1), (plane, plane, plane, plane, 0.25, n)),
-        "Norm": Launched("squares", (256, 1, 1), (512, 1, 1), (Bytes(F64 * 256), plane, n)),
+        "Laplacian": OwnLaunch("five_points", grid, (256, 1, 1), (plane, plane, 4096, 4094 + 4094 * 4096, 1.0, 1.0)),
+        "Update": OwnLaunch("update", grid, (256, 1, 1), (plane, plane, plane, plane, 0.25, n)),
+        "Norm": OwnLaunch("squares", (256, 1, 1), (512, 1, 1), (Bytes(F64 * 256), plane, n)),
     }
     return made.get(name)
 
 
-def _line(axis: int, radius: int) -> Launched:
+def _line(axis: int, radius: int) -> OwnLaunch:
     n, side = 512, 512 + 2 * radius
     box, stride = Bytes(F32 * side**3), (1, side, side * side)[axis]
     counted = F32 * (2 * n**3 + 2 * radius * n * n)
     arguments = (box, box, side, side * side, stride, n, n, n)
-    return Launched("line_points", (2, n, n), (256, 1, 1), arguments, counted, radius)
+    return OwnLaunch("line_points", (2, n, n), (256, 1, 1), arguments, counted, radius)
 
 
-def _stream(name: str, chip: HardwareDescriptor) -> Launched | None:
+def _stream(name: str, chip: HardwareDescriptor) -> OwnLaunch | None:
     n = 1 << 25  # 268 MB
     whole, grid, block = Bytes(F64 * n), (n // 1024, 1, 1), (1024, 1, 1)
     if name == "Dot":
         groups = 4 * chip.num_cus
-        return Launched("dot_products", (groups, 1, 1), block, (Bytes(F64 * groups), whole, whole, n), 2 * F64 * n)
+        return OwnLaunch("dot_products", (groups, 1, 1), block, (Bytes(F64 * groups), whole, whole, n), 2 * F64 * n)
     kernel = {"Copy": "copy", "Mul": "scale", "Add": "add", "Triad": "triad"}.get(name)
     arrays = 3 if name in ("Add", "Triad") else 2
-    return Launched(kernel, grid, block, (whole,) * arrays, arrays * F64 * n) if kernel else None
+    return OwnLaunch(kernel, grid, block, (whole,) * arrays, arrays * F64 * n) if kernel else None
 
 
 STREAMS = {"init": 1, "read": 1, "scale": 2, "triad": 3, "3pt": 2, "5pt": 2}  # arrays that a bandwidth counts
 
 
-def _two_a_unit(name: str, block: int, chip: HardwareDescriptor) -> Launched | None:
+def _two_a_unit(name: str, block: int, chip: HardwareDescriptor) -> OwnLaunch | None:
     if name not in STREAMS or (name.endswith("pt") and chip.name != "mi100"):  # which stencils MI210's columns name is not told
         return None
     n = (128 << 20) + 2
     whole = Bytes(F64 * n)
     arguments = (whole, whole, whole, n, 0)
-    return Launched(f"two_{name}", (n // block + 1, 1, 1), (block, 1, 1), arguments, STREAMS[name] * F64 * n)
+    return OwnLaunch(f"two_{name}", (n // block + 1, 1, 1), (block, 1, 1), arguments, STREAMS[name] * F64 * n)
 
 
 UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
-def predicted(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def predicted(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """What the model gives in the row's unit; None for a kernel that is not here."""
     launch = launch_of(row, chip)
     if launch is None:
@@ -125,7 +125,7 @@ def predicted(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> floa
 
 
 @cache
-def _sampled(launch: Launched, board: str) -> Sampled:
+def _sampled(launch: OwnLaunch, board: str) -> Sampled:
     import simgpu
 
     device = simgpu.Device(board, threads=1)

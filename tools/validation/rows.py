@@ -24,7 +24,7 @@ COLUMNS = ("kernel", "repo_path", "arch", "board", "shape", "dtype", "metric", "
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """One measurement, as its table has it."""
 
     kernel: str
@@ -58,9 +58,9 @@ class Row:
         return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:4], "big") % TENTH == 0
 
 
-def read(folder: Path, pattern: str) -> list[Row]:
+def read(folder: Path, pattern: str) -> list[Measurement]:
     """The rows of the tables whose names match, without those that another row repeats; UsageError for what is no such table."""
-    found: dict[str, Row] = {}
+    found: dict[str, Measurement] = {}
     for path in sorted(folder.glob(pattern)):
         try:
             with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
@@ -75,7 +75,7 @@ def read(folder: Path, pattern: str) -> list[Row]:
     return list(found.values())
 
 
-def _row(entry: dict[str, str], place: str) -> Row:
+def _row(entry: dict[str, str], place: str) -> Measurement:
     if any(entry[name] is None for name in (*COLUMNS, "value")):
         raise UsageError(f"{place}: fewer fields than columns")
     try:
@@ -84,7 +84,7 @@ def _row(entry: dict[str, str], place: str) -> Row:
         raise UsageError(f"{place}: value {entry['value']!r} is no number") from None
     if not math.isfinite(value):
         raise UsageError(f"{place}: value {value:g} is no measurement")
-    return Row(**{name: entry[name] for name in COLUMNS}, value=value)
+    return Measurement(**{name: entry[name] for name in COLUMNS}, value=value)
 
 
 def data_folder(given: str | None) -> Path:

@@ -13,7 +13,7 @@ from simgpu import hardware
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.tools.validation.aiter import NotJudged
-from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.rows import Measurement
 from simgpu.tools.validation.tile_loop import TileKernel
 
 # Letters of a problem type: name of the matrix instruction's operands, bytes of an element, of a result.
@@ -41,7 +41,7 @@ OVERHEAD = {("gfx908", "f32"): 51_000}
 USUAL_OVERHEAD = 15_000
 
 
-def board_of(row: Row) -> HardwareDescriptor:
+def board_of(row: Measurement) -> HardwareDescriptor:
     """The board of a row; NotJudged where it is not told."""
     for said, name in BOARDS.items():
         if row.board.startswith(said):
@@ -49,7 +49,7 @@ def board_of(row: Row) -> HardwareDescriptor:
     raise NotJudged("the board, hence the number of CUs, is not told")
 
 
-def kernel_of(row: Row, chip: HardwareDescriptor) -> TileKernel:
+def kernel_of(row: Measurement, chip: HardwareDescriptor) -> TileKernel:
     """The kernel that a row's name describes; NotJudged where it does not describe one."""
     name = row.kernel.split()[-1]
     letters = re.match(r"Cijk_[A-Za-z]+_[A-Za-z]+_([A-Za-z0-9]+?)(_BH|_GB)?(?:_|$)", name)
@@ -104,18 +104,18 @@ def _wave(name: str, m: int, n: int, atom: mfma.MatrixInstruction) -> tuple[int,
     return min(told or fits, key=sum)
 
 
-def split_is_told(row: Row, chip: HardwareDescriptor) -> bool:
+def split_is_told(row: Measurement, chip: HardwareDescriptor) -> bool:
     """Whether a name tells how K is split among workgroups: on MI300X it is an argument of most kernels."""
     return chip.arch != "gfx942" or "_GSU" in row.kernel
 
 
-def shape_of(row: Row) -> tuple[int, int, int, int]:
+def shape_of(row: Measurement) -> tuple[int, int, int, int]:
     """m, n, batch and k."""
     found = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", row.shape)}
     return found["M"], found["N"], found.get("batch", 1), found["K"]
 
 
-def cycles_of(row: Row, kernel: TileKernel, chip: HardwareDescriptor) -> float:
+def cycles_of(row: Measurement, kernel: TileKernel, chip: HardwareDescriptor) -> float:
     """The cycles that a row's efficiency stands for; NotJudged for rows that overhead decides."""
     m, n, batch, k = shape_of(row)
     told = re.search(r"cycles~(\d+)", row.notes)

@@ -18,22 +18,22 @@ from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
-from simgpu.timing.code import STORE, Code, columns
+from simgpu.timing.code import STORE, CodeColumns, columns
 from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
-from simgpu.timing.predict import Resources
+from simgpu.timing.predict import GroupResources
 from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
 
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated
 
 
-def resources(kernel: TileKernel) -> Resources:
+def resources(kernel: TileKernel) -> GroupResources:
     """Registers and LDS, by what the tile needs."""
     acc = kernel.results * max(1, kernel.out // 4 if kernel.out > 4 else 1)
     depth = kernel.k if kernel.direct else kernel.atom.k * min(kernel.parts, kernel.parts_ahead + 1)
     parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVE // 4
     loaded = 0 if kernel.direct else sum(load.lane_bytes for load in kernel.loaded) // 4
     lds = kernel.stages * (kernel.m + kernel.n) * kernel.k * kernel.element
-    return Resources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
+    return GroupResources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
 
 
 CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
@@ -42,7 +42,7 @@ CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
 def at_its_clock(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None,
     warm: bool = False,
-) -> tuple[Modelled, float]:  # fmt: skip
+) -> tuple[TileTime, float]:  # fmt: skip
     """A product at the clock that the board holds for it, and that clock in MHz."""
     mhz = float(chip.clock_mhz)
     groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * kernel.split * batch
@@ -59,7 +59,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 def tuned(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None
-) -> Modelled:
+) -> TileTime:
     """A product whose K is split as is fastest, as tuning left it: partial sums in f32 that a second kernel adds."""
     best, mhz = at_its_clock(kernel, chip, m, n, k, batch, on=on)
     groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * batch
@@ -76,7 +76,7 @@ def tuned(
 
 
 @dataclass(frozen=True)
-class Modelled:
+class TileTime:
     """cycles: of the whole launch; step: clocks of a workgroup's loop step in steady state; efficiency: the share of these in which
     the matrix units work."""
 
@@ -88,7 +88,7 @@ class Modelled:
 def model(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, mhz: float | None = None,
     on: Mechanisms | None = None, row: Pipelines | None = None, warm: bool = False,
-) -> Modelled:  # fmt: skip
+) -> TileTime:  # fmt: skip
     """What a product of m, n and k takes."""
     on, row = on or Mechanisms(), row or pipelines(chip.arch)
     tiles = math.ceil(m / kernel.m), math.ceil(n / kernel.n)
@@ -119,7 +119,7 @@ def model(
     each = (first[0] - first[1]) / max(1, most - most // 2)
     matrix = kernel.atoms * kernel.atom.passes * CLOCKS_PER_PASS * kernel.waves * resident / chip.simds_per_cu
     total = whole + (steps - most) * (whole - less) / max(1, most - most // 2)
-    return Modelled(total, each, matrix / max(1.0, each))
+    return TileTime(total, each, matrix / max(1.0, each))
 
 
 def _traffic(
@@ -151,7 +151,7 @@ def _distinct(*columns: np.ndarray) -> int:
     return len({*zip(*columns, strict=True)})
 
 
-def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[Code, state.Work]:
+def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[CodeColumns, state.Work]:
     start, loop = before(kernel), step(kernel)
     issues = [*start, *loop, *behind(kernel), Issue(Unit.NONE, Kind.END)]
     code = columns({number: (issue, 1) for number, issue in enumerate(issues)}, len(issues), row)

@@ -12,7 +12,7 @@ from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 
 if TYPE_CHECKING:
-    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
 RESOURCES = (
     "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _document(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
+def _document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
     from simgpu.tools.tables.kernel_use import listing
 
     source = None

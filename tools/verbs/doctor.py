@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Item:
+class Dependency:
     """Something that simgpu uses. found: what is there, "" where nothing is; for what; remedy: how to get it."""
 
     name: str
@@ -67,22 +67,24 @@ def run(options: Namespace) -> int:
     return 1 if any(item.need == NEEDED for item in lacking) else 0
 
 
-def _items() -> Iterator[Item]:
+def _items() -> Iterator[Dependency]:
     python = f"{platform.python_version()} ({sys.executable})"
-    yield Item("simgpu", VERSION, "everything", need=NEEDED)
-    yield Item("Python", python if sys.version_info >= (3, 11) else "", "everything", "simgpu needs Python 3.11 or later", NEEDED)
-    yield Item("host", f"{platform.system()} {platform.machine()}, {os.cpu_count()} threads", "speed", need=NEEDED)
+    yield Dependency("simgpu", VERSION, "everything", need=NEEDED)
+    yield Dependency(
+        "Python", python if sys.version_info >= (3, 11) else "", "everything", "simgpu needs Python 3.11 or later", NEEDED
+    )  # fmt: skip
+    yield Dependency("host", f"{platform.system()} {platform.machine()}, {os.cpu_count()} threads", "speed", need=NEEDED)
     for name in PACKAGES:
-        yield Item(name, _version(name), "everything", f"pip install {name}", NEEDED)
+        yield Dependency(name, _version(name), "everything", f"pip install {name}", NEEDED)
     found, remedy = _clang()
-    yield Item("clang for amdgcn", found, "assembling kernels", remedy, NEEDED)
+    yield Dependency("clang for amdgcn", found, "assembling kernels", remedy, NEEDED)
     yield _cache()
-    yield Item("triton", _version("triton"), "Triton kernels", "pip install 'triton>=3.7'")
-    yield Item("torch", _version("torch"), "Triton with PyTorch", "pip install torch")
+    yield Dependency("triton", _version("triton"), "Triton kernels", "pip install 'triton>=3.7'")
+    yield Dependency("torch", _version("torch"), "Triton with PyTorch", "pip install torch")
     yield _rocm()
     yield _gpu()
     said = "install Debian's chromium, or Chrome; any browser opens the pages that --html writes"
-    yield Item("browser", next(filter(None, map(shutil.which, BROWSERS)), ""), "tests of pages", said)
+    yield Dependency("browser", next(filter(None, map(shutil.which, BROWSERS)), ""), "tests of pages", said)
 
 
 def _version(name: str) -> str:
@@ -111,28 +113,28 @@ def _clang() -> tuple[str, str]:
         return "", str(error)
 
 
-def _cache() -> Item:
+def _cache() -> Dependency:
     """Whether compiled handlers are kept from one run to the next."""
     place = cache.Folder("doctor").path
     if place is None:
-        return Item("cache", "", "starting fast", "set SIMGPU_CACHE_DIR to a folder that only you can write")
+        return Dependency("cache", "", "starting fast", "set SIMGPU_CACHE_DIR to a folder that only you can write")
     files = [path.stat().st_size for path in place.parent.rglob("*") if path.is_file()]
-    return Item("cache", f"{place.parent}, {sum(files) / 1e6:.0f} MB in {len(files)} files", "starting fast")
+    return Dependency("cache", f"{place.parent}, {sum(files) / 1e6:.0f} MB in {len(files)} files", "starting fast")
 
 
-def _rocm() -> Item:
+def _rocm() -> Dependency:
     folder = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
-    return Item("ROCm", str(folder) if folder.is_dir() else "", "HIP programs' compiler, real GPUs",
+    return Dependency("ROCm", str(folder) if folder.is_dir() else "", "HIP programs' compiler, real GPUs",
                 "https://rocm.docs.amd.com; without it, kernels are compiled by the ziglang wheel's clang")  # fmt: skip
 
 
-def _gpu() -> Item:
+def _gpu() -> Dependency:
     remedy = "only for --device hip: an AMD CDNA GPU, ROCm, and pip install hip-python"
     if importlib.util.find_spec("hip") is None:
-        return Item("GPU", "", "--device hip", remedy)
+        return Dependency("GPU", "", "--device hip", remedy)
     from simgpu.hardware.hip import Device
 
     try:
-        return Item("GPU", Device().name, "--device hip")
+        return Dependency("GPU", Device().name, "--device hip")
     except HipError as error:
-        return Item("GPU", "", "--device hip", f"{remedy} ({error})")
+        return Dependency("GPU", "", "--device hip", f"{remedy} ({error})")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from simgpu.tools.cases.file_kernel import Input, add_launch_options, load_array
-from simgpu.tools.cases.results import Expectation, Result
+from simgpu.tools.cases.results import BufferResult, Expectation
 from simgpu.tools.cases.subject import file_launch
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement, all_exact
@@ -68,7 +68,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         for index, want in wanted_arrays.items()
     ]
     results = [
-        Result(index, entry.spec, entry.array, arrays[index], saves.get(index))
+        BufferResult(index, entry.spec, entry.array, arrays[index], saves.get(index))
         for index, entry in enumerate(inputs)
         if entry.array is not None
     ]

@@ -139,7 +139,7 @@ def _observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
     return observed(kernel, **call)
 
 
-def _page(outcome: launcher.Outcome, options: Namespace) -> None:
+def _page(outcome: launcher.ProgramOutcome, options: Namespace) -> None:
     """Writes the page of what the program's processes launched."""
     from simgpu.tools.page.launched import joined
     from simgpu.tools.page.page import Page
@@ -167,7 +167,7 @@ def _environment(options: Namespace) -> str:
     return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'
 
 
-def _findings(outcome: launcher.Outcome) -> list[Finding]:
+def _findings(outcome: launcher.ProgramOutcome) -> list[Finding]:
     names = Finding.__dataclass_fields__
     return [
         Finding(**{name: value for name, value in entry.items() if name in names})
@@ -176,7 +176,7 @@ def _findings(outcome: launcher.Outcome) -> list[Finding]:
     ]
 
 
-def _show(outcome: launcher.Outcome, timed: bool) -> None:
+def _show(outcome: launcher.ProgramOutcome, timed: bool) -> None:
     """Prints a table by kernel on stderr: stdout is the program's."""
     from rich.console import Console
 

@@ -15,7 +15,7 @@ from simgpu.tools.shared.launching import launched
 from simgpu.tools.shared.parser import own_options
 
 if TYPE_CHECKING:
-    from simgpu.tools.page.lds import Access, Buffer
+    from simgpu.tools.page.lds import LdsAccess, LdsBuffer
 
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu lds k.co --kernel k --grid 4 --arg zeros:f32:256
@@ -39,8 +39,8 @@ class Looked:
 
     name: str
     target: str
-    accesses: list[Access]
-    buffers: list[Buffer]
+    accesses: list[LdsAccess]
+    buffers: list[LdsBuffer]
 
 
 def run(options: Namespace) -> int:

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from simgpu.tools.museum.exhibit import Exhibit, Outcome, exhibits
+from simgpu.tools.museum.exhibit import Exhibit, ExhibitOutcome, exhibits
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -58,11 +58,11 @@ def _document(exhibit: Exhibit) -> dict[str, Any]:
     return {name: getattr(exhibit, name) for name in names}
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: ExhibitOutcome) -> dict[str, Any]:
     return {"findings": [finding.document() for finding in outcome.findings], "fault": outcome.fault, "wrong": dict(outcome.wrong)}
 
 
-def _show(exhibit: Exhibit, outcomes: dict[str, Outcome]) -> None:
+def _show(exhibit: Exhibit, outcomes: dict[str, ExhibitOutcome]) -> None:
     show(exhibit.title, *exhibit.links, "", textwrap.fill(exhibit.story, WIDTH), "", *_diff(exhibit.body))
     for when, outcome in outcomes.items():
         show(f"\n{when}:")

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from simgpu.tools.shared.console import add_json_option, print_json, progress
 from simgpu.tools.shared.outputs import add_force_option, claim, write
-from simgpu.tools.validation.paper.entry import Entry
+from simgpu.tools.validation.paper.entry import PaperNumber
 from simgpu.tools.validation.paper.families import FAMILIES, family_table
 from simgpu.tools.validation.paper.figures import figure_1
 from simgpu.tools.validation.paper.numbers import entries
@@ -53,6 +53,6 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: PaperNumber) -> str:
     cells = map(str, (entry.what, entry.paper, entry.published, entry.corrected, entry.errata, entry.why))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -52,7 +52,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Ran:
+class KernelRun:
     """One of the computation's kernels, and its run."""
 
     step: EmittedKernel
@@ -75,11 +75,11 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a computation's run came to."""
 
     tree: Root
-    kernels: list[Ran]
+    kernels: list[KernelRun]
     whole: Any  # their runs as one
     flops: int  # of the operator, 0 if these kernels do not compute it
     verdict: Verdict
@@ -157,8 +157,8 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         watch.worst = worst_element(options, kernel, work, verdict.worst, verdict.want)
     compares = options.against_sim and not is_simulated(runs[0])
     agreement = against_sim(options, kernel, work, after) if compares else None
-    kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
-    result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, others, agreement)
+    kernels = [KernelRun(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
+    result = RunResult(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, others, agreement)
     if page:
         page.widths = {
             name: operand.strides[-2] * operand.flat.itemsize

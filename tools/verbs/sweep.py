@@ -19,7 +19,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.slices.worker import version
 from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, Case, Rows, flattened, shapes, written
+from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, SweepCase, SweepRows, flattened, shapes, written
 from simgpu.tools.shared.console import add_json_option, print_json, quiet, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -52,10 +52,10 @@ def run(options: Namespace) -> int:
     if suffix is None:
         raise UsageError(f"-o {options.output}: name a table that ends in {', '.join(FORMATS)}")
     written([], suffix)  # says what lacks before anything runs
-    rows = Rows(options.output)
+    rows = SweepRows(options.output)
     claim([options.output], options.force or rows.path.exists())
     wanted = product(options.targets.split(","), options.dtypes.split(","), shapes(options.shapes))
-    cases = [Case(options.verb, options.op, target, dtype, shape, version()) for target, dtype, shape in wanted]
+    cases = [SweepCase(options.verb, options.op, target, dtype, shape, version()) for target, dtype, shape in wanted]
     left = [case for case in cases if case.key not in rows.finished]
     begun = time.perf_counter()
     for case, future in finished(options.cluster, row_of, left, "cases"):
@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
     return int(any(row["status"] != PASS for row in found))
 
 
-def _row(case: Case, future: Future[dict[str, Any]]) -> dict[str, Any]:
+def _row(case: SweepCase, future: Future[dict[str, Any]]) -> dict[str, Any]:
     """What became of a case."""
     try:
         return future.result()
@@ -74,7 +74,7 @@ def _row(case: Case, future: Future[dict[str, Any]]) -> dict[str, Any]:
         return {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
 
 
-def _named(case: Case) -> dict[str, Any]:
+def _named(case: SweepCase) -> dict[str, Any]:
     return {"operator": case.operator, "target": case.target, "dtype": case.dtype, "options": case.options}
 
 
@@ -83,7 +83,7 @@ def _turn() -> Lock:
     return Lock()
 
 
-def row_of(case: Case) -> dict[str, Any]:
+def row_of(case: SweepCase) -> dict[str, Any]:
     """Runs a case in this process: what it is, its status (pass, fail or error), and what the verb's JSON says."""
     verb = importlib.import_module(f"simgpu.tools.verbs.{case.verb}")
     parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()

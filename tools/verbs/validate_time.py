@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _cells(line: judge.Line) -> tuple[object, ...]:
+def _cells(line: judge.ErrorLine) -> tuple[object, ...]:
     figures = f"{line.mape:.1f}", f"{line.median:.1f}", f"{line.p90:.1f}", f"{line.bias:+.1f}"
     return line.rows, line.group, line.board, line.type, line.count, *figures
 

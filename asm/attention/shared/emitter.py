@@ -17,8 +17,8 @@ from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.merge import LN_2, store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.softmax import FORMS
-from simgpu.asm.attention.shared.wave import Fragment, SharedWave
-from simgpu.asm.attention.softmax import Ahead, Softmax
+from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
+from simgpu.asm.attention.softmax import Ahead, SoftmaxUpdate
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -41,7 +41,7 @@ class SharedEmitter(FusedEmitter):
     def _make_wave(self) -> SharedWave:
         return SharedWave(self.k, self.plan.problem, self.shape, self.plan.resources, self.block)
 
-    def _softmax_form(self) -> type[Softmax]:
+    def _softmax_form(self) -> type[SoftmaxUpdate]:
         return FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
 
     def _buffers(self) -> None:
@@ -154,7 +154,7 @@ class SharedEmitter(FusedEmitter):
         self.k.s_barrier(note="V is in LDS")
         self.k.s_setprio(MULTIPLIES)
 
-    def _fragments(self) -> list[Fragment]:
+    def _fragments(self) -> list[LdsFragment]:
         """Of a step's products, in order; the last step's are V's alone."""
         return [*self.wave.value_fragments(), *self.wave.key_fragments()]
 

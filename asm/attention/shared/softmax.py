@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.softmax import FLOOR, Ahead, Softmax
+from simgpu.asm.attention.softmax import FLOOR, Ahead, SoftmaxUpdate
 from simgpu.hardware.isa.instruction import Reg
 
 ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
@@ -20,7 +20,7 @@ INFINITE = 2.0**24  # no lane's keys of a step have finite numbers of f16 that a
 BATCH = 8  # exponentials in flight before they are rounded
 
 
-class StepSums(Softmax):
+class StepSums(SoftmaxUpdate):
     """Emits the update for some query atoms."""
 
     packed: bool  # sums of P as it was rounded
@@ -105,4 +105,4 @@ class ExactSums(StepSums):
     packed = False
 
 
-FORMS = {"packed": PackedSums, "f32": ExactSums, "": Softmax}
+FORMS = {"packed": PackedSums, "f32": ExactSums, "": SoftmaxUpdate}

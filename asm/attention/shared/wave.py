@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simgpu.asm.attention.frame import Block
-from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
+from simgpu.asm.attention.frame import AttentionFrame
+from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -37,7 +37,7 @@ VALUE_WORDS = 2  # of a row of V that a lane stages: four columns
 
 
 @dataclass(frozen=True)
-class Fragment:
+class LdsFragment:
     """16 bytes a lane in LDS, of V or of K, and what is multiplied with them."""
 
     value: bool
@@ -48,7 +48,9 @@ class Fragment:
 class SharedWave(WaveRegisters):
     """The wave's registers, its addresses, and the pieces of a step."""
 
-    def __init__(self, k: KernelBuilder, p: AttentionProblem, shape: Shape, resources: ResourcePlan, block: Block) -> None:
+    def __init__(
+        self, k: KernelBuilder, p: AttentionProblem, shape: AttentionShape, resources: ResourcePlan, block: AttentionFrame
+    ) -> None:  # fmt: skip
         super().__init__(k, shape, resources)
         self.p, self.block = p, block
         self.key_stage, self.value_stage = stage_bytes(p)
@@ -233,16 +235,16 @@ class SharedWave(WaveRegisters):
 
     # -- products ----------------------------------------------------------------------------
 
-    def value_fragments(self) -> list[Fragment]:
+    def value_fragments(self) -> list[LdsFragment]:
         """V's, in the order of O^T's products."""
         pairs = KEYS_OF_STEP // (2 * ATOM)
-        return [Fragment(True, p, t) for p in range(pairs) for t in range(self.shape.column_atoms)]
+        return [LdsFragment(True, p, t) for p in range(pairs) for t in range(self.shape.column_atoms)]
 
-    def key_fragments(self) -> list[Fragment]:
+    def key_fragments(self) -> list[LdsFragment]:
         """K's, in the order of S^T's products."""
-        return [Fragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
+        return [LdsFragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
 
-    def read(self, fragments: Sequence[Fragment], number: int) -> None:
+    def read(self, fragments: Sequence[LdsFragment], number: int) -> None:
         """Reads one of a sequence of fragments to its place."""
         fragment = fragments[number]
         columns = self.shape.column_atoms if fragment.value else self.shape.spans
@@ -251,12 +253,12 @@ class SharedWave(WaveRegisters):
         offset = (fragment.first * columns + fragment.second) * FRAGMENT
         self.k.ds_read_b128(self._place(number), address, offset=offset, note=name)
 
-    def read_ahead(self, fragments: Sequence[Fragment]) -> None:
+    def read_ahead(self, fragments: Sequence[LdsFragment]) -> None:
         """Reads as many as there is place for."""
         for number in range(min(FRAGMENTS, len(fragments))):
             self.read(fragments, number)
 
-    def products(self, fragments: Sequence[Fragment], tail: int, ended: Callable[[], object]) -> None:
+    def products(self, fragments: Sequence[LdsFragment], tail: int, ended: Callable[[], object]) -> None:
         """Products of fragments of which the first have been read. ended: emits what stands before the last `tail`, behind the
         last read."""
         for number, fragment in enumerate(fragments):
@@ -266,7 +268,7 @@ class SharedWave(WaveRegisters):
             if number == max(0, len(fragments) - 1 - tail):
                 ended()
 
-    def _multiply(self, fragment: Fragment, operand: Reg) -> None:
+    def _multiply(self, fragment: LdsFragment, operand: Reg) -> None:
         k, shape = self.k, self.shape
         row = shape.value if fragment.value else shape.score
         size = shape.operand_registers(row)

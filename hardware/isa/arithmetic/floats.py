@@ -32,7 +32,7 @@ from simgpu.hardware.isa.types import Type
 
 
 @dataclass(frozen=True)
-class Format:
+class BinaryFormat:
     """A binary format."""
 
     exponent: int  # bits of the field
@@ -50,11 +50,11 @@ class Format:
         return 1 << self.fraction
 
 
-_FORMATS = {"f16": Format(5, 10, 15), "f32": Format(8, 23, 127), "f64": Format(11, 52, 1023)}
+_FORMATS = {"f16": BinaryFormat(5, 10, 15), "f32": BinaryFormat(8, 23, 127), "f64": BinaryFormat(11, 52, 1023)}
 WORDS = {16: t.u16, 32: t.u32, 64: t.u64}
 
 
-def format_of(a: Value) -> Format:
+def format_of(a: Value) -> BinaryFormat:
     """The format of a's type."""
     return _FORMATS[a.type.name]
 

@@ -13,7 +13,7 @@ from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
 from simgpu.hardware.isa.code import formats, vector_formats
 from simgpu.hardware.isa.code.formats import Decoded
-from simgpu.hardware.isa.code.operands import Undefined
+from simgpu.hardware.isa.code.operands import UndefinedBits
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.hardware.isa.kinds import Encoding, Flag
@@ -126,15 +126,15 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
     found = table(target).get((encoding, opcode))
     try:
         if found is None:
-            raise Undefined("no such opcode")
+            raise UndefinedBits("no such opcode")
         spec, reader = found
         if opcode == LOAD_SCALE and encoding == "vop3p":
             spec, read = _scaled(code, offset, word, target, spec, reader)
         else:
             read = reader(spec, word, target)
         if offset < 0 or offset + read.size > len(code):
-            raise Undefined(f"the code ends within {spec.mnemonic}")
-    except Undefined as error:
+            raise UndefinedBits(f"the code ends within {spec.mnemonic}")
+    except UndefinedBits as error:
         foreign = FOREIGN.get(word >> 26 & 63) if offset + 4 <= len(code) else None
         if foreign:
             name, what = foreign
@@ -165,7 +165,7 @@ def _shown(code: bytes | memoryview, offset: int) -> str:
     return bytes(code[offset : offset + 8]).hex(" ", -4) or "nothing"
 
 
-def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str, error: Undefined) -> str:
+def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str, error: UndefinedBits) -> str:
     shown = _shown(code, offset)
     kind = f"{encoding.upper()}: " if encoding else ""
     return f"{target}: no instruction at offset 0x{offset:x}: {shown} ({kind}{error})"

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from simgpu.hardware.architectures import SINCE_GFX90A, SINCE_GFX942
-from simgpu.hardware.isa.code.operands import Undefined, scalar, source, source_or_literal, vector
+from simgpu.hardware.isa.code.operands import UndefinedBits, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Off, Operand, Reg
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import Memory, Spec
@@ -179,7 +179,7 @@ def _cache_bits(target: str, glc: int, slc: int, scc: int) -> dict[str, Any]:
 
 def read_ds(spec: Spec, word: int, target: str) -> Decoded:
     if word >> 25 & 1 and target not in UNIFIED:
-        raise Undefined("this target has no AccVGPR data for DS")
+        raise UndefinedBits("this target has no AccVGPR data for DS")
     file = _data_file(word, target, 25)
     fields = tuple(word >> shift & 255 for shift in (32, 40, 48, 56))
     mods: dict[str, Any] = {}
@@ -293,7 +293,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
         del args["vaddr"]
         return Decoded("e32", args, {**mods, "lds": True, **cache_bits}, NO_MODIFIERS, 8)
     if lds and not (Flag.LDS_FORM in spec.flags or (Flag.LDS_FORM_GFX950 in spec.flags and target == "gfx950")):
-        raise Undefined(f"{spec.mnemonic} has no LDS form")
+        raise UndefinedBits(f"{spec.mnemonic} has no LDS form")
     if not lds:
         args["vdata"] = _buffer_data(spec, memory, word, target, mods)
     tfe = mods.pop("tfe", False)

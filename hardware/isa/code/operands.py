@@ -56,7 +56,7 @@ MASK_NAMES = {
 INVERSE_TWO_PI_F64 = "0.15915494309189532"
 
 
-class Undefined(Exception):
+class UndefinedBits(Exception):
     """Bits that no instruction of the target has; `decode` adds where and which."""
 
 
@@ -64,7 +64,7 @@ class Undefined(Exception):
 def vector(index: int, count: int, file: str = "v") -> Reg:
     """The `count` VGPRs or AccVGPRs from `index` on. Raises Undefined if they pass register 255."""
     if index + count > 256:
-        raise Undefined(f"{file}{index} has no {count} registers after it")
+        raise UndefinedBits(f"{file}{index} has no {count} registers after it")
     return Reg(file, index, count)
 
 
@@ -76,7 +76,7 @@ def scalar(code: int, count: int) -> Reg:
     """
     last = code + count - 1
     if code % min(count, 4):
-        raise Undefined(f"{count} scalar registers cannot start at number {code}")
+        raise UndefinedBits(f"{count} scalar registers cannot start at number {code}")
     if code <= LAST_SGPR:
         known = last <= (LAST_IN_TUPLE if count > 2 else LAST_SGPR)
     elif isa.TTMP <= code <= LAST_TTMP:
@@ -86,7 +86,7 @@ def scalar(code: int, count: int) -> Reg:
     else:
         known = count == 2 and code in PAIRS
     if not known:
-        raise Undefined(f"no scalar operand of {count} registers has number {code}")
+        raise UndefinedBits(f"no scalar operand of {count} registers has number {code}")
     return Reg("s", code, count)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, operand_types
-from simgpu.hardware.isa.code.operands import VCC_PAIR, Undefined, mask_destination, scalar, source, source_or_literal, vector
+from simgpu.hardware.isa.code.operands import VCC_PAIR, UndefinedBits, mask_destination, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.constants import is_inline
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
@@ -98,14 +98,14 @@ def read_vop(spec: Spec, word: int, target: str) -> Decoded:
 def _first(spec: Spec, code: int, type_: Type, word: int) -> Operand:
     if code < 256:
         if spec.flags & {Flag.ACC, Flag.SWAP} or _reads_row(spec):
-            raise Undefined(f"{spec.mnemonic} takes registers only")
+            raise UndefinedBits(f"{spec.mnemonic} takes registers only")
         return source_or_literal(code, type_.dwords, word)
     return vector(code - 256, type_.dwords, "a" if Flag.ACC in spec.flags else "v")
 
 
 def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
     if Flag.NO_SDWA in spec.flags:
-        raise Undefined(f"{spec.mnemonic} has no SDWA form")
+        raise UndefinedBits(f"{spec.mnemonic} has no SDWA form")
     shape = operand_types(spec)
     mods: dict[str, Any] = {}
     args: dict[str, Operand] = {}
@@ -121,7 +121,7 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
             mods["dst_sel"] = word >> 40 & 7
             mods["dst_unused"] = word >> 43 & 3
             if mods["dst_sel"] > SDWA_DWORD or mods["dst_unused"] > 2:
-                raise Undefined("no such SDWA destination")
+                raise UndefinedBits("no such SDWA destination")
     sources: list[Operand] = []
     neg = absolute = sext = 0
     for i, type_ in enumerate(shape.sources):
@@ -133,7 +133,7 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
         sources.append(source(code if control >> 7 & 1 else code + 256, 1))
         mods[f"src{i}_sel"] = control & 7
         if control & 7 > SDWA_DWORD:
-            raise Undefined("no such SDWA source")
+            raise UndefinedBits("no such SDWA source")
         sext |= (control >> 3 & 1) << i
         neg |= (control >> 4 & 1) << i
         absolute |= (control >> 5 & 1) << i
@@ -146,7 +146,7 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
 
 def _dpp(spec: Spec, word: int, target: str) -> Decoded:
     if Flag.NO_DPP in spec.flags or spec.encoding == "vopc":
-        raise Undefined(f"{spec.mnemonic} has no DPP form")
+        raise UndefinedBits(f"{spec.mnemonic} has no DPP form")
     shape = operand_types(spec)
     control = word >> 40 & 0x1FF
     _check_control(spec, control, target)
@@ -171,15 +171,15 @@ def _dpp(spec: Spec, word: int, target: str) -> Decoded:
 def _check_control(spec: Spec, control: int, target: str) -> None:
     if control in ROW_NEWBCAST:
         if target not in UNIFIED:
-            raise Undefined("row_newbcast needs gfx90a or later")
+            raise UndefinedBits("row_newbcast needs gfx90a or later")
         return
     row = 0x100 < control < 0x130 and control & 15
     if control > 0xFF and not row and control not in WHOLE_WAVE:
-        raise Undefined(f"no dpp_ctrl has the number 0x{control:x}")
+        raise UndefinedBits(f"no dpp_ctrl has the number 0x{control:x}")
     shape = operand_types(spec)
     types = (*shape.sources, *filter(None, (shape.result,)))
     if target in UNIFIED and any(t.bits == 64 and t.name != "mask" for t in types):
-        raise Undefined("a 64-bit DPP operation takes row_newbcast only")
+        raise UndefinedBits("a 64-bit DPP operation takes row_newbcast only")
 
 
 # dpp_ctrl without a count: wave shifts and rotations, mirrors, broadcasts.
@@ -244,11 +244,11 @@ def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
     A lane mask is no constant. LLVM takes VGPRs for it; what executes them must refuse.
     """
     if type_.name == "mask" and 128 <= code <= LAST_CONSTANT:
-        raise Undefined("a lane mask is a pair of scalar registers")
+        raise UndefinedBits("a lane mask is a pair of scalar registers")
     if type_.state == "sgpr" and code >= 256:
-        raise Undefined(f"source {number} of {spec.mnemonic} is scalar")
+        raise UndefinedBits(f"source {number} of {spec.mnemonic} is scalar")
     if code < 256 and (type_.dwords > 2 or (number == 0 and _reads_row(spec))):
-        raise Undefined(f"source {number} of {spec.mnemonic} is in VGPRs")
+        raise UndefinedBits(f"source {number} of {spec.mnemonic} is in VGPRs")
 
 
 def _reads_row(spec: Spec) -> bool:
@@ -285,7 +285,7 @@ INTERP_WITH_SOURCE = (629, 630, 631)
 
 def _vgpr_only(code: int) -> Operand:
     if code < 256:
-        raise Undefined("v_interp takes VGPRs only")
+        raise UndefinedBits("v_interp takes VGPRs only")
     return vector(code - 256, 1)
 
 
@@ -324,7 +324,7 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     for i, count in ((0, a), (1, b)):
         code = word >> (32 + 9 * i) & 511
         if code < 256:
-            raise Undefined(f"{spec.mnemonic}: A and B are registers")
+            raise UndefinedBits(f"{spec.mnemonic}: A and B are registers")
         args[f"src{i}"] = vector(code - 256, count, "a" if word >> (59 + i) & 1 else "v")
     code = word >> 50 & 511
     if code >= 256:
@@ -332,7 +332,7 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     elif is_inline(code):
         args["src2"] = source(code, c)
     else:
-        raise Undefined(f"{spec.mnemonic}: C is a register or an inline constant")
+        raise UndefinedBits(f"{spec.mnemonic}: C is a register or an inline constant")
     mods: dict[str, Any] = {}
     if cbsz:
         mods["cbsz"] = cbsz
@@ -353,7 +353,7 @@ def _acc_move(spec: Spec, word: int, target: str) -> Decoded:
     elif not reading and (target in UNIFIED or is_inline(code)):
         args["src0"] = source(code, 1)
     else:
-        raise Undefined(f"{spec.mnemonic}: not a source that it takes")
+        raise UndefinedBits(f"{spec.mnemonic}: not a source that it takes")
     return Decoded("e64", args, {}, Modifiers(), 8)
 
 

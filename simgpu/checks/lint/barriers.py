@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import Lines
-from simgpu.checks.lint.steps import Step, lds_use
+from simgpu.checks.lint.steps import LintStep, lds_use
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
 END = -1
@@ -21,8 +21,8 @@ END = -1
 class Uneven:
     """A barrier on one way of a branch on EXEC only. taken: whether that way is the branch taken."""
 
-    barrier: Step
-    branch: Step
+    barrier: LintStep
+    branch: LintStep
     taken: bool
 
 
@@ -144,7 +144,7 @@ def lds_behind(blocks: Lines) -> dict[int, frozenset[str]]:
     return {pc: frozenset(use for at, use in enumerate(USES) if bits >> at & 1) for pc, bits in behind.items()}
 
 
-def _is_barrier(step: Step) -> bool:
+def _is_barrier(step: LintStep) -> bool:
     return step.control is ControlKind.BARRIER
 
 

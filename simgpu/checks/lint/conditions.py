@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simgpu.checks.lint.registers import FILES, NAMED
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
@@ -28,7 +28,7 @@ COMPARISONS = {"eq": int.__eq__, "lg": int.__ne__, "gt": int.__gt__, "ge": int._
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
 
 
-def remembered(steps: Iterable[Step]) -> frozenset[int]:
+def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
     """The SGPRs that hold conditions: what is compared with a number or masked by EXEC, and what is moved there."""
     steps = list(steps)
     found: set[int] = set()
@@ -47,7 +47,7 @@ def remembered(steps: Iterable[Step]) -> frozenset[int]:
     return frozenset(found - {isa.EXEC, isa.EXEC + 1})
 
 
-def feasible(step: Step, taken: bool, facts: Facts) -> Facts | None:
+def feasible(step: LintStep, taken: bool, facts: Facts) -> Facts | None:
     """What holds behind a conditional branch that was taken or not; None where it cannot go that way."""
     tested = STATE_BRANCHES.get(step.control)
     if tested is None:
@@ -60,7 +60,7 @@ def feasible(step: Step, taken: bool, facts: Facts) -> Facts | None:
     return tuple(sorted(known.items()))
 
 
-def behind(step: Step, facts: Facts, kept: frozenset[int]) -> list[Facts]:
+def behind(step: LintStep, facts: Facts, kept: frozenset[int]) -> list[Facts]:
     """What may hold behind an instruction: one way, or two where it keeps a condition that is not known."""
     if not facts and not step.inst.mnemonic.startswith("s_"):
         return [facts]
@@ -73,7 +73,7 @@ def behind(step: Step, facts: Facts, kept: frozenset[int]) -> list[Facts]:
     return [_behind(step, known, kept)]
 
 
-def _behind(step: Step, known: dict[int, int], kept: frozenset[int]) -> Facts:
+def _behind(step: LintStep, known: dict[int, int], kept: frozenset[int]) -> Facts:
     results = _results(step, known)
     for cell in _written(step):
         known.pop(cell, None)
@@ -87,7 +87,7 @@ def _cells(operand: Operand | None) -> range:
     return range(0)
 
 
-def _written(step: Step) -> list[int]:
+def _written(step: LintStep) -> list[int]:
     cells = [*_cells(step.inst.args.get("sdst"))]
     scalars = step.writes >> FILES["s"] & (1 << 128) - 1
     while scalars:
@@ -114,7 +114,7 @@ def _value(operand: Operand | None, known: dict[int, int]) -> int | None:
     return sum(word << 32 * at for at, word in enumerate(words) if word is not None)
 
 
-def _results(step: Step, known: dict[int, int]) -> dict[int, int]:
+def _results(step: LintStep, known: dict[int, int]) -> dict[int, int]:
     """The cells that get a known value."""
     name, args = step.inst.mnemonic, step.inst.args
     one, other = _value(args.get("src0"), known), _value(args.get("src1"), known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simgpu.checks.lint.registers import EXEC, FILES, M0, SCC, VCC
-from simgpu.checks.lint.steps import CALLS, Step
+from simgpu.checks.lint.steps import CALLS, LintStep
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Imm, Literal, Operand, Reg
@@ -22,7 +22,7 @@ NOTHING: Known = {}
 Read = Callable[[int, int], bytes | None]  # bytes at an address that no store changes, or None
 
 
-def flow(steps: Sequence[Step], following: Sequence[Sequence[int]], entries: Iterable[int], read: Read) -> list[Known | None]:
+def flow(steps: Sequence[LintStep], following: Sequence[Sequence[int]], entries: Iterable[int], read: Read) -> list[Known | None]:
     """What is known before each node; None for one that was not reached. following: the nodes behind each."""
     before: list[Known | None] = [None] * len(steps)
     work = list(entries)
@@ -56,7 +56,7 @@ def _agreed(one: Known, other: Known) -> Known:
     return {cell: value for cell, value in one.items() if other.get(cell) == value}
 
 
-def _after(step: Step, known: Known, read: Read) -> Known:
+def _after(step: LintStep, known: Known, read: Read) -> Known:
     results = _results(step, known, read)
     changed = _written(step)
     if not results and not any(cell in known for cell in changed):
@@ -65,7 +65,7 @@ def _after(step: Step, known: Known, read: Read) -> Known:
     return kept | results
 
 
-def _written(step: Step) -> list[int]:
+def _written(step: LintStep) -> list[int]:
     """The cells that an instruction writes."""
     cells = [SCC_CELL] if step.writes & SCC else []
     for state, first, count in STATE_CELLS:
@@ -93,7 +93,7 @@ def _value(operand: Operand | None, known: Known, word: int = 0) -> int | None:
     return None
 
 
-def _results(step: Step, known: Known, read: Read) -> dict[int, int]:
+def _results(step: LintStep, known: Known, read: Read) -> dict[int, int]:
     """The cells that get a known value."""
     args, name = step.inst.args, step.inst.mnemonic
     target = args.get("sdst")

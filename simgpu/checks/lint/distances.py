@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from simgpu.checks.lint.flow import Flow, fewest
+from simgpu.checks.lint.flow import PathAnalysis, fewest
 from simgpu.checks.lint.registers import bits
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.timing_rules.clauses import continued
 from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, reach
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
@@ -30,8 +30,8 @@ Key = tuple[int, frozenset[str], frozenset[Register]]
 class TooClose:
     """Two instructions with fewer wait states between them than a rule asks for."""
 
-    step: Step
-    earlier: Step
+    step: LintStep
+    earlier: LintStep
     rule: HazardRule
     registers: int
     needed: int
@@ -60,14 +60,14 @@ class Distances:
         return None if (self.since, self.clause) == (result.since, result.clause) else result
 
 
-class Hazards(Flow[Distances, TooClose]):
+class Hazards(PathAnalysis[Distances, TooClose]):
     """The data flow over the steps of a kernel, by address.
 
     xnack: the code object's setting; unwaited: where an s_waitcnt is missing on every path, which would be a wait state and
     break a clause.
     """
 
-    def __init__(self, steps: Mapping[int, Step], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:
+    def __init__(self, steps: Mapping[int, LintStep], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:
         self.steps = steps
         self.target = target
         self.xnack = xnack
@@ -75,7 +75,7 @@ class Hazards(Flow[Distances, TooClose]):
         self._reach: dict[int, int] = {}
         self._pairs: dict[tuple[Key, int], tuple[HazardRule | None, int]] = {}
 
-    def begin(self, step: Step) -> Distances:
+    def begin(self, step: LintStep) -> Distances:
         return Distances()
 
     def forget(self, state: Distances) -> Distances:
@@ -90,7 +90,7 @@ class Hazards(Flow[Distances, TooClose]):
     def join(self, state: Distances, other: Distances) -> Distances | None:
         return state.joined(other)
 
-    def pass_by(self, state: Distances, step: Step, tell: Callable[[TooClose], None] | None) -> Distances:
+    def pass_by(self, state: Distances, step: LintStep, tell: Callable[[TooClose], None] | None) -> Distances:
         """Changes the state by one instruction; what it lacks is told, and taken for mended."""
         if step.pc in self.unwaited:
             state.since = {key: since + 1 for key, since in state.since.items()}
@@ -119,7 +119,7 @@ class Hazards(Flow[Distances, TooClose]):
     def _use(self, pc: int) -> RegisterUse:
         return self.steps[pc].effect.access
 
-    def _rule(self, key: Key, later: Step) -> tuple[HazardRule | None, int]:
+    def _rule(self, key: Key, later: LintStep) -> tuple[HazardRule | None, int]:
         pair = key, later.pc
         if pair not in self._pairs:
             pc, classes, anew = key
@@ -129,13 +129,13 @@ class Hazards(Flow[Distances, TooClose]):
             self._pairs[pair] = clash(self.steps[pc].effect.access, later.effect.access, self.target, between)
         return self._pairs[pair]
 
-    def reach(self, step: Step) -> int:
+    def reach(self, step: LintStep) -> int:
         """The most wait states that any rule asks behind an instruction."""
         if step.pc not in self._reach:
             self._reach[step.pc] = reach(step.effect.access, self.target)
         return self._reach[step.pc]
 
-    def _age(self, state: Distances, step: Step, states: int) -> None:
+    def _age(self, state: Distances, step: LintStep, states: int) -> None:
         access = step.effect.access
         classes, matrix = access.classes & BETWEEN, "mfma" in access.classes
         aged: dict[Key, int] = {}

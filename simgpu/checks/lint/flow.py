@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from simgpu.checks.lint.graph import Graph
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.code.flow import Blocks
 
 S = TypeVar("S")
@@ -24,7 +24,7 @@ class Lines(Blocks):
         self.graph = graph
         self._steps = [[graph.steps[node] for node in line] for line in self.nodes]
 
-    def steps(self, block: int) -> list[Step]:
+    def steps(self, block: int) -> list[LintStep]:
         """The instructions of a block."""
         return self._steps[block]
 
@@ -41,10 +41,10 @@ def fewest(mine: dict[K, int], theirs: Mapping[K, int]) -> None:
             mine[key] = count
 
 
-class Flow(Generic[S, T]):
+class PathAnalysis(Generic[S, T]):
     """One analysis: S is what holds at a place, T what it tells of."""
 
-    def begin(self, step: Step) -> S:
+    def begin(self, step: LintStep) -> S:
         """What holds before the first instruction of an entry."""
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class Flow(Generic[S, T]):
         """A state that `pass_by` may change."""
         return state
 
-    def pass_by(self, state: S, step: Step, tell: Callable[[T], None] | None) -> S:
+    def pass_by(self, state: S, step: LintStep, tell: Callable[[T], None] | None) -> S:
         """What holds behind an instruction."""
         raise NotImplementedError
 
@@ -68,12 +68,12 @@ class Flow(Generic[S, T]):
         """What holds by either of two ways; None if that is the first."""
         raise NotImplementedError
 
-    def along(self, last: Step, taken: bool, state: S) -> S | None:
+    def along(self, last: LintStep, taken: bool, state: S) -> S | None:
         """What holds behind a block's last instruction that branched or did not; None where no path goes that way."""
         return state
 
 
-def examine(blocks: Lines, flow: Flow[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
+def examine(blocks: Lines, flow: PathAnalysis[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
     """Carry an analysis to its fixed point, and then tell what it found; returns whether that was within the budget.
 
     Nothing is told where it was not.
@@ -111,7 +111,7 @@ def examine(blocks: Lines, flow: Flow[S, T], tell: Callable[[T], None], budget: 
     return True
 
 
-def _through(blocks: Lines, block: int, flow: Flow[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:
+def _through(blocks: Lines, block: int, flow: PathAnalysis[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:
     assert state is not None
     state = flow.copy(state)
     for node in blocks.nodes[block]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simgpu.checks.lint import constants
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, successors
@@ -24,18 +24,18 @@ DEPTH = 64  # calls that are open at once
 
 
 @dataclass(eq=False)
-class Call:
+class CallPath:
     """A function as it is called: the kernel itself, or a function by one way of calls."""
 
     entry: int
-    caller: Call | None = None
-    places: list[tuple[Call, int]] = field(default_factory=list)  # what runs behind its return
+    caller: CallPath | None = None
+    places: list[tuple[CallPath, int]] = field(default_factory=list)  # what runs behind its return
     exits: list[int] = field(default_factory=list)  # the nodes at which it returns
-    made: dict[tuple[int, int], Call] = field(default_factory=dict)  # calls from it, by place and function
+    made: dict[tuple[int, int], CallPath] = field(default_factory=dict)  # calls from it, by place and function
 
-    def open(self, entry: int) -> Call | None:
+    def open(self, entry: int) -> CallPath | None:
         """The open call of a function, this one or one that led here."""
-        call: Call | None = self
+        call: CallPath | None = self
         while call is not None and (call.entry != entry or call.caller is None):
             call = call.caller
         return call
@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Remark:
+class FlowRemark:
     """Something about the control flow itself."""
 
     kind: str
@@ -63,16 +63,16 @@ class Graph:
     def __init__(self, code: bytes, base: int, target: str, entries: Sequence[int], relocated: constants.Read) -> None:
         """code: the bytes from address `base` on; entries: addresses; relocated: reads a word that loading relocates."""
         self.code, self.base, self.target = code, base, target
-        self.steps: list[Step] = []
+        self.steps: list[LintStep] = []
         self.following: list[list[int]] = []
-        self.calls: list[Call] = []
-        self.remarks: dict[tuple[str, int], Remark] = {}
+        self.calls: list[CallPath] = []
+        self.remarks: dict[tuple[str, int], FlowRemark] = {}
         self.unknown: set[int] = set()
-        self.known: dict[int, Step] = {}  # by address
-        self._nodes: dict[tuple[Call, int], int] = {}
+        self.known: dict[int, LintStep] = {}  # by address
+        self._nodes: dict[tuple[CallPath, int], int] = {}
         self._pending: list[int] = []
         self._indirect: list[int] = []
-        self.kernel = Call(entries[0])
+        self.kernel = CallPath(entries[0])
         self.entries = [node for pc in entries if (node := self._node(self.kernel, pc, pc)) is not None]
         self._grow(relocated)
 
@@ -83,7 +83,7 @@ class Graph:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def _node(self, call: Call, pc: int, origin: int) -> int | None:
+    def _node(self, call: CallPath, pc: int, origin: int) -> int | None:
         """The node of an address in a call; None where there is no instruction. origin: the address that leads there."""
         if (call, pc) in self._nodes:
             return self._nodes[call, pc]
@@ -96,7 +96,7 @@ class Graph:
             try:
                 if offset < 0 or offset >= len(self.code) or offset % 4:
                     raise DecodeError(f"{pc:#x} lies outside the code")
-                step = Step.of(pc, decode(self.code, offset, self.target))
+                step = LintStep.of(pc, decode(self.code, offset, self.target))
             except SimError as error:
                 self._remark(NO_INSTRUCTION, origin, f"behind it a path leads to no instruction: {error}")
                 return None
@@ -109,9 +109,9 @@ class Graph:
         return node
 
     def _remark(self, kind: str, pc: int, message: str) -> None:
-        self.remarks.setdefault((kind, pc), Remark(kind, pc, message))
+        self.remarks.setdefault((kind, pc), FlowRemark(kind, pc, message))
 
-    def _edge(self, node: int, call: Call, pc: int) -> None:
+    def _edge(self, node: int, call: CallPath, pc: int) -> None:
         other = self._node(call, pc, self.steps[node].pc)
         if other is not None and other not in self.following[node]:
             self.following[node].append(other)
@@ -170,7 +170,7 @@ class Graph:
             if call.depth >= DEPTH:
                 self._pass_over(node, f"more than {DEPTH} calls are open: it is not followed")
                 return
-            callee = call.made[step.pc, entry] = Call(entry, call)
+            callee = call.made[step.pc, entry] = CallPath(entry, call)
         self._edge(node, callee, entry)
         if (call, step.after) not in callee.places:
             callee.places.append((call, step.after))

@@ -14,10 +14,10 @@ from simgpu.checks.lint.flow import Lines, examine
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.outstanding import Unwaited, Waits
 from simgpu.checks.lint.registers import first
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
-from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind
@@ -31,11 +31,11 @@ def lint(code: CodeObject) -> list[Finding]:
     return [finding for kernel in code.kernels.values() for finding in lint_kernel(code, kernel)]
 
 
-def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
+def lint_kernel(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
     """The findings of one kernel: errors first, then by address. Raises DecodeError as `lint`."""
     graph = graph_of(code, kernel)
     blocks = Lines(graph)
-    told = Told(code, kernel)
+    told = FindingList(code, kernel)
     definedness = Definedness(kernel, graph.known)
     several = kernel.max_flat_workgroup_size > WAVE
     waits = Waits(graph.known, lds_behind(blocks) if several else {})
@@ -60,7 +60,7 @@ def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
     return sorted(told.found.values(), key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind))
 
 
-def graph_of(code: CodeObject, kernel: Kernel) -> Graph:
+def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
     """The control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
     segment = next((s for s in code.segments if s.executable and s.address <= kernel.entry < s.end), None)
     if segment is None:
@@ -77,14 +77,16 @@ def graph_of(code: CodeObject, kernel: Kernel) -> Graph:
     return Graph(segment.data, segment.address, code.target, list(dict.fromkeys((kernel.start, kernel.entry))), relocated)
 
 
-class Told:
+class FindingList:
     """Findings as they come in, one for a kind and a pair of places."""
 
-    def __init__(self, code: CodeObject, kernel: Kernel) -> None:
+    def __init__(self, code: CodeObject, kernel: KernelInfo) -> None:
         self.code, self.kernel = code, kernel
         self.found: dict[tuple[Any, ...], Finding] = {}
 
-    def add(self, kind: str, step: Step | None, message: str, other: Step | None = None, error: bool = True, **fields: Any) -> None:
+    def add(
+        self, kind: str, step: LintStep | None, message: str, other: LintStep | None = None, error: bool = True, **fields: Any
+    ) -> None:  # fmt: skip
         """One more; of those of a pair of places, the one that lacks most stays."""
         pc = self.kernel.entry if step is None else step.pc
         if other is not None:
@@ -129,7 +131,7 @@ def _lacking(finding: Finding) -> int:
     return finding.needed - finding.found if finding.kind == "hazard" else -finding.needed
 
 
-def unreachable(code: CodeObject, kernel: Kernel, graph: Graph) -> Iterator[tuple[Step, int]]:
+def unreachable(code: CodeObject, kernel: KernelInfo, graph: Graph) -> Iterator[tuple[LintStep, int]]:
     """Instructions of the kernel's symbol to which no path leads: the first of each run, and how many.
 
     Left out are what fills up (s_nop, s_code_end), bytes that are no instruction, and what stands behind a trap.
@@ -139,7 +141,7 @@ def unreachable(code: CodeObject, kernel: Kernel, graph: Graph) -> Iterator[tupl
         return
     raw = code.read(kernel.entry, kernel.code_size)
     at, before = 0, None
-    run: list[Step] = []
+    run: list[LintStep] = []
     while at < len(raw):
         pc = kernel.entry + at
         step = graph.known.get(pc)
@@ -149,7 +151,7 @@ def unreachable(code: CodeObject, kernel: Kernel, graph: Graph) -> Iterator[tupl
                 inst = decode(raw, at, code.target)
                 size = inst.size
                 if inst.spec.control is not ControlKind.NOP and (run or before is None or before.control is not ControlKind.TRAP):
-                    run.append(Step.of(pc, inst))
+                    run.append(LintStep.of(pc, inst))
         else:
             size, before = step.inst.size, step
         at += size

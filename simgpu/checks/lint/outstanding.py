@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from simgpu.checks.lint.flow import Flow, fewest
-from simgpu.checks.lint.steps import Step, lds_use
+from simgpu.checks.lint.flow import PathAnalysis, fewest
+from simgpu.checks.lint.steps import LintStep, lds_use
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
@@ -26,8 +26,8 @@ BESIDE = {"read": frozenset({"read"}), "write": frozenset(), "atomic": frozenset
 class Unwaited:
     """An instruction that touches what an operation is yet to write. waits: the counts that complete it."""
 
-    step: Step
-    operation: Step
+    step: LintStep
+    operation: LintStep
     what: str  # read or overwritten; ended or shared, of LDS
     registers: int
     waits: tuple[tuple[str, int], ...]
@@ -92,18 +92,18 @@ class Outstanding:
             self.registers = 0
 
 
-class Waits(Flow[Outstanding, Unwaited]):
+class Waits(PathAnalysis[Outstanding, Unwaited]):
     """The data flow over the steps of a kernel, by address.
 
     behind: what LDS may be used for (read, write) between each barrier, by address, and the next ones; none where a workgroup has
     one wave.
     """
 
-    def __init__(self, steps: Mapping[int, Step], behind: Mapping[int, frozenset[str]]) -> None:
+    def __init__(self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]]) -> None:
         self.steps = steps
         self.behind = behind
 
-    def begin(self, step: Step) -> Outstanding:
+    def begin(self, step: LintStep) -> Outstanding:
         return Outstanding()
 
     def forget(self, state: Outstanding) -> Outstanding:
@@ -118,7 +118,7 @@ class Waits(Flow[Outstanding, Unwaited]):
     def join(self, state: Outstanding, other: Outstanding) -> Outstanding | None:
         return state.joined(other)
 
-    def pass_by(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> Outstanding:
+    def pass_by(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> Outstanding:
         """Changes the state by one instruction; what it lacks is told, and taken for mended."""
         effect = step.effect
         if effect.waits is not None:
@@ -137,7 +137,7 @@ class Waits(Flow[Outstanding, Unwaited]):
             self._issue(state, step)
         return state
 
-    def _touch(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> None:
+    def _touch(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
         touched = step.reads | step.writes
         for at, counter in enumerate(COUNTERS):
             # A later operation of the same queue is complete later: it may write what an earlier one writes.
@@ -157,7 +157,7 @@ class Waits(Flow[Outstanding, Unwaited]):
                 self._tell(state, step, self.steps[pc], touched, counts, tell)
 
     def _tell(
-        self, state: Outstanding, step: Step, operation: Step, touched: int, counts: dict[str, int],
+        self, state: Outstanding, step: LintStep, operation: LintStep, touched: int, counts: dict[str, int],
         tell: Callable[[Unwaited], None] | None, what: str = "",
     ) -> None:  # fmt: skip
         """Tells of an operation that these counts complete, and takes them for waited for."""
@@ -167,7 +167,7 @@ class Waits(Flow[Outstanding, Unwaited]):
             tell(Unwaited(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
         state.wait(counts)
 
-    def _barrier(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> None:
+    def _barrier(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
         """LDS operations that are out when the other waves go on, where these may touch what they touch.
 
         A write that is not complete is not there for those who read behind the barrier. Whether a read clashes with what is
@@ -185,14 +185,14 @@ class Waits(Flow[Outstanding, Unwaited]):
             tell(Unwaited(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
         state.lds = {pc: since for pc, since in state.lds.items() if lds_use(self.steps[pc]) != "read"}
 
-    def _end(self, state: Outstanding, step: Step, tell: Callable[[Unwaited], None] | None) -> None:
+    def _end(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
         """A load to LDS that the wave leaves behind: the LDS may be another workgroup's by then."""
         hits = [(since, pc) for pc, since in state.queues[0].items() if self.steps[pc].effect.dma]
         if hits:
             since, pc = min(hits)
             self._tell(state, step, self.steps[pc], 0, {"vmcnt": since}, tell, "ended")
 
-    def _issue(self, state: Outstanding, step: Step) -> None:
+    def _issue(self, state: Outstanding, step: LintStep) -> None:
         effect, queue = step.effect, step.effect.queue
         assert queue is not None
         at = IN_ORDER.get(queue.name)

@@ -15,7 +15,7 @@ CALLS = frozenset((ControlKind.CALL, ControlKind.SWAPPC))
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class LintStep:
     """One decoded instruction at a virtual address."""
 
     pc: int
@@ -23,7 +23,7 @@ class Step:
     effect: Effect
 
     @classmethod
-    def of(cls, pc: int, inst: Instruction) -> Step:
+    def of(cls, pc: int, inst: Instruction) -> LintStep:
         return cls(pc, inst, effect_of(inst))
 
     @property
@@ -56,7 +56,7 @@ class Step:
         return bits(self.effect.pending)
 
 
-def lds_use(step: Step) -> str:
+def lds_use(step: LintStep) -> str:
     """What an instruction does to LDS: "read", "write", "atomic", or nothing."""
     memory = step.inst.spec.memory
     atomic = memory is not None and memory.op == "atomic"

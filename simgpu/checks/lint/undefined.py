@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from simgpu.checks.lint import conditions
 from simgpu.checks.lint.conditions import NO_FACTS, Facts
-from simgpu.checks.lint.flow import Flow
+from simgpu.checks.lint.flow import PathAnalysis
 from simgpu.checks.lint.registers import EXEC, M0, SCC, VCC, VECTORS, bits, span
-from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.architectures import SINCE_GFX942
-from simgpu.hardware.code_object.code_object import Kernel
+from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.effects import registers_of
@@ -41,7 +41,7 @@ SELECTS = ("s_cselect", "v_cndmask")
 class Unwritten:
     """An instruction to which registers matter that on some path nothing defined. use: what it takes them for."""
 
-    step: Step
+    step: LintStep
     registers: int
     use: str
 
@@ -59,7 +59,7 @@ class Contents:
         return None if both == self else both
 
 
-def undefined_at(kernel: Kernel, pc: int) -> int:
+def undefined_at(kernel: KernelInfo, pc: int) -> int:
     """The registers that nothing defined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
     descriptor = kernel.descriptor
     user = descriptor.launch_state_sgprs
@@ -84,17 +84,17 @@ class Ways:
     merged: bool = False
 
 
-class Definedness(Flow[Ways, Unwritten]):
+class Definedness(PathAnalysis[Ways, Unwritten]):
     """The data flow over the steps of a kernel, by address. taken: the branches (address, taken or not) that some path takes."""
 
-    def __init__(self, kernel: Kernel, steps: Mapping[int, Step]) -> None:
+    def __init__(self, kernel: KernelInfo, steps: Mapping[int, LintStep]) -> None:
         self.kernel = kernel
         self.steps = steps
         self.taken: set[tuple[int, bool]] = set()
         self._kept = conditions.remembered(steps.values())
         self._skipped: dict[int, int] = {}
 
-    def begin(self, step: Step) -> Ways:
+    def begin(self, step: LintStep) -> Ways:
         resource = span("s", 0, 4) if self.kernel.descriptor.enable_private_segment_buffer else 0
         return Ways({conditions.AT_ENTRY: Contents(undefined_at(self.kernel, step.pc), resource)})
 
@@ -117,7 +117,7 @@ class Definedness(Flow[Ways, Unwritten]):
             joined = Ways(one, True)
         return None if joined == state else joined
 
-    def along(self, last: Step, taken: bool, state: Ways) -> Ways | None:
+    def along(self, last: LintStep, taken: bool, state: Ways) -> Ways | None:
         skipped = self._skipped_by(last) if taken else 0
         result: dict[Facts, Contents] = {}
         for facts, contents in state.by_facts.items():
@@ -129,7 +129,7 @@ class Definedness(Flow[Ways, Unwritten]):
         self.taken.add((last.pc, taken))
         return Ways(result, state.merged)
 
-    def pass_by(self, state: Ways, step: Step, tell: Callable[[Unwritten], None] | None) -> Ways:
+    def pass_by(self, state: Ways, step: LintStep, tell: Callable[[Unwritten], None] | None) -> Ways:
         result: dict[Facts, Contents] = {}
         for facts, contents in state.by_facts.items():
             behind = pass_by(contents, step, tell)
@@ -137,7 +137,7 @@ class Definedness(Flow[Ways, Unwritten]):
                 _add(result, way, behind)
         return Ways(result, state.merged)
 
-    def _skipped_by(self, step: Step) -> int:
+    def _skipped_by(self, step: LintStep) -> int:
         """The vector registers that code writes which a branch jumps over where no lane is active."""
         target = step.target
         if step.control is not ControlKind.CBRANCH_EXECZ or target is None or target < step.pc:
@@ -153,7 +153,7 @@ def _add(ways: dict[Facts, Contents], facts: Facts, contents: Contents) -> None:
     ways[facts] = contents if had is None else had.joined(contents) or had
 
 
-def pass_by(state: Contents, step: Step, tell: Callable[[Unwritten], None] | None) -> Contents:
+def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None] | None) -> Contents:
     """The contents behind an instruction; what mattered is told, and taken for mended."""
     undefined = state.undefined
     if undefined & step.reads:
@@ -166,7 +166,7 @@ def pass_by(state: Contents, step: Step, tell: Callable[[Unwritten], None] | Non
     return Contents(undefined & ~step.writes | _carried(step, undefined), _private(step, state.private))
 
 
-def _uses(step: Step, private: int) -> list[tuple[str, int]]:
+def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:
     """What matters to an instruction: what for, and the registers."""
     effect, access = step.effect, step.effect.access
     if access.classes & {"vmem", "ds", "smem"}:
@@ -186,7 +186,7 @@ def _uses(step: Step, private: int) -> list[tuple[str, int]]:
     return []
 
 
-def _is_private(step: Step, private: int) -> bool:
+def _is_private(step: LintStep, private: int) -> bool:
     """Whether a buffer access goes to private memory, by the last words of its resource."""
     resource = step.inst.args.get("srsrc")
     if not isinstance(resource, Reg) or resource.count != 4:
@@ -195,7 +195,7 @@ def _is_private(step: Step, private: int) -> bool:
     return private & words == words
 
 
-def _private(step: Step, private: int) -> int:
+def _private(step: LintStep, private: int) -> int:
     """The SGPRs with words of the private segment's resource behind an instruction: moved, or with the wave's offset added."""
     if not private or not private & (step.reads | step.writes):
         return private
@@ -207,7 +207,7 @@ def _private(step: Step, private: int) -> int:
     return private & ~step.writes | kept & ~SCC
 
 
-def _carried(step: Step, undefined: int) -> int:
+def _carried(step: LintStep, undefined: int) -> int:
     """The registers that an instruction leaves undefined because of what it read."""
     if step.pending and not step.effect.lds and "ds" in step.effect.access.classes:  # a permutation: from lane to lane
         return step.writes if bits(step.effect.access.read(("data",))) & undefined else 0
@@ -222,7 +222,7 @@ def _carried(step: Step, undefined: int) -> int:
     return step.writes & ALL
 
 
-def _decided(step: Step, undefined: int) -> bool:
+def _decided(step: LintStep, undefined: int) -> bool:
     """Whether something defined may decide the result: a register, or a constant to select."""
     name, args = step.inst.mnemonic, step.inst.args
     if name.startswith(SELECTS):
@@ -230,7 +230,7 @@ def _decided(step: Step, undefined: int) -> bool:
     return name.startswith(DECIDES) and bool(step.reads & ~undefined & ~SCC)
 
 
-def _by_word(step: Step, undefined: int) -> int:
+def _by_word(step: LintStep, undefined: int) -> int:
     """Those of the result's words whose source's word is in the set."""
     target = next(operand for name, operand in step.inst.args.items() if name in ("sdst", "vdst"))
     source = step.inst.args.get("src0")
@@ -242,7 +242,7 @@ def _by_word(step: Step, undefined: int) -> int:
     )
 
 
-def _carry_up(step: Step, undefined: int) -> int:
+def _carry_up(step: LintStep, undefined: int) -> int:
     """The whole result where a low word is in the set, else its high word."""
     low = 0
     for name, operand in step.inst.args.items():

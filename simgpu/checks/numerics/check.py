@@ -19,7 +19,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import Access, Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
@@ -40,11 +40,11 @@ class Numerics(Check):
             return matrix.row_of(inst).cd_type != "i32"
         return writes_memory(inst) if spec.memory is not None else vector.planned(inst, self.wanted) is not None
 
-    def plan(self, inst: Instruction, plan: Plan) -> Matrix | Vector | Place | None:
+    def plan(self, inst: Instruction, plan: Plan) -> Matrix | Vector | OperandPlace | None:
         if inst.spec.kind == "matrix":
             return matrix.planned(inst, plan.operands)
         if inst.spec.memory is not None:
-            found: Place = plan.operands["vdata"]
+            found: OperandPlace = plan.operands["vdata"]
             return found
         plan.note(self.wanted.denormals, self.wanted.cancellation)
         return vector.planned(inst, self.wanted)

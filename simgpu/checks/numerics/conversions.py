@@ -14,7 +14,7 @@ import numpy as np
 
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
-from simgpu.hardware.mfma.numbers import FORMATS, Format
+from simgpu.hardware.mfma.numbers import FORMATS, NumberFormat
 
 NAME = re.compile(r"v_cvt_(?:\w+_)?([a-z]+\d+)_[a-z]+\d+")
 INTEGER = re.compile(r"([iu])(8|16|32)")
@@ -23,7 +23,7 @@ NUMPY: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64
 
 
 @dataclass(frozen=True)
-class Range:
+class NumberRange:
     """The numbers that a conversion's result holds: those between low and high, exclusive or not.
 
     small: the small float, "" for integers; saturates: whether what lies outside becomes the nearest that it holds, and not an
@@ -40,7 +40,7 @@ class Range:
     saturates: bool = True
 
 
-def largest(form: Format) -> tuple[float, float, bool]:
+def largest(form: NumberFormat) -> tuple[float, float, bool]:
     """The largest finite number of a small float, the distance to its neighbour below, and whether its code is even."""
     top = (1 << form.exponent) - 1
     fraction = (1 << form.mantissa) - 1
@@ -52,7 +52,7 @@ def largest(form: Format) -> tuple[float, float, bool]:
     return math.ldexp((1 << form.mantissa) + fraction, top - form.bias - form.mantissa), unit, fraction % 2 == 0
 
 
-def range_of(spec: Spec, target: str, source: Type) -> Range | None:
+def range_of(spec: Spec, target: str, source: Type) -> NumberRange | None:
     """What the result of a conversion from `source` holds; None for other instructions, and where the result is a plain float."""
     named = NAME.fullmatch(spec.mnemonic)
     if not named or "norm" in spec.mnemonic:
@@ -65,7 +65,7 @@ def range_of(spec: Spec, target: str, source: Type) -> Range | None:
         edge = most + unit / 2  # rounds to the largest number where that is even
         if "_sr_" in spec.mnemonic:  # random bits may carry what lies less than a unit above
             edge, even = most, True
-        return Range(-edge, edge, even, even, -most, most, name, saturates=form.special == "finite")
+        return NumberRange(-edge, edge, even, even, -most, most, name, saturates=form.special == "finite")
     integer = INTEGER.fullmatch(result)
     if not integer or not source.is_float:
         return None
@@ -73,4 +73,4 @@ def range_of(spec: Spec, target: str, source: Type) -> Range | None:
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if integer[1] == "i" else (0, (1 << bits) - 1)
     # Toward 0: whatever lies between least - 1 and most + 1 is held; where least - 1 has no neighbour, from least on.
     holds = float(NUMPY[source.name](least - 1)) == least - 1
-    return Range(float(least - 1 if holds else least), float(most + 1), not holds, False, float(least), float(most))
+    return NumberRange(float(least - 1 if holds else least), float(most + 1), not holds, False, float(least), float(most))

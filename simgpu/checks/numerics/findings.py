@@ -9,7 +9,7 @@ import numpy as np
 from simgpu.checks.numerics import division, formats
 from simgpu.checks.numerics.conversions import range_of
 from simgpu.checks.numerics.stored_types import writes_memory
-from simgpu.checks.numerics.table import ENTRIES, Kind, Noted, lost, noted
+from simgpu.checks.numerics.table import ENTRIES, NumericKind, NumericNote, lost, noted
 from simgpu.checks.numerics.vector import float_parameters, unpacked
 from simgpu.checks.numerics.wanted import Wanted
 from simgpu.engine import faults
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 KIND = {
-    Kind.NAN: "nan", Kind.INFINITY: "infinity", Kind.OVERFLOW: "overflow", Kind.SATURATION: "saturation",
-    Kind.NAN_TO_INTEGER: "saturation", Kind.DENORMAL: "denormal", Kind.CANCELLATION: "cancellation", Kind.NAN_CODE: "format",
+    NumericKind.NAN: "nan", NumericKind.INFINITY: "infinity", NumericKind.OVERFLOW: "overflow",
+    NumericKind.SATURATION: "saturation",
+    NumericKind.NAN_TO_INTEGER: "saturation", NumericKind.DENORMAL: "denormal",
+    NumericKind.CANCELLATION: "cancellation", NumericKind.NAN_CODE: "format",
 }  # fmt: skip
 # What is an error where it may reach memory, and what may be on purpose wherever it goes.
-SERIOUS = (Kind.NAN, Kind.INFINITY, Kind.OVERFLOW)
+SERIOUS = (NumericKind.NAN, NumericKind.INFINITY, NumericKind.OVERFLOW)
 
 
 def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
@@ -38,10 +40,10 @@ def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Fi
     if any(one.kind in SERIOUS for one in seen):
         steps = division.steps(launch.program)
         seen = [one for one in seen if one.kind not in SERIOUS or one.record not in steps]
-    reached = Reached(launch, [one for one in seen if one.kind in (Kind.STORED_NAN, Kind.STORED_INFINITY)])
+    reached = Reached(launch, [one for one in seen if one.kind in (NumericKind.STORED_NAN, NumericKind.STORED_INFINITY)])
     found = []
     for one in seen:
-        serious, said = reached.of(one.kind) if one.kind in SERIOUS else (one.kind is Kind.NAN_CODE, "")
+        serious, said = reached.of(one.kind) if one.kind in SERIOUS else (one.kind is NumericKind.NAN_CODE, "")
         if one.kind in KIND and (serious or wanted.discarded or one.kind not in SERIOUS):
             found.append(_finding(launch, one, serious, said))
     found += formats.findings(launch)
@@ -54,7 +56,7 @@ def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Fi
 class Reached:
     """What NaN and infinities of a launch reached memory."""
 
-    def __init__(self, launch: Dispatch, seen: list[Noted]) -> None:
+    def __init__(self, launch: Dispatch, seen: list[NumericNote]) -> None:
         self.launch = launch
         self.seen = sorted(seen, key=lambda one: (one.rank, one.record))
         types = launch.checks["numerics"]  # of what was lowered before the launch ran
@@ -62,13 +64,13 @@ class Reached:
         reached = program.executable(launch.entry)
         self.unknown = [at for at in reached if writes_memory(program.instructions[at]) and types.get(at) is None]
 
-    def of(self, kind: Kind) -> tuple[bool, str]:
+    def of(self, kind: NumericKind) -> tuple[bool, str]:
         """Whether what a kind makes may have reached memory, and what to say of it. An infinity may have become a NaN."""
-        kinds = (Kind.STORED_NAN,) if kind is Kind.NAN else (Kind.STORED_NAN, Kind.STORED_INFINITY)
+        kinds = (NumericKind.STORED_NAN,) if kind is NumericKind.NAN else (NumericKind.STORED_NAN, NumericKind.STORED_INFINITY)
         found = [one for one in self.seen if one.kind in kinds]
         if found:
             said = []
-            for wanted, name in ((Kind.STORED_NAN, "NaN"), (Kind.STORED_INFINITY, "infinite")):
+            for wanted, name in ((NumericKind.STORED_NAN, "NaN"), (NumericKind.STORED_INFINITY, "infinite")):
                 count = sum(one.values for one in found if one.kind is wanted)
                 said += [f"{count:,} {name}"] if count else []
             first = location_of(self.launch, found[0].record)
@@ -86,7 +88,7 @@ def _place(where: Location) -> str:
     return f"`{where.text}` at {where.name}" + (f" ({where.source})" if where.source else "")
 
 
-def _finding(launch: Dispatch, one: Noted, serious: bool, reached: str) -> Finding:
+def _finding(launch: Dispatch, one: NumericNote, serious: bool, reached: str) -> Finding:
     inst = launch.instruction(one.record)
     assert inst is not None
     what, place = _what(inst, one)
@@ -99,9 +101,9 @@ def _finding(launch: Dispatch, one: Noted, serious: bool, reached: str) -> Findi
     )  # fmt: skip
 
 
-def _what(inst: Instruction, one: Noted) -> tuple[str, str]:
+def _what(inst: Instruction, one: NumericNote) -> tuple[str, str]:
     """What happened in the first lane, and the register of a matrix instruction's result."""
-    if one.kind is Kind.NAN_CODE:
+    if one.kind is NumericKind.NAN_CODE:
         return formats.nan_code(inst, "AB"[one.extra], one.bits[0]), ""
     if inst.spec.kind == "matrix":
         return _of_matrix(inst, one)
@@ -110,28 +112,28 @@ def _what(inst: Instruction, one: Noted) -> tuple[str, str]:
     operands, result = (values[:-1], values[-1]) if has_result else (values, "")
     given = f"{inst.mnemonic}({', '.join(operands)})"
     lane = lanes_of(one.lanes)[0]
-    if one.kind is Kind.NAN_TO_INTEGER:
+    if one.kind is NumericKind.NAN_TO_INTEGER:
         return f"{given} is 0 in lane {lane}: a NaN became an integer", ""
-    if one.kind in (Kind.SATURATION, Kind.OVERFLOW) and not has_result:
+    if one.kind in (NumericKind.SATURATION, NumericKind.OVERFLOW) and not has_result:
         held = range_of(inst.spec, inst.target, float_parameters(inst.spec)[0])
         assert held is not None
         holds = f"{held.small or 'the result'} holds {held.least:.10g} to {held.most:.10g}"
-        ends = "it became the nearest of them" if one.kind is Kind.SATURATION else "it became what stands for an overflow"
+        ends = "it became the nearest of them" if one.kind is NumericKind.SATURATION else "it became what stands for an overflow"
         return f"{given} does not fit in lane {lane}: {holds}, {ends}", ""
-    if one.kind is Kind.SATURATION:
+    if one.kind is NumericKind.SATURATION:
         return f"{given} does not fit f16 in lane {lane}: by MODE's FP16_OVFL it became the largest number", ""
-    if one.kind is Kind.DENORMAL:
+    if one.kind is NumericKind.DENORMAL:
         return f"{inst.mnemonic}: MODE made the denormal {operands[0]} 0 in lane {lane}", ""
-    if one.kind is Kind.CANCELLATION:
+    if one.kind is NumericKind.CANCELLATION:
         return f"{given} = {result} in lane {lane}: of the last term's bits that many cancelled", ""
     new = {
-        Kind.NAN: "of operands that are none", Kind.INFINITY: "of finite operands",
-        Kind.OVERFLOW: "too large for the result's type",
+        NumericKind.NAN: "of operands that are none", NumericKind.INFINITY: "of finite operands",
+        NumericKind.OVERFLOW: "too large for the result's type",
     }  # fmt: skip
     return f"{given} = {result} in lane {lane}, {new[one.kind]}", ""
 
 
-def _of_matrix(inst: Instruction, one: Noted) -> tuple[str, str]:
+def _of_matrix(inst: Instruction, one: NumericNote) -> tuple[str, str]:
     """An element of D by row and column, what C was there, and its register."""
     row = row_of(inst)
     register, lane = one.extra, lanes_of(one.lanes)[0]
@@ -141,7 +143,7 @@ def _of_matrix(inst: Instruction, one: Noted) -> tuple[str, str]:
     assert isinstance(d, Reg)
     place = f"{d.file}{d.index + register * (2 if wide else 1)}"
     element = _element(row, register, lane)
-    why = "of no NaN" if one.kind is Kind.NAN else "of finite A, B and C"
+    why = "of no NaN" if one.kind is NumericKind.NAN else "of finite A, B and C"
     return f"{element} = {new} in {place}, lane {lane}, {why}: C was {old} there", place
 
 

@@ -13,29 +13,29 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.numerics.table import Kind, enter, keep, lowest, ones, special
+from simgpu.checks.numerics.table import NumericKind, enter, keep, lowest, ones, special
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.mfma.instruction import BITS
-from simgpu.hardware.mfma.numbers import FORMATS, Format
+from simgpu.hardware.mfma.numbers import FORMATS, NumberFormat
 from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.runtime import load64, part, runtime, structure
-from simgpu.machine.values import F64, I64, Value, where
+from simgpu.machine.values import F64, I64, IrValue, where
 from simgpu.matrix.fma_tile import selections
 from simgpu.matrix.fragments import stack
 from simgpu.matrix.instruction import row_of
 
-NAN, INFINITY, NAN_CODE = (int(kind) for kind in (Kind.NAN, Kind.INFINITY, Kind.NAN_CODE))
+NAN, INFINITY, NAN_CODE = (int(kind) for kind in (NumericKind.NAN, NumericKind.INFINITY, NumericKind.NAN_CODE))
 NAN_CODES = {"fp8": (0x7F, 0x7F), "fp8_fnuz": (0xFF, 0x80), "bf8_fnuz": (0xFF, 0x80)}  # of all that a format has
 
 
 @dataclass(frozen=True)
-class Operand:
+class PackedOperand:
     """A or B of a packed type. field, value: which of an element's bits say that it is not finite, and what they are then."""
 
-    place: Place
+    place: OperandPlace
     type: str
     bits: int
     field: int
@@ -50,7 +50,7 @@ class Operand:
 class Matrix:
     """What the hooks know of an instruction; operands: A and B, none where `Sums.spoilt` says more."""
 
-    operands: tuple[Operand, ...]
+    operands: tuple[PackedOperand, ...]
 
 
 def planned(inst: Instruction, operands: Any) -> Matrix | None:
@@ -66,13 +66,13 @@ def planned(inst: Instruction, operands: Any) -> Matrix | None:
     return Matrix(tuple(_operand(place, name) for place, name in places))
 
 
-def _operand(place: Place, name: str) -> Operand:
+def _operand(place: OperandPlace, name: str) -> PackedOperand:
     form = FORMATS["f32" if name == "xf32" else name]
     field, value = NAN_CODES.get(name) or _top(form)
-    return Operand(place, name, max(8, BITS[name]), field, value)
+    return PackedOperand(place, name, max(8, BITS[name]), field, value)
 
 
-def _top(form: Format) -> tuple[int, int]:
+def _top(form: NumberFormat) -> tuple[int, int]:
     """The exponent field of an IEEE-like format; what no element has where all codes are finite."""
     if form.special == "finite":
         return 0, 1
@@ -97,7 +97,7 @@ def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
     mask = ir.IntType(lanes)
     nan, inf = (test.bitcast(mask).zext(I64) for test in (fresh_nan, fresh_inf))
     if not matrix.operands:
-        for kind, which in ((Kind.NAN, nan), (Kind.INFINITY, inf)):
+        for kind, which in ((NumericKind.NAN, nan), (NumericKind.INFINITY, inf)):
             note_sums.call(frame.build, frame.wave, sums.record, int(kind), which, lanes, sums.group, rows)
         return
     operands = stack(frame, len(matrix.operands) * PACKED_BYTES)
@@ -110,7 +110,7 @@ def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
     note_packed.call(frame.build, frame.wave, sums.record, nan, inf, lanes, sums.group, rows, operands)
 
 
-def _infinite(value: Value) -> Value:
+def _infinite(value: IrValue) -> IrValue:
     positive = where(value.ordered < 0.0, -value, value)
     return positive == float("inf")
 

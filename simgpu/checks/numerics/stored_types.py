@@ -41,10 +41,10 @@ class Stored:
 
 def stored(program: Program) -> dict[int, Stored | None]:
     """The stores and atomics among the lowered instructions, by record: what they store, None where that is not known."""
-    return Types(program).stores()
+    return StoredTypes(program).stores()
 
 
-class Types:
+class StoredTypes:
     """Types of registers at places of a program."""
 
     def __init__(self, program: Program) -> None:

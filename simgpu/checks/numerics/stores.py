@@ -6,18 +6,18 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.numerics.stored_types import Stored, stored
-from simgpu.checks.numerics.table import BLOCK, Kind, NumericsBlock, enter, keep
+from simgpu.checks.numerics.table import BLOCK, NumericKind, NumericsBlock, enter, keep
 from simgpu.engine.program import Program
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.runtime import load32, load64, runtime
 from simgpu.machine.values import I1, I32, I64
 
 WIDE = 1 << 63  # with the fields of an f64
-NAN, INFINITY = int(Kind.STORED_NAN), int(Kind.STORED_INFINITY)
+NAN, INFINITY = int(NumericKind.STORED_NAN), int(NumericKind.STORED_INFINITY)
 
 
 def types_of(program: Program) -> dict[int, Stored | None]:
@@ -38,7 +38,7 @@ def table_of(program: Program, types: dict[int, Stored | None]) -> np.ndarray:
     return table
 
 
-def emit(frame: Frame, access: Access, data: Place) -> None:
+def emit(frame: Frame, access: Access, data: OperandPlace) -> None:
     """Emit a note of what an access stored that is no finite number; data: the registers."""
     build = frame.build
     registers = data.bits // 32

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 
-class Kind(IntEnum):
+class NumericKind(IntEnum):
     """What may happen at an instruction."""
 
     NAN = 0  # a NaN of operands that are none
@@ -38,7 +38,7 @@ class Kind(IntEnum):
     STORED_INFINITY = 9
 
 
-KINDS = len(Kind)
+KINDS = len(NumericKind)
 OPERANDS = 4  # kept of the first; the result behind them
 ENTRIES = 8192
 (BLOCK,) = context_fields("numerics", 1)  # address of the worker's NumericsBlock
@@ -173,11 +173,11 @@ def special(registers: int, count: int, bits: int, field: int, value: int) -> in
 
 
 @dataclass(frozen=True)
-class Noted:
+class NumericNote:
     """One kind at one instruction, of all workers. bits: of the operands and the result of the first lane, see `note`."""
 
     record: int
-    kind: Kind
+    kind: NumericKind
     times: int  # wave-instructions
     values: int  # lanes, or elements
     rank: int
@@ -190,7 +190,7 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Storage:
+class NumericStorage:
     """A worker's memory."""
 
     numbers: np.ndarray
@@ -202,11 +202,11 @@ def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
     """An empty table for a worker; stored: see `stores`."""
     numbers, entries = np.zeros(records * KINDS, np.int32), np.zeros(ENTRIES, ANOMALY)
     block = NumericsBlock(numbers=numbers.ctypes.data, entries=entries.ctypes.data, stored=stored.ctypes.data)
-    worker.checks["numerics"] = Storage(numbers, entries, block), stored
+    worker.checks["numerics"] = NumericStorage(numbers, entries, block), stored
     worker.set_context(BLOCK, addressof(block))
 
 
-def noted(workers: list[Worker]) -> list[Noted]:
+def noted(workers: list[Worker]) -> list[NumericNote]:
     """What all workers noted, by record and kind: the counts added, the lowest workgroup's first."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
@@ -224,11 +224,13 @@ def noted(workers: list[Worker]) -> list[Noted]:
     return [_noted(entry) for entry in merged.values()]
 
 
-def _noted(entry: np.void) -> Noted:
+def _noted(entry: np.void) -> NumericNote:
     held = {name: int(entry[name]) for name in ("record", "times", "values", "rank", "wave", "extra", "retired")}
     x, y, z = entry["group"].tolist()
     bits = tuple(entry["bits"].view(np.uint64).tolist())
-    return Noted(kind=Kind(int(entry["kind"])), workgroup=(x, y, z), lanes=int(entry["lanes"]) & (1 << 64) - 1, bits=bits, **held)
+    return NumericNote(
+        kind=NumericKind(int(entry["kind"])), workgroup=(x, y, z), lanes=int(entry["lanes"]) & (1 << 64) - 1, bits=bits, **held
+    )  # fmt: skip
 
 
 def lost(workers: list[Worker]) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.checks.numerics.conversions import Range, range_of
-from simgpu.checks.numerics.table import OPERANDS, Kind, note
+from simgpu.checks.numerics.conversions import NumberRange, range_of
+from simgpu.checks.numerics.table import OPERANDS, NumericKind, note
 from simgpu.checks.numerics.wanted import Wanted
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
@@ -48,7 +48,7 @@ class Vector:
     wanted: Wanted
     ignored: int  # float operands at the front that are replaced where they are not fine
     sums: bool  # whether it adds, so that a result may have cancelled
-    range: Range | None  # of a conversion to integers or small floats
+    range: NumberRange | None  # of a conversion to integers or small floats
 
 
 def element_of(type_: Type) -> Type:
@@ -143,21 +143,21 @@ class Look:
             nan_before = nan_before | self._is_nan(operand)
             inf_before = inf_before | self._is_infinite(operand)
         narrower = any(operand.type.bits > result.type.bits for operand in operands)
-        made = Kind.INFINITY
+        made = NumericKind.INFINITY
         if narrower:
-            made = Kind.SATURATION if mode.fp16_ovfl and result.type is t.f16 else Kind.OVERFLOW
-        self._note(Kind.NAN, nan & ~nan_before, operands, result)
+            made = NumericKind.SATURATION if mode.fp16_ovfl and result.type is t.f16 else NumericKind.OVERFLOW
+        self._note(NumericKind.NAN, nan & ~nan_before, operands, result)
         self._note(made, inf & ~(nan_before | inf_before), operands, result)
 
     # -- conversions -------------------------------------------------------------------------------
 
-    def _converted(self, held: Range, saturating: bool, operands: Sequence[Value], arguments: Sequence[Any]) -> None:
+    def _converted(self, held: NumberRange, saturating: bool, operands: Sequence[Value], arguments: Sequence[Any]) -> None:
         inst = self.frame.inst
         assert inst is not None
         scale = None
         if any(p.name == "scale" for p in inst.spec.params):  # the last float, of which the exponent alone counts
             scale, operands = operands[-1], operands[:-1]
-        kind = Kind.SATURATION if held.saturates or saturating else Kind.OVERFLOW
+        kind = NumericKind.SATURATION if held.saturates or saturating else NumericKind.OVERFLOW
         for operand in operands:
             outside = self._outside(held, operand, scale)
             nan = None if held.small else isnan(operand)
@@ -166,9 +166,9 @@ class Look:
                 infinite = self._is_infinite(operand)
                 self._note(kind, self._lanes(outside) & ~infinite, [operand], None)
                 if nan is not None:
-                    self._note(Kind.NAN_TO_INTEGER, self._lanes(nan), [operand], None)
+                    self._note(NumericKind.NAN_TO_INTEGER, self._lanes(nan), [operand], None)
 
-    def _outside(self, held: Range, operand: Value, scale: Value | None) -> Value:
+    def _outside(self, held: NumberRange, operand: Value, scale: Value | None) -> Value:
         if scale is None:
             above = operand > held.high if held.high_is_held else operand >= held.high
             return either(above, operand < held.low if held.low_is_held else operand <= held.low)
@@ -188,13 +188,13 @@ class Look:
         test = both(total * 2.0**self.vector.wanted.cancellation <= term, negate(total == 0.0))
         lanes = self._lanes(both(test, term < float("inf")))
         with self.build.if_then(lanes.bitcast(I64) != 0, likely=False):
-            self._note(Kind.CANCELLATION, lanes, operands, result)
+            self._note(NumericKind.CANCELLATION, lanes, operands, result)
 
     def flushed(self, value: Value, tiny: Any) -> None:
         """See `Hooks.flushed`."""
         lanes = self._lanes(Value(value.ops, t.u1, tiny)) & ~self._lanes(value == 0.0)
         with self.build.if_then(lanes.bitcast(I64) != 0, likely=False):
-            self._note(Kind.DENORMAL, lanes, [value], None)
+            self._note(NumericKind.DENORMAL, lanes, [value], None)
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Look:
     def _is_infinite(self, value: Value) -> Any:
         return self._size(value) == self._exponent(value.type)
 
-    def _note(self, kind: Kind, lanes: Any, operands: Sequence[Value], result: Value | None) -> None:
+    def _note(self, kind: NumericKind, lanes: Any, operands: Sequence[Value], result: Value | None) -> None:
         """Emit a note of active lanes; types of what is kept in `extra`, see `findings.values_of`."""
         inst = self.frame.inst
         assert inst is not None

@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import builtin, load32, load64, octets, part, seldom, words
-from simgpu.machine.values import I64, Builder, Value
+from simgpu.machine.values import I64, Builder, IrValue
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -180,7 +180,7 @@ def split(area: Any, start: int, nbytes: int) -> None:
 
 
 def _lines(each: int) -> Callable[..., Any]:
-    def cover(build: Builder, offsets: Any) -> Value:
+    def cover(build: Builder, offsets: Any) -> IrValue:
         """Whether every `each` lanes in a row cover a line, in whatever order."""
         row = offsets.pointer.load(ir.VectorType(I64, LANES), align=8)
         lines = row >> LINE_SHIFT

@@ -22,7 +22,7 @@ from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import finding_of
 from simgpu.engine.finding import Finding
-from simgpu.engine.positions import Report, element, finding_at
+from simgpu.engine.positions import Event, element, finding_at
 from simgpu.engine.workgroup import WAVES
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
@@ -33,7 +33,7 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import I1, I32, I64, Value
+from simgpu.machine.values import I1, I32, I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory.lane_copy import constant
 
@@ -66,14 +66,14 @@ class Races(Check):
     def takes_rows(self) -> bool:
         return True
 
-    def row(self, frame: Frame, first: Value) -> Value:
+    def row(self, frame: Frame, first: IrValue) -> IrValue:
         assert frame.inst is not None and frame.inst.spec.memory is not None
         writes = frame.inst.spec.memory.op == "store"
         if writes:
             uses.wrote(frame, index_of(frame))
         flags = carried.STRAIGHT | carried.QUEUED | (carried.WRITES if writes else 0)
 
-        def alone() -> Value:
+        def alone() -> IrValue:
             return frame.value(accesses.row.call(frame.build, frame.wave, index_of(frame), first, flags)) != 0
 
         return frame.chosen(frame.context(WAVES).signed > 1, alone, lambda: ir.Constant(I1, 1))
@@ -115,15 +115,15 @@ class Races(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            launch.checks["races"] = groups_table(launch), order.Clock(), allocation_shadows(launch)
+            launch.checks["races"] = groups_table(launch), order.RaceClock(), allocation_shadows(launch)
             launch.checks["expected"] = _tables(launch)
             launch.checks["uses"] = []
         table, clock, _ = launch.checks["races"]
         used = lazy_zeros(uses.USE_BYTES * (launch.program.count + 1))
         launch.checks["uses"].append(used)
         of_lds = lds_shadow(launch, worker.job.slots)
-        states = (order.State * worker.job.slots)()
-        block = order.Block(
+        states = (order.SlotState * worker.job.slots)()
+        block = order.RaceBlock(
             lds_shadow=of_lds.memory.ctypes.data,
             lds_stride=shadow.shadow_bytes(launch.lds_bytes, launch.waves),
             lds_words=shadow.map_words(launch.lds_bytes),
@@ -149,7 +149,7 @@ class Races(Check):
         return []
 
 
-class Tables(NamedTuple):
+class ExpectedTables(NamedTuple):
     """What `watch` asks about loads that compare-and-swaps expect: see `order.Block`."""
 
     roles: np.ndarray
@@ -161,12 +161,12 @@ class Tables(NamedTuple):
         return len(self.rivals)
 
 
-def _tables(launch: Dispatch) -> Tables:
+def _tables(launch: Dispatch) -> ExpectedTables:
     """Kept with the code from launch to launch."""
     kept, key = launch.program.kept, ("expected", launch.entry)
     if key not in kept:
         found = expected_loads(launch.program, launch.entry)
-        made = Tables(
+        made = ExpectedTables(
             np.zeros(launch.program.count + 1, np.uint8), np.zeros(len(found.swaps), np.int64), np.zeros(len(found.loads), np.int64)
         )
         for record, number in found.loads.items():
@@ -177,7 +177,7 @@ def _tables(launch: Dispatch) -> Tables:
             for load in found.loads.values():
                 made.rivals[load] |= loads & ~(1 << load) if loads >> load & 1 else 0
         kept[key] = made
-    tables: Tables = kept[key]
+    tables: ExpectedTables = kept[key]
     return tables
 
 
@@ -219,7 +219,7 @@ def _site(launch: Dispatch, low: int) -> int:
     )
 
 
-def _race(launch: Dispatch, event: Report, where: str) -> Finding:
+def _race(launch: Dispatch, event: Event, where: str) -> Finding:
     swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it stood at the earlier place
     sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
     records = _site(launch, event.record), _site(launch, event.extra)
@@ -259,19 +259,19 @@ def _side(launch: Dispatch, other: int) -> tuple[tuple[int, int, int], int]:
 
 
 @finding_of(clashes.RACE)
-def _race_lds(launch: Dispatch, event: Report) -> Finding:
+def _race_lds(launch: Dispatch, event: Event) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
     mine = _number(launch, event.workgroup) << 4 + clashes.OTHER_SHIFT
     return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
 
 
 @finding_of(accesses.RACE)
-def _race_global(launch: Dispatch, event: Report) -> Finding:
+def _race_global(launch: Dispatch, event: Event) -> Finding:
     return _race(launch, event, "memory")
 
 
 @finding_of(carried.CARRIED)
-def _carried(launch: Dispatch, event: Report) -> Finding:
+def _carried(launch: Dispatch, event: Event) -> Finding:
     def tell(earlier: str, left: int, writes: bool) -> str:
         return (
             f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
@@ -282,7 +282,7 @@ def _carried(launch: Dispatch, event: Report) -> Finding:
 
 
 @finding_of(accesses.BARRIER)
-def _barrier(launch: Dispatch, event: Report) -> Finding | None:
+def _barrier(launch: Dispatch, event: Event) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = (
             "waves of the workgroup ended before this barrier; the hardware takes them for arrived, as HIP and CUDA count only "
@@ -300,7 +300,7 @@ def _barrier(launch: Dispatch, event: Report) -> Finding | None:
 
 
 @finding_of(clashes.DUPLICATE)
-def _duplicate(launch: Dispatch, event: Report) -> Finding | None:
+def _duplicate(launch: Dispatch, event: Event) -> Finding | None:
     if launch.check != "performance":
         return None
     message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"

@@ -36,7 +36,7 @@ Marks = frozenset[tuple[Register, int]]  # what is known of registers
 NOTHING: Marks = frozenset()
 
 
-class Expected(NamedTuple):
+class ExpectedLoads(NamedTuple):
     """The numbers, by record, of loads that race with nothing, and, by a swap's record, of those that it expects, as bits."""
 
     loads: dict[int, int]
@@ -47,10 +47,10 @@ class _UsedOtherwise(Exception):
     """The load's value goes elsewhere."""
 
 
-def expected_loads(program: Program, entry: int) -> Expected:
+def expected_loads(program: Program, entry: int) -> ExpectedLoads:
     """The loads of what a wave reaches from record `entry` whose value is nothing but what compare-and-swaps expect."""
     reached = program.reachable(entry)
-    found = Expected({}, {})
+    found = ExpectedLoads({}, {})
     if not 0 < sum(is_swap(program.instructions[at]) for at in reached) <= LIMIT:
         return found
     for at in sorted(reached):

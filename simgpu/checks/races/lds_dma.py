@@ -14,7 +14,7 @@ from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_IS
 from simgpu.engine.check import Check
 from simgpu.engine.events import enter, event, finding_of
 from simgpu.engine.finding import Finding
-from simgpu.engine.positions import Report
+from simgpu.engine.positions import Event
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -26,7 +26,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import load64, part, runtime, store64
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                     return
 
 
-def _has_cells(frame: Frame) -> Value:
+def _has_cells(frame: Frame) -> IrValue:
     """i1: whether the kernel loads to LDS."""
     return frame.context(CELLS) != 0
 
@@ -151,7 +151,7 @@ class LdsDma(Check):
     def takes_rows(self) -> bool:
         return True
 
-    def row(self, frame: Frame, first: Value) -> Value:
+    def row(self, frame: Frame, first: IrValue) -> IrValue:
         return ~_has_cells(frame)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
@@ -166,7 +166,7 @@ class LdsDma(Check):
         worker.set_context(CELLS_STRIDE, stride)
 
 
-def _finding(launch: Dispatch, event: Report, what: str) -> Finding:
+def _finding(launch: Dispatch, event: Event, what: str) -> Finding:
     def tell(load: str, left: int, other_wave: bool) -> str:
         whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
         return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
@@ -175,10 +175,10 @@ def _finding(launch: Dispatch, event: Report, what: str) -> Finding:
 
 
 @finding_of(READ)
-def _read(launch: Dispatch, event: Report) -> Finding:
+def _read(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "read")
 
 
 @finding_of(OVERWRITTEN)
-def _overwritten(launch: Dispatch, event: Report) -> Finding:
+def _overwritten(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "overwritten")

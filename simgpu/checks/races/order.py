@@ -25,7 +25,7 @@ RING, LOCKS, WAVES = 32, 8, 16
 RELEASES, ACQUIRES = range(2)
 
 
-class Clock(Structure):
+class RaceClock(Structure):
     """What all workers share."""
 
     _fields_ = (
@@ -34,7 +34,7 @@ class Clock(Structure):
     )
 
 
-class Block(Structure):
+class RaceBlock(Structure):
     """What the functions of this check find a worker's memory by."""
 
     _fields_ = (
@@ -61,7 +61,7 @@ class Classes(Structure):
     _fields_ = (("epoch", c_int64), ("bits", c_int64))
 
 
-class State(Structure):
+class SlotState(Structure):
     """A slot's workgroup."""
 
     _fields_ = (
@@ -76,7 +76,7 @@ class State(Structure):
     )
 
 
-class Group(Structure):
+class RaceGroup(Structure):
     """A workgroup in the shared table."""
 
     _fields_ = (
@@ -88,8 +88,8 @@ class Group(Structure):
     )
 
 
-CLOCK, BLOCK, STATE, GROUP = (np.dtype(kind) for kind in (Clock, Block, State, Group))
-STATE_BYTES, GROUP_BYTES = sizeof(State), sizeof(Group)
+CLOCK, BLOCK, STATE, GROUP = (np.dtype(kind) for kind in (RaceClock, RaceBlock, SlotState, RaceGroup))
+STATE_BYTES, GROUP_BYTES = sizeof(SlotState), sizeof(RaceGroup)
 LDS, GLOBAL = range(2)  # spaces
 
 

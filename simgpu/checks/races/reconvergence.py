@@ -44,23 +44,23 @@ SPECIAL = frozenset(("vcc", "scc", "exec"))  # registers without a number that a
 Masks = dict[Reg, int]
 
 
-class Region(NamedTuple):
+class DependentRegion(NamedTuple):
     """What depends on a value, from a branch or an instruction that writes EXEC on."""
 
     end: int  # the record at which all ways meet, with EXEC as it was before
     writes: frozenset[Register]  # but EXEC; none of them in lanes that were not active before
 
 
-def region(program: Program, start: int) -> Region | None:
+def region(program: Program, start: int) -> DependentRegion | None:
     """The shortest region that begins with a record; None where there is none."""
     key = "region", start
     if key not in program.kept:
         program.kept[key] = _find(program, start)
-    found: Region | None = program.kept[key]
+    found: DependentRegion | None = program.kept[key]
     return found
 
 
-def _find(program: Program, start: int) -> Region | None:
+def _find(program: Program, start: int) -> DependentRegion | None:
     """`region`, not kept."""
     way, seen = start, {start}
     while len(seen) < LENGTH and _is_pure(program, way):
@@ -73,7 +73,7 @@ def _find(program: Program, start: int) -> Region | None:
         order = _in_order(program, start, way)
         if order is not None and _restores(program, order, way):
             writes = frozenset[Register]().union(*(program.effect(at).access.writes for at in order))
-            return Region(way, writes - {"exec"})
+            return DependentRegion(way, writes - {"exec"})
     return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.races import cells as c
-from simgpu.checks.races.order import BLOCK_AT, Block, block_of
+from simgpu.checks.races.order import BLOCK_AT, RaceBlock, block_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.runtime import part, seldom, structure
@@ -22,7 +22,7 @@ from simgpu.machine.values import I64
 SEVERAL = -1  # areas
 
 
-class Use(Structure):
+class RecordUse(Structure):
     """Of one record."""
 
     _fields_ = (
@@ -41,7 +41,7 @@ class Use(Structure):
     )
 
 
-USE, USE_BYTES = np.dtype(Use), sizeof(Use)
+USE, USE_BYTES = np.dtype(RecordUse), sizeof(RecordUse)
 
 
 @part
@@ -76,8 +76,8 @@ def earlier(held: int, epoch: int) -> int:
 
 def wrote(frame: Frame, record: Any) -> None:
     """Emit that lanes of the wave write by the instruction of a record; a call would have the handler's registers saved."""
-    table = frame.context(BLOCK_AT).pointer().at(Block.uses.offset).load(I64, align=8).pointer()
-    waves = table.at(record * USE_BYTES).at(Use.wrote.offset)
+    table = frame.context(BLOCK_AT).pointer().at(RaceBlock.uses.offset).load(I64, align=8).pointer()
+    waves = table.at(record * USE_BYTES).at(RecordUse.wrote.offset)
     wave = frame.build.zext(frame.state(layout.WAVE_ID), I64)
     waves.store(waves.load(I64, align=8) | frame.build.shl(ir.Constant(I64, 1), wave), align=8)
 

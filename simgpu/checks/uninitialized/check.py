@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from simgpu.alu.valu_sources import Places
+from simgpu.alu.valu_sources import SourcePlaces
 from simgpu.checks.uninitialized import (
     fast_path,
     findings,  # noqa: F401  (registers what its events mean)
@@ -30,7 +30,7 @@ from simgpu.checks.uninitialized import (
 )
 from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
-from simgpu.checks.uninitialized.origins import Operands
+from simgpu.checks.uninitialized.origins import OperandStates
 from simgpu.checks.uninitialized.runtime import Undefined
 from simgpu.engine.check import Check
 from simgpu.engine.events import report
@@ -40,7 +40,7 @@ from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind,
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I1, I32, I64
 from simgpu.machine.wave_frame import ROW32
 
@@ -73,7 +73,7 @@ CONTROL = frozenset((
 class Planned:
     """What the hooks know of an instruction; see `Plan`."""
 
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
     operands: Any
     indexed: bool
 
@@ -138,9 +138,9 @@ def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
     frame.build.call(dry.function, [frame.wave, frame.record])
 
 
-def operands_of(inst: Instruction, planned: Planned) -> Operands:
+def operands_of(inst: Instruction, planned: Planned) -> OperandStates:
     """What an arithmetic instruction reads and writes."""
-    if isinstance(planned.operands, Places):
+    if isinstance(planned.operands, SourcePlaces):
         sources, results = planned.operands.sources, [*planned.operands.result]
         if planned.operands.sdst is not None:
             results.append(planned.operands.sdst)
@@ -148,7 +148,7 @@ def operands_of(inst: Instruction, planned: Planned) -> Operands:
         sources, results = planned.operands
     else:
         sources, results = {}, []
-    return Operands(
+    return OperandStates(
         list(sources.values()), results, sorted(flags.states_read(inst)), sorted(flags.states_written(inst))
     )
 
@@ -188,7 +188,7 @@ def absorbs(inst: Instruction) -> bool:
     return bool(ABSORBING.fullmatch(inst.mnemonic)) and inst.form in ("e32", "e64")
 
 
-def absorbed(frame: Frame, places: Places) -> Any:
+def absorbed(frame: Frame, places: SourcePlaces) -> Any:
     """i1: a wholly undefined source and a result that is so already: nothing to do."""
     build = frame.build
     source = ir.Constant(I1, 0)
@@ -244,7 +244,7 @@ def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 
     return runtime.demand(frame, index, event, offset, registers, lanes, bits)
 
 
-def _demand_place(frame: Frame, event: int, place: Place) -> None:
+def _demand_place(frame: Frame, event: int, place: OperandPlace) -> None:
     """Report an operand's undefined bits of active lanes."""
     test = undefined(frame, place)
     if test is None:
@@ -263,7 +263,7 @@ def _demand_state(frame: Frame, event: int, name: str, bits: int = ALL_BITS) -> 
 def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
     memory = inst.spec.memory
     assert memory is not None
-    places: dict[str, Place] = planned.operands
+    places: dict[str, OperandPlace] = planned.operands
     for name in ADDRESS_FIELDS:
         if name in places:
             _demand_place(frame, Undefined.ADDRESS, places[name])
@@ -293,7 +293,7 @@ def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
     """What is undefined goes along with a load, store or atomic."""
     memory = inst.spec.memory
     assert memory is not None
-    places: dict[str, Place] = planned.operands
+    places: dict[str, OperandPlace] = planned.operands
     stores = memory.op != "load" and memory.space != "ds"
     noted = frame.at(frame.wave, shadow_layout.STORED)
     if stores:
@@ -307,7 +307,7 @@ def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
             _loaded(frame, places[name], memory.d16)
 
 
-def _loaded(frame: Frame, place: Place, d16: str) -> None:
+def _loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
     """Undefined bits of active lanes in a register that was loaded came with the load."""
     build = frame.build
     with build.if_then(undefined(frame, place), likely=False):
@@ -322,10 +322,10 @@ def _loaded(frame: Frame, place: Place, d16: str) -> None:
             lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(rows.type, None)), I64)
             fresh = build.icmp_unsigned("!=", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
         with build.if_then(fresh):
-            origins.store(frame, Operands((), (place,), (), ()), origins.this(frame))
+            origins.store(frame, OperandStates((), (place,), (), ()), origins.this(frame))
 
 
-def _stored(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+def _stored(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """Undefined bits reached device memory: from the data registers, or an atomic's old value."""
     memory = inst.spec.memory
     assert memory is not None

@@ -12,7 +12,7 @@ from simgpu.checks.uninitialized.flags import undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import PTR
 from simgpu.memory.buffers import read_resource
@@ -20,7 +20,7 @@ from simgpu.memory.flat import global_addresses
 from simgpu.memory.lane_copy import constant, inside, rows_of
 
 
-def needless(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Any | None:
+def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
     """i1: whether a load or store moves nothing undefined; None where that is not looked at."""
     memory = inst.spec.memory
     assert memory is not None
@@ -47,7 +47,7 @@ def _last_allocation(frame: Frame) -> Any:
     return frame.at(table, build.mul(build.select(valid, hint, constant(0)), constant(layout.ALLOC_BYTES)))
 
 
-def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], entry: Any) -> Any:
+def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
     """i1: all active lanes' bytes lie in the allocation."""
     build = frame.build
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
@@ -56,7 +56,7 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], ent
     return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
 
 
-def _resource_within(frame: Frame, inst: Instruction, places: dict[str, Place], entry: Any) -> Any:
+def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
     """i1: a linear buffer whose whole range lies in the allocation."""
     build = frame.build
     resource = read_resource(frame, inst, places["srsrc"])

@@ -8,7 +8,7 @@ from simgpu.checks.uninitialized.matrix import ROLES
 from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT, Undefined
 from simgpu.engine.events import finding_of
 from simgpu.engine.finding import Finding, Severity
-from simgpu.engine.positions import Report, finding_at
+from simgpu.engine.positions import Event, finding_at
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
 
@@ -32,13 +32,13 @@ def register_name(offset: int) -> str:
     return _SCALARS.get(number, f"s{number}")
 
 
-def _finding(launch: Dispatch, event: Report, what: str, place: str = "", severity: Severity = "error") -> Finding:
+def _finding(launch: Dispatch, event: Event, what: str, place: str = "", severity: Severity = "error") -> Finding:
     origin = (event.extra >> ORIGIN_SHIFT) - 1
     earlier = origin if origin >= 0 else None
     return finding_at(launch, event.record, "uninitialized", what, earlier=earlier, event=event, place=place, severity=severity)
 
 
-def _described(event: Report, used: str) -> tuple[str, str]:
+def _described(event: Event, used: str) -> tuple[str, str]:
     """The message for a register's use, and the register."""
     name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
     if event.extra & NEVER:
@@ -52,22 +52,22 @@ def _described(event: Report, used: str) -> tuple[str, str]:
 
 
 @finding_of(Undefined.ADDRESS)
-def _address(launch: Dispatch, event: Report) -> Finding:
+def _address(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, *_described(event, "the address depends on {name}"))
 
 
 @finding_of(Undefined.BRANCH)
-def _branch(launch: Dispatch, event: Report) -> Finding:
+def _branch(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, *_described(event, "the branch depends on {name}"))
 
 
 @finding_of(Undefined.EXEC)
-def _exec(launch: Dispatch, event: Report) -> Finding:
+def _exec(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "EXEC gets bits that nothing defined", "exec")
 
 
 @finding_of(Undefined.STORE)
-def _store(launch: Dispatch, event: Report) -> Finding:
+def _store(launch: Dispatch, event: Event) -> Finding:
     what, place = _described(event, "device memory gets {name}")
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
 
@@ -77,7 +77,7 @@ STRUCTS = ("scratch", "flat", "buffer")
 MANGLED = "_Z"  # how a C++ kernel's name begins
 
 
-def _padding(launch: Dispatch, event: Report) -> bool:
+def _padding(launch: Dispatch, event: Event) -> bool:
     """Whether it looks like a struct copied whole, with the bytes between its fields: some of it is defined, and it was loaded."""
     inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
     memory = inst.spec.memory if inst is not None else None
@@ -87,11 +87,11 @@ def _padding(launch: Dispatch, event: Report) -> bool:
 
 
 @finding_of(Undefined.MEMORY)
-def _memory(launch: Dispatch, event: Report) -> Finding:
+def _memory(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "device memory gets a value made of bytes that nothing wrote")
 
 
 @finding_of(Undefined.MATRIX)
-def _matrix(launch: Dispatch, event: Report) -> Finding:
+def _matrix(launch: Dispatch, event: Event) -> Finding:
     role = ROLES[event.extra >> ROLE_SHIFT & 15]
     return _finding(launch, event, *_described(event, "the product takes " + role + " from {name}"))

@@ -11,26 +11,26 @@ from llvmlite import ir
 
 from simgpu.checks.uninitialized import origins, runtime, shadow_layout
 from simgpu.checks.uninitialized.flags import STATES, undefined, undefined_state
-from simgpu.checks.uninitialized.origins import Operands
+from simgpu.checks.uninitialized.origins import OperandStates
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import ROW
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I1
 from simgpu.machine.wave_frame import ROW32
 
 DWORD = 6  # of SDWA's dst_sel: the whole register
 
 
-def emit(frame: Frame, inst: Instruction, operands: Operands) -> None:
+def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
     """Count the results of active lanes as defined where the sources are; ask for the whole handler elsewhere."""
     if not replaces(inst, operands):
         frame.ask_for_whole()
         return
     with frame.build.if_then(_unknown(frame, operands), likely=False):
         frame.ask_for_whole()
-    origin = origins.picked(frame, Operands((), operands.results, (), ()))
+    origin = origins.picked(frame, OperandStates((), operands.results, (), ()))
     for place in operands.results:
         _define(frame, place)
     for name in operands.states_written:
@@ -39,7 +39,7 @@ def emit(frame: Frame, inst: Instruction, operands: Operands) -> None:
     origins.store(frame, operands, origin)
 
 
-def replaces(inst: Instruction, operands: Operands) -> bool:
+def replaces(inst: Instruction, operands: OperandStates) -> bool:
     """Whether the results of active lanes hold nothing of what was in their registers, unless that is a source, too."""
     if not operands.results and not operands.states_written:
         return False
@@ -50,7 +50,7 @@ def replaces(inst: Instruction, operands: Operands) -> bool:
     return known and not parted and inst.mods.get("dst_sel", DWORD) == DWORD
 
 
-def _unknown(frame: Frame, operands: Operands) -> Any:
+def _unknown(frame: Frame, operands: OperandStates) -> Any:
     """i1: whether any source may be undefined."""
     tests = [undefined(frame, place) for place in operands.sources]
     tests += [undefined_state(frame, *STATES[name]) for name in operands.states_read]
@@ -60,7 +60,7 @@ def _unknown(frame: Frame, operands: Operands) -> Any:
     return unknown
 
 
-def _define(frame: Frame, place: Place) -> None:
+def _define(frame: Frame, place: OperandPlace) -> None:
     shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
     if place.kind != "row":
         shadow.store(ir.Constant(ir.IntType(place.bits), 0))

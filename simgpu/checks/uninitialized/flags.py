@@ -15,7 +15,7 @@ from simgpu.hardware.isa.types import State
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import ROW
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64
 
 # State that instructions use without naming it: byte offset in the wave, type.
@@ -23,11 +23,11 @@ STATES = {"scc": (layout.SCC, I32), "vcc": (4 * isa.VCC, I64), "m0": (4 * isa.M0
 SPECIAL = {"scc": "scc", "vccz": "vcc"}  # sources with a code of their own
 
 
-def registers_of(place: Place) -> int:
+def registers_of(place: OperandPlace) -> int:
     return max(1, place.bits // 32)
 
 
-def undefined(frame: Frame, place: Place) -> Any | None:
+def undefined(frame: Frame, place: OperandPlace) -> Any | None:
     """i1: whether anything of an operand may be undefined; None for constants."""
     if place.kind == "row":
         return nonzero(frame, flag_pointer(frame, place), ir.IntType(8 * registers_of(place)), 1)
@@ -37,14 +37,14 @@ def undefined(frame: Frame, place: Place) -> Any | None:
     return undefined_state(frame, *STATES[SPECIAL[place.kind]]) if place.kind in SPECIAL else None
 
 
-def wholly_undefined(frame: Frame, place: Place) -> Any:
+def wholly_undefined(frame: Frame, place: OperandPlace) -> Any:
     """i1: whether nothing wrote any of a vector operand's registers."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
     return frame.build.icmp_unsigned("==", frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
 
 
-def never_written(frame: Frame, place: Place) -> Any:
+def never_written(frame: Frame, place: OperandPlace) -> Any:
     """i1: whether nothing wrote some of a vector operand's registers."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
@@ -52,13 +52,13 @@ def never_written(frame: Frame, place: Place) -> Any:
     return frame.build.icmp_unsigned("!=", flags, ir.Constant(kind, 0))
 
 
-def register_number(frame: Frame, place: Place) -> Any:
+def register_number(frame: Frame, place: OperandPlace) -> Any:
     """i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
     distance = frame.build.sub(frame.slot(place.slot), ir.Constant(I32, layout.VGPR))
     return frame.build.lshr(distance, ir.Constant(I32, ROW.bit_length() - 1))
 
 
-def flag_pointer(frame: Frame, place: Place) -> Any:
+def flag_pointer(frame: Frame, place: OperandPlace) -> Any:
     """Pointer to the flags of a vector operand's registers."""
     return frame.at(frame.at(frame.wave, shadow_layout.FLAGS), register_number(frame, place))
 
@@ -96,6 +96,6 @@ def states_of(inst: Instruction) -> list[State]:
     return sorted(states_read(inst) | states_written(inst))
 
 
-def tested(inst: Instruction, places: Iterable[Place]) -> bool:
+def tested(inst: Instruction, places: Iterable[OperandPlace]) -> bool:
     """Whether anything of an instruction may be undefined: not where it has constants only."""
     return bool(states_of(inst)) or any(place.kind in ("row", "sgpr", *SPECIAL) for place in places)

@@ -17,7 +17,7 @@ from simgpu.checks.uninitialized.pointers import Pointer, Pointers
 from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I1, I32, I64, Builder, Value
+from simgpu.machine.values import I1, I32, I64, Builder, IrValue
 from simgpu.machine.wave_frame import ROW32
 
 _DROPPED = ("atomicrmw", "fence")
@@ -150,7 +150,7 @@ class Instrument:
     def _store_shadow(self, pointer: Pointer, value: Any, align: int) -> None:
         if pointer.shadow is None or isinstance(value.type, ir.PointerType):
             return
-        shadow = Value(self.build, filled(value, self._of(value)))
+        shadow = IrValue(self.build, filled(value, self._of(value)))
         if pointer.index is not None:
             shadow = either(shadow, spread(pointer.index, value.type))
         if pointer.region == "global":
@@ -162,7 +162,7 @@ class Instrument:
         """A store that others may read: undefined bits are noted, and count as defined from there."""
         private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
         bad = anywhere(shadow) & ~private
-        noted = Value(self.build, self.frame.wave).at(shadow_layout.STORED)
+        noted = IrValue(self.build, self.frame.wave).at(shadow_layout.STORED)
         noted.store(noted.load(I32) | bad.zext(I32))
         return shadow & spread(private, shadow.type)
 

@@ -19,7 +19,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64
 from simgpu.matrix.instruction import MatrixPlaces
 
@@ -57,7 +57,7 @@ def scale_shift(inst: Instruction, operand: str) -> int:
 
 def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     index = frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
-    operands: list[tuple[str, Place | None]] = [("A", places.a), ("B", places.b), ("C", places.c), ("IDX", places.index)]
+    operands: list[tuple[str, OperandPlace | None]] = [("A", places.a), ("B", places.b), ("C", places.c), ("IDX", places.index)]
     if places.scales:
         operands += list(zip(("SCALE_A", "SCALE_B"), places.scales, strict=True))
     for name, place in operands:

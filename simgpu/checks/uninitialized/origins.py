@@ -16,21 +16,21 @@ from simgpu.checks.uninitialized import flags, shadow_layout
 from simgpu.checks.uninitialized.flags import STATES
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.operands import Place
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32
 
 
 @dataclass(frozen=True)
-class Operands:
+class OperandStates:
     """What an instruction reads and writes: places, and states by name."""
 
-    sources: Sequence[Place]
-    results: Sequence[Place]
+    sources: Sequence[OperandPlace]
+    results: Sequence[OperandPlace]
     states_read: Sequence[str]
     states_written: Sequence[str]
 
 
-def _pointer(frame: Frame, place: Place) -> Any:
+def _pointer(frame: Frame, place: OperandPlace) -> Any:
     """Pointer to the origins of an operand's registers."""
     base = frame.at(frame.wave, shadow_layout.ORIGINS)
     if place.kind == "row":
@@ -43,7 +43,7 @@ def _state_pointer(frame: Frame, name: str) -> Any:
     return frame.at(frame.wave, shadow_layout.ORIGINS + 4 * shadow_layout.REGISTERS + STATES[name][0])
 
 
-def picked(frame: Frame, operands: Operands) -> Any:
+def picked(frame: Frame, operands: OperandStates) -> Any:
     """i32: the origin of what the results will hold, before they do."""
     build = frame.build
     origin: Any = ir.Constant(I32, 0)
@@ -64,7 +64,7 @@ def picked(frame: Frame, operands: Operands) -> Any:
     return origin
 
 
-def store(frame: Frame, operands: Operands, origin: Any) -> None:
+def store(frame: Frame, operands: OperandStates, origin: Any) -> None:
     """The results' origin."""
     for place in operands.results:
         for number in range(flags.registers_of(place)):

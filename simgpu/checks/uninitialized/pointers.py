@@ -15,7 +15,7 @@ from simgpu.checks.uninitialized import shadow_layout
 from simgpu.checks.uninitialized.rules import Shadow, anywhere, either
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I64, Builder, Value
+from simgpu.machine.values import I64, Builder, IrValue
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Pointers:
             region = region_of(known)
             shadow = None
             if region in ("state", "register", "staging"):
-                shadow = Value(build, self.frame.wave).at(shadow_layout.DELTA).at(offset)
+                shadow = IrValue(build, self.frame.wave).at(shadow_layout.DELTA).at(offset)
             return Pointer(region, shadow, known)
         base = self.of(inst.pointer)
         together = base.offset + known if base.offset is not None and known is not None else None
@@ -102,14 +102,14 @@ class Pointers:
         if opname == "load":
             pointer = value.operands[0]
             if getattr(pointer, "pointer", None) is self.frame.wave and _constant_index(pointer) == layout.LDS_BASE:
-                context = Value(build, self.frame.wave).at(layout.CONTEXT).load(I64, 8).pointer()
-                return Pointer("lds", (Value(build, value) + context.at(shadow_layout.LDS_SHADOW).load(I64, 8)).pointer())
+                context = IrValue(build, self.frame.wave).at(layout.CONTEXT).load(I64, 8).pointer()
+                return Pointer("lds", (IrValue(build, value) + context.at(shadow_layout.LDS_SHADOW).load(I64, 8)).pointer())
         if opname == "add":
             for delta, address in (value.operands, value.operands[::-1]):
                 entry = self._entry(delta)
                 if entry is not None:
-                    entry = Value(build, entry)
-                    place = Value(build, address) + entry.at(layout.ALLOC_SHADOW).load(I64, 8)
+                    entry = IrValue(build, entry)
+                    place = IrValue(build, address) + entry.at(layout.ALLOC_SHADOW).load(I64, 8)
                     return Pointer("global", place.pointer(), entry=entry)
         return UNKNOWN
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine.values import I1, Builder, Value, constant
+from simgpu.machine.values import I1, Builder, IrValue, constant
 
 Shadow = Any  # an integer Value, or None: all bits defined
 Rule = Callable[[Builder, Any, Sequence[Shadow]], Shadow]
@@ -43,16 +43,16 @@ def integer(type_: ir.Type) -> ir.Type:
     return ir.IntType(_WIDTH[type(type_)]) if type(type_) in _WIDTH else type_
 
 
-def operands(build: Builder, inst: Any) -> list[Value]:
-    return [Value(build, operand) for operand in inst.operands]
+def operands(build: Builder, inst: Any) -> list[IrValue]:
+    return [IrValue(build, operand) for operand in inst.operands]
 
 
-def raw(value: Value) -> Value:
+def raw(value: IrValue) -> IrValue:
     """The value's bits as an integer."""
     return value.bitcast(integer(value.type))
 
 
-def anywhere(shadow: Value) -> Value:
+def anywhere(shadow: IrValue) -> IrValue:
     """Whether any bit of any lane is undefined, i1."""
     if shadow.lanes:
         packed = ir.IntType(shadow.lanes * shadow.type.element.width)
@@ -62,7 +62,7 @@ def anywhere(shadow: Value) -> Value:
     return shadow != 0
 
 
-def spread(lanes: Value, type_: ir.Type) -> Value:
+def spread(lanes: IrValue, type_: ir.Type) -> IrValue:
     """All bits of `type_` where the i1 (or <n x i1>) is set."""
     wanted = integer(type_)
     if isinstance(wanted, ir.VectorType) and not lanes.lanes:
@@ -109,7 +109,7 @@ def _or(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     return _undecided(shadows, ~a, ~b)
 
 
-def _undecided(shadows: Sequence[Shadow], a: Value, b: Value) -> Shadow:
+def _undecided(shadows: Sequence[Shadow], a: IrValue, b: IrValue) -> Shadow:
     """The bits that a or b leave open; a, b: the bits of an operand that let the other one through."""
     sa, sb = shadows
     if sa is None or sb is None:
@@ -144,7 +144,7 @@ def _compare(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     if shadows[0] is None and shadows[1] is None:
         return None
     a, b = operands(build, inst)
-    sa, sb = (Value(build, filled(v, s)) for v, s in zip((a, b), shadows, strict=True))
+    sa, sb = (IrValue(build, filled(v, s)) for v, s in zip((a, b), shadows, strict=True))
     if inst.op in ("eq", "ne"):
         undefined = sa | sb
         decided = (a ^ b) & ~undefined

@@ -15,8 +15,8 @@ from simgpu.checks.uninitialized import flags, runtime, shadow_layout
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.operands import Place
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.operands import OperandPlace
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.machine.wave_frame import ALL_LANES
 from simgpu.memory import lds
 from simgpu.memory.whole_wave import direct
@@ -28,27 +28,27 @@ class LDSMove:
     """One load or store; only where `serves`."""
 
     @classmethod
-    def serves(cls, inst: Instruction, places: dict[str, Place]) -> bool:
+    def serves(cls, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
         """Whether the instruction may go this way at all."""
         memory = inst.spec.memory
         assert memory is not None
         known = memory.space == "ds" and memory.op in ("load", "store") and "addr" in places
         return known and not memory.transpose and memory.bits in direct.WIDTHS
 
-    def __init__(self, frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    def __init__(self, frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
         self.frame = frame
         self.places = places
         self.data = [places[name] for name in ("vdst", "data0", "data1") if name in places]
         shadow = frame.state(layout.LDS_BASE, I64) + frame.context(shadow_layout.LDS_SHADOW)
         self.spans = lds.spans_of(frame, inst, places, shadow.pointer())
 
-    def whole(self) -> Value:
+    def whole(self) -> IrValue:
         """i1: all lanes are active and in bounds, at addresses that are defined."""
         known = ~self.frame.value(flags.undefined(self.frame, self.places["addr"]))
         some = (self.frame.exec_bits() == ALL_LANES) & known
         return self.frame.both(some, lambda: functools.reduce(operator.and_, map(direct.within, self.spans)))
 
-    def run(self, loaded: Callable[[Place], None]) -> None:
+    def run(self, loaded: Callable[[OperandPlace], None]) -> None:
         """Emit it where `whole` holds; loaded: emits what follows where a register may have got undefined bits."""
         unknown = functools.reduce(operator.or_, (self.frame.value(flags.undefined(self.frame, place)) for place in self.data))
         idle = ~unknown
@@ -62,15 +62,15 @@ class LDSMove:
                 for span, place in zip(self.spans, self.data, strict=True):
                     self._store(span, place)
 
-    def _rows(self, place: Place) -> Value:
+    def _rows(self, place: OperandPlace) -> IrValue:
         """Pointer to the shadow rows of an operand's registers."""
         return self.frame.at(self.frame.at(self.frame.wave, shadow_layout.DELTA), self.frame.slot(place.slot))
 
-    def _load(self, place: Place) -> None:
+    def _load(self, place: OperandPlace) -> None:
         rows = self._rows(place)
         direct.load(self.spans, rows)
         count = flags.registers_of(place)
-        states: Value | None = None  # all in one store: a load of all that follows one of each would wait for them
+        states: IrValue | None = None  # all in one store: a load of all that follows one of each would wait for them
         for number in range(count):
             words = (rows.at(at).load(WORD, 64) for at in range(number * layout.ROW, (number + 1) * layout.ROW, 64))
             some = functools.reduce(operator.or_, words).bitcast(ir.IntType(512)) != 0
@@ -80,7 +80,7 @@ class LDSMove:
         assert states is not None
         flags.flag_pointer(self.frame, place).store(states if count == 4 else states.trunc(ir.IntType(8 * count)), 1)
 
-    def _store(self, span: direct.Span, place: Place) -> None:
+    def _store(self, span: direct.LaneSpan, place: OperandPlace) -> None:
         rows = self._rows(place)
         with self.frame.build.if_then(flags.never_written(self.frame, place), likely=False):
             for number in range(flags.registers_of(place)):

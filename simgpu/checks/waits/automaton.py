@@ -106,7 +106,7 @@ class Automaton:
         """From a state's entry through record `last`, then to record `target` or `END`."""
         key = state, last, target
         if key not in self.transitions:
-            walk = Walk(self, self.states[state])
+            walk = StateWalk(self, self.states[state])
             at = self.states[state].entry
             while at <= last:
                 effect, size = self._effect(at, instruction)
@@ -124,7 +124,7 @@ class Automaton:
         return self.effects[at]
 
 
-class Walk:
+class StateWalk:
     """A state on its way over instructions."""
 
     def __init__(self, automaton: Automaton, state: State) -> None:

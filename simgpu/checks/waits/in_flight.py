@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
-from simgpu.engine.positions import Report, finding_at, location_of
+from simgpu.engine.positions import Event, finding_at, location_of
 from simgpu.engine.workers.fields import wave_fields
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
@@ -19,7 +19,7 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, ROOM, VM, waited
 from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Plan
-from simgpu.machine.values import I64, Value
+from simgpu.machine.values import I64, IrValue
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED
 LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 
-def missing_wait(launch: Dispatch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
+def missing_wait(launch: Dispatch, event: Event, tell: Callable[[str, int, bool], str]) -> Finding:
     """The finding of such an event. tell(earlier instruction, count, bit) says what is done to the LDS, and what is missing."""
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF
@@ -70,7 +70,7 @@ class InFlight(Check):
             self._left(frame, queue.name, constant(ROOM[queue.name][counter]))
             frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))
 
-    def _left(self, frame: Frame, name: str, count: Value) -> None:
+    def _left(self, frame: Frame, name: str, count: IrValue) -> None:
         """At most `count` operations of a queue are left."""
         _, issued, done = FIELDS[name]
         certain, known = frame.build.sub(frame.state(issued, I64), count), frame.state(done, I64)

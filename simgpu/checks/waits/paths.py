@@ -103,7 +103,7 @@ class Paths(Check):
         return entry
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        worker.checks["paths"] = Table(worker, FIRST_SIZE)
+        worker.checks["paths"] = TransitionTable(worker, FIRST_SIZE)
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         """One finding for each pair of places, its count the times that its transitions were taken."""
@@ -112,7 +112,7 @@ class Paths(Check):
         best: dict[tuple[str, int, int], Sighting] = {}
         first: dict[tuple[str, int, int], Taken] = {}
         for worker in workers:
-            table: Table = worker.checks["paths"]
+            table: TransitionTable = worker.checks["paths"]
             for number, taken in table.counts():
                 for seen in table.transitions[number].sightings:
                     pair = seen.kind, seen.record, seen.other
@@ -166,7 +166,7 @@ class Taken:
 
 
 @dataclass
-class Table:
+class TransitionTable:
     """A worker's transitions: an open-addressing table that handlers read, grown by Python.
 
     transitions, first: by an entry's number, the transition and the wave that took it first.

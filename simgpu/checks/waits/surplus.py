@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from simgpu.checks.waits.automaton import END
-from simgpu.checks.waits.paths import Table, automaton_of
+from simgpu.checks.waits.paths import TransitionTable, automaton_of
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.engine.positions import finding_at, location_of
@@ -39,7 +39,7 @@ WINDOWS = 64  # ways to a place by which different nops lie behind an instructio
 
 
 @dataclass(frozen=True)
-class Item:
+class WaitItem:
     """An operation that is in flight, or that a wait has completed. One of two counters is two items."""
 
     record: int
@@ -57,12 +57,12 @@ Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states beh
 class Reaching:
     """What may reach the begin of a block, over all ways to it."""
 
-    items: set[Item] = field(default_factory=set)
+    items: set[WaitItem] = field(default_factory=set)
     windows: set[Window] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
-class Use:
+class OperationUse:
     """What needs an operation to be complete."""
 
     count: int  # to ask for
@@ -91,7 +91,7 @@ class Survey:
         self.counts = counts
         self.automaton = automaton_of(launch)
         self.target = launch.arch
-        self.uses: dict[tuple[int, str], Use] = {}  # by wait and counter: the use that asks most
+        self.uses: dict[tuple[int, str], OperationUse] = {}  # by wait and counter: the use that asks most
         self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of what the wave was held up for
         self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest wait states too many
         self.crowded = False  # whether some place had more than WINDOWS ways
@@ -144,7 +144,7 @@ class Survey:
                 if known != (len(place.items), len(place.windows)) and block.following not in pending:
                     pending.append(block.following)
 
-    def _walk(self, block: Passage, place: Reaching) -> tuple[set[Item], set[Window]]:
+    def _walk(self, block: Passage, place: Reaching) -> tuple[set[WaitItem], set[Window]]:
         items, windows = set(place.items), set() if self.crowded else set(place.windows)
         self._keep_clauses(block)
         for record in self._records(block):
@@ -183,7 +183,7 @@ class Survey:
 
     # -- waits -------------------------------------------------------------------------------------
 
-    def _waited(self, item: Item, record: int, effect: Effect) -> Item:
+    def _waited(self, item: WaitItem, record: int, effect: Effect) -> WaitItem:
         assert effect.waits is not None
         key = record, item.counter
         count = effect.waits.get(item.counter) if self.counts is None else self.counts.get(key)
@@ -193,20 +193,20 @@ class Survey:
             self.held[key] = min(item.age, self.held.get(key, item.age))
         return replace(item, wait=record, asked=item.age if item.ordered else 0)
 
-    def _used(self, items: set[Item], record: int, effect: Effect) -> set[Item]:
+    def _used(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
         """The items that the instruction does not need complete; notes which ones it does."""
         left = set()
         for item in items:
             if not self._needs(record, effect, item):
                 left.add(item)
             elif item.wait >= 0:
-                use = Use(item.asked, record, item.record)
+                use = OperationUse(item.asked, record, item.record)
                 key = item.wait, item.counter
                 if key not in self.uses or use.count < self.uses[key].count:
                     self.uses[key] = use
         return left
 
-    def _needs(self, record: int, effect: Effect, item: Item) -> bool:
+    def _needs(self, record: int, effect: Effect, item: WaitItem) -> bool:
         other = self.effect(item.record)
         same_queue = effect.queue is other.queue and item.ordered
         touched = effect.access.read() | (effect.touched - effect.pending if same_queue else effect.touched)
@@ -227,18 +227,18 @@ class Survey:
             return True
         return _stores(effect) and effect.queue is VM and (stores or self.signals) and self.target in PLAIN_RELEASE
 
-    def _issued(self, items: set[Item], record: int, effect: Effect) -> set[Item]:
+    def _issued(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
         queue = effect.queue
         if queue is VM or queue is DS:
             most = LIMITS[queue.counters[0]] - 1
             items = {self._older(item, most) if item.counter == queue.counters[0] and item.ordered else item for item in items}
-            return items | {Item(record, queue.counters[0], True)}
+            return items | {WaitItem(record, queue.counters[0], True)}
         if queue is SMEM or queue is FLAT:
-            return items | {Item(record, counter, False) for counter in queue.counters}
+            return items | {WaitItem(record, counter, False) for counter in queue.counters}
         return items
 
     @staticmethod
-    def _older(item: Item, most: int) -> Item:
+    def _older(item: WaitItem, most: int) -> WaitItem:
         return replace(item, age=min(item.age + 1, most))
 
     # -- nops --------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Surplus(Check):
         return False
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        tables: list[Table] = [worker.checks["paths"] for worker in workers]
+        tables: list[TransitionTable] = [worker.checks["paths"] for worker in workers]
         if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
             return []  # what came behind is not known
         blocks: dict[Passage, int] = {}
@@ -363,7 +363,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
         return record, _note(survey, record, message, count)
     better: dict[str, int] = {}
     said: list[str] = []
-    first = Use(-1, -1, -1)
+    first = OperationUse(-1, -1, -1)
     for counter, was in counts.items():
         use = asked[counter]
         holds = survey.held.get((record, counter), LIMITS[counter])

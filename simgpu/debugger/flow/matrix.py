@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from simgpu.debugger.flow.influence import Word, place_of
-from simgpu.debugger.flow.nodes import WHOLE, Node
-from simgpu.debugger.flow.traces import Trace
-from simgpu.debugger.place import Place
+from simgpu.debugger.flow.nodes import WHOLE, FlowNode
+from simgpu.debugger.flow.traces import WaveTrace
+from simgpu.debugger.place import WavePlace
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.mfma import MatrixInstruction
@@ -25,11 +25,11 @@ class History(Protocol):
     def instructions(self) -> Mapping[int, Instruction]: ...
 
     @property
-    def traces(self) -> Sequence[Trace]: ...
+    def traces(self) -> Sequence[WaveTrace]: ...
 
     def last_writer(self, wave: int, retired: int, word: Word) -> int | None: ...
 
-    def word(self, wave: int, retired: int, word: Word, mask: int) -> Node: ...
+    def word(self, wave: int, retired: int, word: Word, mask: int) -> FlowNode: ...
 
 
 def is_sparse(inst: Instruction) -> bool:
@@ -43,7 +43,7 @@ def row_of(inst: Instruction) -> MatrixInstruction:
     return row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
 
 
-def follow(run: History, node: Node, inst: Instruction) -> None:
+def follow(run: History, node: FlowNode, inst: Instruction) -> None:
     """Gives a node its products, and those of the instructions before that it adds up."""
     assert node.place and node.word
     node.kind = "sum"
@@ -54,7 +54,7 @@ def follow(run: History, node: Node, inst: Instruction) -> None:
         assert isinstance(d, Reg)
         i, j, block = row.element("D", word[1] - d.index, word[2])
         for k in range(row.k):
-            product = Node("product", f"k {k}", place=place, record=node.record)
+            product = FlowNode("product", f"k {k}", place=place, record=node.record)
             product.factors = (
                 _words(run, place, row, a, "A", (i, k, block), broadcast), _words(run, place, row, b, "B", (k, j, block), broadcast)
             )  # fmt: skip
@@ -71,10 +71,10 @@ def follow(run: History, node: Node, inst: Instruction) -> None:
         if before is None or earlier is None or earlier.spec.kind != "matrix" or is_sparse(earlier):
             node.sources.append(run.word(place.wave, place.retired, word, WHOLE))
             return
-        place, inst = Place(place.group, place.wave, before), earlier
+        place, inst = WavePlace(place.group, place.wave, before), earlier
 
 
-def follow_sparse(run: History, node: Node, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
+def follow_sparse(run: History, node: FlowNode, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
     """The same of an smfmac, which keeps two elements of A of each four k; rows: registers that it reads, by `place_of`."""
     assert node.place and node.word
     place, word, row = node.place, node.word, mfma.find(inst.mnemonic, inst.target)
@@ -91,7 +91,7 @@ def follow_sparse(run: History, node: Node, inst: Instruction, rows: dict[int, n
         for kept in range(2):
             bit = low + width * kept
             k = first + (held >> 2 * kept & 3)
-            product = Node("product", f"k {k}", place=place, record=node.record)
+            product = FlowNode("product", f"k {k}", place=place, record=node.record)
             word_of_a = (a.file, a.index + register + bit // 32, lane)  # type: ignore[union-attr]
             product.factors = (
                 [run.word(place.wave, place.retired, word_of_a, (1 << width) - 1 << bit % 32)],
@@ -102,7 +102,7 @@ def follow_sparse(run: History, node: Node, inst: Instruction, rows: dict[int, n
     node.sources.append(run.word(place.wave, place.retired, word, WHOLE))
 
 
-def number(parts: list[Node], kind: str) -> float:
+def number(parts: list[FlowNode], kind: str) -> float:
     """The element that some words hold, as a number. kind: its type, as rows of the matrix table name it."""
     bits, width = 0, 0
     for part in parts:
@@ -115,20 +115,20 @@ def number(parts: list[Node], kind: str) -> float:
     return float(np.array([bits], np.uint64).view(np.uint8)[: dtype.itemsize].view(dtype)[0])
 
 
-def factors_of(node: Node, inst: Instruction) -> tuple[float, float]:
+def factors_of(node: FlowNode, inst: Instruction) -> tuple[float, float]:
     """What a product multiplies: its elements of A and B."""
     row = row_of(inst)
     a, b = node.factors
     return number(a, row.a_type), number(b, row.b_type)
 
 
-def scale_of(node: Node) -> float:
+def scale_of(node: FlowNode) -> float:
     """What a product of a scaled instruction is multiplied by besides."""
     exponents = [((each.value or 0) & each.mask) >> (each.mask & -each.mask).bit_length() - 1 for each in node.scales]
     return float(np.exp2(float(sum(exponent - 127 for exponent in exponents))))
 
 
-def settle(node: Node, inst: Instruction) -> None:
+def settle(node: FlowNode, inst: Instruction) -> None:
     """Leaves out of a product, whose values are known, what is multiplied by zero."""
     a, b = factors_of(node, inst)
     others = [each for each in node.sources if all(each is not part for held in node.factors for part in held)]
@@ -150,9 +150,9 @@ def _broadcast(inst: Instruction) -> dict[str, int]:
 
 
 def _words(
-    run: History, place: Place, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int],
+    run: History, place: WavePlace, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int],
     broadcast: dict[str, int],
-) -> list[Node]:  # fmt: skip
+) -> list[FlowNode]:  # fmt: skip
     """The words that hold an element of A or B, with its bits."""
     assert isinstance(reg, Reg)
     register, lane, low = row.owner(operand, *at, **broadcast)
@@ -166,8 +166,8 @@ def _words(
 
 
 def _scale(
-    run: History, place: Place, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]
-) -> Node:
+    run: History, place: WavePlace, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]
+) -> FlowNode:
     """The E8M0 scale of A (0) or B (1) of a product."""
     i, j, k, block = at
     first = k // SCALE_BLOCK * SCALE_BLOCK
@@ -175,6 +175,6 @@ def _scale(
     byte = (int(inst.mods.get("op_sel", 0)) >> number & 1) + 2 * (int(inst.mods.get("op_sel_hi", 3)) >> number & 1)
     reg = inst.args[f"scale_src{number}"]
     if not isinstance(reg, Reg):
-        return Node("constant", f"scale {reg}")
+        return FlowNode("constant", f"scale {reg}")
     lane = 0 if reg.file == "s" else owner[1]
     return run.word(place.wave, place.retired, (reg.file, reg.index, lane), 0xFF << 8 * byte)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from simgpu.debugger.flow.influence import Word
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 
 WHOLE = 0xFFFFFFFF
 
 
 @dataclass(eq=False)
-class Node:
+class FlowNode:
     """Some bits at a moment, and what they came from.
 
     kind: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
@@ -25,17 +25,17 @@ class Node:
     text: str = ""
     word: Word | None = None
     mask: int = WHOLE
-    place: Place | None = None
+    place: WavePlace | None = None
     record: int = -1
-    sources: list[Node] = field(default_factory=list)
+    sources: list[FlowNode] = field(default_factory=list)
     value: int | None = None
     address: int = -1  # of memory
     size: int = 0  # bytes of memory
-    factors: tuple[list[Node], list[Node]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
-    scales: list[Node] = field(default_factory=list)  # of a product of a scaled instruction: A's and B's
+    factors: tuple[list[FlowNode], list[FlowNode]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
+    scales: list[FlowNode] = field(default_factory=list)  # of a product of a scaled instruction: A's and B's
 
 
-def every(root: Node) -> Iterator[Node]:
+def every(root: FlowNode) -> Iterator[FlowNode]:
     """A node and all that it came from, each once."""
     seen = {id(root)}
     pending = [root]
@@ -48,6 +48,6 @@ def every(root: Node) -> Iterator[Node]:
                 pending.append(source)
 
 
-def leaves(root: Node) -> Iterator[Node]:
+def leaves(root: FlowNode) -> Iterator[FlowNode]:
     """What a node came from in the end: arguments, memory, constants, what nobody wrote."""
     return (node for node in every(root) if not node.sources and node.kind != "product")

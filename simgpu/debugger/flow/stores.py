@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simgpu.debugger.flow.traces import Noted
+from simgpu.debugger.flow.traces import AccessNote
 
 
 class Stores:
     """Stores by the bytes that they wrote, in the order of all waves."""
 
-    def __init__(self, accesses: Iterable[Noted]) -> None:
+    def __init__(self, accesses: Iterable[AccessNote]) -> None:
         self._accesses = [one for one in accesses if one.writes]
         rows: list[np.ndarray] = []
         for number, one in enumerate(self._accesses):
@@ -28,7 +28,7 @@ class Stores:
         order = np.lexsort((table[:, 3], self._keys))  # of lanes that write the same, the highest wins
         self._keys, self._table = self._keys[order], table[order]
 
-    def whole_before(self, address: int, nbytes: int, order: int) -> tuple[Noted, int] | bool:
+    def whole_before(self, address: int, nbytes: int, order: int) -> tuple[AccessNote, int] | bool:
         """The last store before an access to some bytes of one dword, and the lane, where it wrote them all; False where none wrote
         one of them; True where it is not so simple."""
         dword = int(np.searchsorted(self._dwords, address >> 2))
@@ -41,7 +41,7 @@ class Stores:
         first = one.addresses[lane]
         return (one, lane) if first <= address and address + nbytes <= first + one.size else True
 
-    def before(self, address: int, order: int) -> tuple[Noted, int] | None:
+    def before(self, address: int, order: int) -> tuple[AccessNote, int] | None:
         """The last store of a byte before an access, and the lane that wrote it."""
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Noted:
+class AccessNote:
     """One access. retired: of its wave before the instruction; lanes: mask; size: bytes a lane; addresses: of each lane, in device
     memory or LDS; order: among all waves' accesses."""
 
@@ -34,20 +34,20 @@ class Noted:
 
 
 @dataclass
-class Trace:
+class WaveTrace:
     """A wave's run. records, accesses: by retired instructions; exec_at, exec_is: after so many retired EXEC is this."""
 
     records: np.ndarray
     exec_at: list[int]
     exec_is: list[int]
-    accesses: dict[int, list[Noted]] = field(default_factory=dict)
+    accesses: dict[int, list[AccessNote]] = field(default_factory=dict)
 
     def exec_before(self, retired: int) -> int:
         """EXEC as the instruction finds it that is executed after so many."""
         return self.exec_is[bisect_left(self.exec_at, retired + 1) - 1]
 
 
-def traces(replay: Replay) -> list[Trace]:
+def traces(replay: Replay) -> list[WaveTrace]:
     """What each wave did, after a replay on a device with `Flow` has run. Raises LaunchError where it was too much to be noted."""
     streams, _ = replay.worker.checks["flow"]
     if streams.overflows:
@@ -60,12 +60,12 @@ def traces(replay: Replay) -> list[Trace]:
     ]
 
 
-def _trace(replay: Replay, wave: int, stream: np.ndarray, lanes: int) -> Trace:
+def _trace(replay: Replay, wave: int, stream: np.ndarray, lanes: int) -> WaveTrace:
     ordinals: Ordinals = replay.ordinals
     before = ordinals.table[:, 0]
     entry, retired = replay.launch.entry, 0
     pieces: list[np.ndarray] = []
-    made = Trace(np.zeros(0, np.int64), [0], [lanes])
+    made = WaveTrace(np.zeros(0, np.int64), [0], [lanes])
     at = 0
     while at < len(stream):
         kind, record = int(stream[at]) >> 32, int(stream[at]) & 0xFFFFFFFF
@@ -78,7 +78,7 @@ def _trace(replay: Replay, wave: int, stream: np.ndarray, lanes: int) -> Trace:
             made.exec_is.append(int(stream[at + 1]) & (1 << 64) - 1)
         else:
             how = int(stream[at + 2])
-            made.accesses.setdefault(here, []).append(Noted(
+            made.accesses.setdefault(here, []).append(AccessNote(
                 wave, here, int(stream[at + 1]) & (1 << 64) - 1, how & 0xFFFF, SPACES[how >> 16 & 15], bool(how >> 20 & 1),
                 bool(how >> 21 & 1), how >> 24, stream[at + HEAD : at + HEAD + LANES],
             ))  # fmt: skip

@@ -14,12 +14,12 @@ import numpy as np
 
 from simgpu.debugger.flow import matrix
 from simgpu.debugger.flow.influence import SCC, Alone, Word, place_of
-from simgpu.debugger.flow.nodes import WHOLE, Node, every
+from simgpu.debugger.flow.nodes import WHOLE, FlowNode, every
 from simgpu.debugger.flow.stores import Stores
-from simgpu.debugger.flow.traces import Noted, Trace, traces
+from simgpu.debugger.flow.traces import AccessNote, WaveTrace, traces
 from simgpu.debugger.named import name_of
-from simgpu.debugger.native.noting import Flow
-from simgpu.debugger.place import Place
+from simgpu.debugger.native.noting import FlowNotes
+from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Replay, debugging
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
@@ -54,19 +54,19 @@ class Why:
         self._positions: dict[tuple[int, str, int], np.ndarray] = {}
         self._alone: dict[int, Alone] = {}
         self._texts: dict[int, str] = {}  # of instructions, by their records
-        self._nodes: dict[tuple[Any, ...], Node] = {}
-        self._pending: list[Node] = []
+        self._nodes: dict[tuple[Any, ...], FlowNode] = {}
+        self._pending: list[FlowNode] = []
 
     def _follow(self, debugger: Debugger) -> dict[int, Iterable[Any]]:
         """Runs the workgroup once and keeps what it did; by record, the registers that its instruction writes."""
-        kernel = debugging(debugger.kernel, [Flow()])
+        kernel = debugging(debugger.kernel, [FlowNotes()])
         replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial,
                         debugger.replay.whole)
         try:
             replay.restart()
             while replay.resume().kind == "wave ended":
                 pass
-            self.traces: list[Trace] = traces(replay)
+            self.traces: list[WaveTrace] = traces(replay)
             programs = tuple(replay.launch.programs.values())
             self.instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
             self._mode = replay.launch.program.mode
@@ -78,36 +78,36 @@ class Why:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> Node:
+    def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> FlowNode:
         """Where the bits of a register of a wave came from, as it is after so many retired instructions."""
         return self._answered(lambda: self.word(wave, retired, word, mask))
 
-    def memory(self, address: int, nbytes: int) -> Node:
+    def memory(self, address: int, nbytes: int) -> FlowNode:
         """Where bytes of device memory came from, as the workgroup leaves them."""
-        root = Node("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
+        root = FlowNode("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
 
-        def asked() -> Node:
+        def asked() -> FlowNode:
             root.sources = self._bytes(False, address, nbytes, 1 << 31)
             return root
 
         return self._answered(asked)
 
-    def writer(self, word: Word, wave: int, retired: int) -> Place | None:
+    def writer(self, word: Word, wave: int, retired: int) -> WavePlace | None:
         """The place of the instruction that wrote a register's word last before a wave had retired so many; None where none did."""
         at = self.last_writer(wave, retired, word)
-        return None if at is None else Place(self._debugger.replay.group, wave, at)
+        return None if at is None else WavePlace(self._debugger.replay.group, wave, at)
 
-    def record_at(self, place: Place) -> int:
+    def record_at(self, place: WavePlace) -> int:
         """The record of the instruction that a wave executed at a place."""
         return int(self.traces[place.wave].records[place.retired])
 
-    def _answered(self, ask: Callable[[], Node]) -> Node:
+    def _answered(self, ask: Callable[[], FlowNode]) -> FlowNode:
         try:
             return self._complete(ask())
         except RecursionError:
             raise LaunchError("a value is moved too often on its way to be followed: ask at an earlier place") from None
 
-    def _complete(self, root: Node) -> Node:
+    def _complete(self, root: FlowNode) -> FlowNode:
         while self._pending:
             pending, self._pending = self._pending, []
             states = self._states({(node.place.wave, node.place.retired): self._needs(node) for node in pending if node.place})
@@ -137,28 +137,28 @@ class Why:
                 return at
         return None
 
-    def _serves(self, trace: Trace, at: int, lane: int) -> bool:
+    def _serves(self, trace: WaveTrace, at: int, lane: int) -> bool:
         inst = self.instructions[int(trace.records[at])]
         if inst.spec.kind == "matrix" or Flag.IGNORE_EXEC in inst.spec.flags or inst.mnemonic.startswith("v_writelane"):
             return True
         return bool(trace.exec_before(at) >> lane & 1)
 
-    def word(self, wave: int, retired: int, word: Word, mask: int) -> Node:
+    def word(self, wave: int, retired: int, word: Word, mask: int) -> FlowNode:
         """The node of a register's bits before an instruction."""
         at = self.last_writer(wave, retired, word)
         key = wave, -1 if at is None else at, word, mask
         if key in self._nodes:
             return self._nodes[key]
-        place = Place(self._debugger.replay.group, wave, -1 if at is None else at)
+        place = WavePlace(self._debugger.replay.group, wave, -1 if at is None else at)
         if at is None:
-            node = Node("initial", _initial(word), word, mask, Place(place.group, wave, 0))
+            node = FlowNode("initial", _initial(word), word, mask, WavePlace(place.group, wave, 0))
             self._nodes[key] = node
             return node
         record = int(self.traces[wave].records[at])
         inst = self.instructions[record]
         if record not in self._texts:
             self._texts[record] = self._debugger.code.text(record)
-        node = Node("instruction", self._texts[record], word, mask, place, record)
+        node = FlowNode("instruction", self._texts[record], word, mask, place, record)
         self._nodes[key] = node
         if inst.spec.kind == "matrix":
             if matrix.is_sparse(inst):
@@ -178,7 +178,7 @@ class Why:
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _loaded(self, node: Node, inst: Instruction) -> None:
+    def _loaded(self, node: FlowNode, inst: Instruction) -> None:
         assert node.place and node.word and inst.spec.memory
         memory = inst.spec.memory
         file, number, lane = node.word
@@ -200,7 +200,7 @@ class Why:
             if kept:
                 node.sources.append(self.word(node.place.wave, node.place.retired, node.word, kept))
 
-    def _part(self, trace: Trace, retired: int, lane: int, part: int, memory: Any) -> tuple[Noted, int] | None:
+    def _part(self, trace: WaveTrace, retired: int, lane: int, part: int, memory: Any) -> tuple[AccessNote, int] | None:
         """The access of a load that has a part of a lane's registers, and the part's address; None where the lane had none."""
         held = [one for one in trace.accesses.get(retired, ()) if one.reads and one.lanes >> lane & 1]
         if memory.stride:  # two elements, each with an access of its own
@@ -212,9 +212,9 @@ class Why:
                 return one, address
         return None
 
-    def _bytes(self, lds: bool, address: int, nbytes: int, order: int) -> list[Node]:
+    def _bytes(self, lds: bool, address: int, nbytes: int, order: int) -> list[FlowNode]:
         """The nodes of bytes of memory or LDS before an access: each store that has some of them, and what nobody stored."""
-        found: dict[tuple[Any, ...], Node] = {}
+        found: dict[tuple[Any, ...], FlowNode] = {}
         masks: dict[tuple[int, int, int, int, int], int] = {}
         bare: list[int] = []
         for byte, store in self._last_stores(lds, address, nbytes, order):
@@ -233,7 +233,7 @@ class Why:
             nodes.append(self._bare(lds, bare[0], len(bare)))
         return nodes
 
-    def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[Noted, int] | None]]:
+    def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[AccessNote, int] | None]]:
         """The last store of each byte before an access; dwords that one store wrote, or none, are looked up once."""
         stores, at = self._stores[lds], address
         while at < address + nbytes:
@@ -243,7 +243,7 @@ class Why:
                 yield byte, stores.before(byte, order) if found is True else found or None
             at += here
 
-    def _bare(self, lds: bool, address: int, nbytes: int) -> Node:
+    def _bare(self, lds: bool, address: int, nbytes: int) -> FlowNode:
         key = "memory", lds, address, nbytes
         if key not in self._nodes:
             first, given = self._kernarg
@@ -258,7 +258,7 @@ class Why:
                 if any(base + start <= address < base + end for base, start, end in self._shared):
                     text += ", as another workgroup may have left it"
             kind = "constant" if lds else "argument" if value is not None else "memory"
-            self._nodes[key] = Node(kind, text, address=address if kind == "memory" else -1, size=nbytes, value=value)
+            self._nodes[key] = FlowNode(kind, text, address=address if kind == "memory" else -1, size=nbytes, value=value)
         return self._nodes[key]
 
     def _argument(self, offset: int) -> str:
@@ -267,7 +267,7 @@ class Why:
                 return f"argument {argument.name}"
         return f"byte {offset} of the kernel arguments"
 
-    def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[Node]:
+    def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[FlowNode]:
         """What a store put there."""
         record = int(self.traces[wave].records[retired])
         inst = self.instructions[record]
@@ -291,7 +291,7 @@ class Why:
 
     # -- any other instruction -----------------------------------------------------------------
 
-    def _candidates(self, node: Node, inst: Instruction) -> list[Word]:
+    def _candidates(self, node: FlowNode, inst: Instruction) -> list[Word]:
         """Registers that the result may depend on, lane by lane."""
         assert node.word
         file, number, lane = node.word
@@ -321,7 +321,7 @@ class Why:
 
         return effect_of(self.instructions[record]).access
 
-    def _needs(self, node: Node) -> list[int]:
+    def _needs(self, node: FlowNode) -> list[int]:
         """Offsets of the rows that an instruction reads or writes."""
         inst = self.instructions[node.record]
         access = self._effect(node.record)
@@ -330,7 +330,7 @@ class Why:
                   and reg.file != "s" for at in range(reg.count)]  # fmt: skip
         return sorted({layout.vector_register(file, number) for file, number in words})
 
-    def _influences(self, node: Node, scalars: np.ndarray, rows: dict[int, np.ndarray]) -> None:
+    def _influences(self, node: FlowNode, scalars: np.ndarray, rows: dict[int, np.ndarray]) -> None:
         assert node.place and node.word
         inst = self.instructions[node.record]
         if node.kind == "sum":
@@ -367,10 +367,10 @@ class Why:
                 replay.aim(halt.wave, queues[halt.wave][0] if queues[halt.wave] else None)
         return found
 
-    def _fill(self, root: Node) -> None:
+    def _fill(self, root: FlowNode) -> None:
         """The values of all nodes with a register: after the instruction that wrote it."""
         wanted: dict[tuple[int, int], list[int]] = {}
-        nodes: list[tuple[Node, tuple[int, int]]] = []
+        nodes: list[tuple[FlowNode, tuple[int, int]]] = []
         for node in every(root):
             if node.word and node.place and node.value is None:
                 after = 0 if node.kind == "initial" else 1

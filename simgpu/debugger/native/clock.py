@@ -21,7 +21,7 @@ from simgpu.alu.control import ENDS
 from simgpu.engine import workgroup
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields, wave_fields
-from simgpu.engine.workers.scheduler import Job
+from simgpu.engine.workers.scheduler import WorkerJob
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction
@@ -119,7 +119,7 @@ def focus_on(worker: Worker, waves: int) -> np.ndarray:
     return block
 
 
-class Clock(Check):
+class RetiredClock(Check):
     """Counts what waves retire; of a debugger's device."""
 
     def concerns(self, inst: Instruction) -> bool:
@@ -147,4 +147,4 @@ class Clock(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         focus_on(worker, launch.waves)
-        worker.set_context(STOP, ctypes.addressof(worker.job) + Job.stop.offset)
+        worker.set_context(STOP, ctypes.addressof(worker.job) + WorkerJob.stop.offset)

@@ -21,7 +21,7 @@ import numpy as np
 from simgpu.debugger.native.emitted import Emitted
 from simgpu.debugger.native.evaluated import OnArrays
 from simgpu.debugger.native.points import STOPS, test_of
-from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, Typed, Types
+from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, ExpressionTypes, Typed
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC
 from simgpu.machine import layout
@@ -49,7 +49,7 @@ class Expression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             said = error.msg if isinstance(error, SyntaxError) else "it is too deep"
             raise LaunchError(f"condition {self.text!r} does not parse: {said}") from None
-        self._walk(self._tree, Types())
+        self._walk(self._tree, ExpressionTypes())
 
     def evaluate(self, wave: np.ndarray) -> Any:
         """The value for a wave's bytes: a number or bool, or an array of one a lane."""
@@ -63,7 +63,7 @@ class Expression:
             backend = Emitted(frame)
             return backend.truth(self._walk(self._tree, backend)).value.zext(I64) * STOPS
 
-        if self._walk(self._tree, Types()).lanes:
+        if self._walk(self._tree, ExpressionTypes()).lanes:
             raise LaunchError(f"condition {self.text!r} has a value a lane: write v17[3], any(...) or all(...)")
         return compiler.address(f"debugger condition|{ast.dump(self._tree)}", test_of(emit))
 

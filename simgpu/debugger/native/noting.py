@@ -81,7 +81,7 @@ def note_access(wave: int, first: int, lanes: int, how: int) -> None:
     put(wave, first, lanes, how | block.clock << 24, 1)
 
 
-class Flow(Check):
+class FlowNotes(Check):
     """Notes what waves do; of a debugger's device."""
 
     def concerns(self, inst: Instruction) -> bool:

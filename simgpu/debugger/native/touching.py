@@ -24,7 +24,7 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
-from simgpu.machine.operands import Place, Plan
+from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.runtime import load32, load64, part, records, runtime, store8, store64, structure
 from simgpu.machine.values import I64
 from simgpu.memory.table import PAGE
@@ -42,7 +42,7 @@ MOST_BYTES = 256 << 20  # of the device's memory that is counted
 
 
 class TouchingBlock(Structure):
-    """What handlers find a worker's memory by: addresses of `Counts`' arrays, but for the launch's bitmaps."""
+    """What handlers find a worker's memory by: addresses of `TouchCounts`' arrays, but for the launch's bitmaps."""
 
     _fields_ = (
         ("bitmaps", c_int64),
@@ -158,12 +158,12 @@ class Touching(Check):
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None
 
-    def plan(self, inst: Instruction, plan: Plan) -> Place | None:
+    def plan(self, inst: Instruction, plan: Plan) -> OperandPlace | None:
         found = base_of(inst)
         return plan.register(found[1], 128) if found is not None and found[0] == "resource" else None
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        if isinstance(planned, Place) and inst.spec.encoding != "smem":
+        if isinstance(planned, OperandPlace) and inst.spec.encoding != "smem":
             base = frame.build.and_(frame.load(frame.operand(planned.slot), I64), ir.Constant(I64, BASE_BITS))
             note_buffer.call(frame.build, frame.wave, _record(frame), frame.exec_bits(), base)
 
@@ -184,7 +184,7 @@ class Touching(Check):
         numbers = np.zeros(launch.program.count + 1, np.int32)
         numbers[[launch.entry + offset // 4 for offset in self.offsets]] = np.arange(1, len(self.offsets) + 1)
         count, half = len(self.offsets) + 1, table.half_bytes
-        mine = Counts(
+        mine = TouchCounts(
             numbers, lazy_zeros(count * half).reshape(count, -1, PAGE), np.zeros((count, half // PAGE), np.uint8),
             lazy_zeros(16 * half).view(np.uint16), np.zeros(count, TOUCHING_LANES),
             TouchingBlock(table.bitmaps.address, half),
@@ -202,7 +202,7 @@ class Touching(Check):
 
 
 @dataclass(frozen=True)
-class Counts:
+class TouchCounts:
     """A worker's. bits: uint8 (instructions, pages, PAGE); pages: whether one has bits; reads: uint16, by bit; lanes: one
     TOUCHING_LANES an instruction. Number 0 is every instruction that has none of its own."""
 
@@ -218,7 +218,7 @@ def _record(frame: Frame) -> Any:
     return frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
 
 
-def _joined(launch: Dispatch, counts: list[Counts], offsets: list[int]) -> Touches:
+def _joined(launch: Dispatch, counts: list[TouchCounts], offsets: list[int]) -> Touches:
     distinct, beyond = {}, {}
     asked, served = (np.sum([one.lanes[name] for one in counts], axis=0) for name in ("asked", "served"))
     for number, offset in enumerate(offsets, 1):
@@ -233,7 +233,7 @@ def _joined(launch: Dispatch, counts: list[Counts], offsets: list[int]) -> Touch
     return Touches(read, written, distinct, _reads(launch.table.spans(), counts), beyond)
 
 
-def _reads(spans: Mapping[int, tuple[int, int]], counts: list[Counts]) -> dict[int, np.ndarray]:
+def _reads(spans: Mapping[int, tuple[int, int]], counts: list[TouchCounts]) -> dict[int, np.ndarray]:
     """By base address of the allocations of which something was read. spans: each one's first bit and bytes."""
     pages = np.logical_or.reduce([one.pages.any(axis=0) for one in counts])
     found = {}

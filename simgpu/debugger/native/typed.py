@@ -39,7 +39,7 @@ def result_kind(operator: str, a: Typed, b: Typed) -> str:
     return a.kind if a.kind == b.kind else FLOAT if FLOAT in (a.kind, b.kind) else INT
 
 
-class Types(Backend):
+class ExpressionTypes(Backend):
     """Only the types: what is wrong is said when the expression is parsed."""
 
     def constant(self, kind: str, value: float) -> Typed:

@@ -12,7 +12,7 @@ import threading
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation, Memory
+from simgpu.engine.allocations import Allocation, DeviceMemory
 
 ARGUMENT = "hidden_heap_v1"
 STRUCTURE_BYTES = 1 << 17
@@ -23,7 +23,7 @@ SLAB = 1 << 21
 class Heap:
     """A device's heap of `nbytes`, which takes host memory where kernels touch it."""
 
-    def __init__(self, memory: Memory, nbytes: int) -> None:
+    def __init__(self, memory: DeviceMemory, nbytes: int) -> None:
         self._lock = threading.Lock()
         self._nbytes = nbytes // SLAB * SLAB
         self.structure = self._placed(memory, *memory.reserve(STRUCTURE_BYTES), "the account of the device's heap")
@@ -35,7 +35,7 @@ class Heap:
         self._given: dict[int, int] = {}  # address to end
 
     @staticmethod
-    def _placed(memory: Memory, address: int, data: np.ndarray, label: str) -> Allocation:
+    def _placed(memory: DeviceMemory, address: int, data: np.ndarray, label: str) -> Allocation:
         placed = memory.place(address, data, True, label)
         placed.whole = True  # the library writes before it reads; what kernels read in their blocks is not followed
         return placed

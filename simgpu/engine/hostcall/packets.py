@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.hostcall.printf import formatted
@@ -53,7 +53,7 @@ class HostCalls:
     packets: as many as waves may be resident: each holds one at most.
     """
 
-    def __init__(self, memory: Memory, packets: int) -> None:
+    def __init__(self, memory: DeviceMemory, packets: int) -> None:
         index_bits = packets.bit_length()
         self._packets, self._mask = packets, (1 << index_bits) - 1
         self._payloads = _payloads(packets)

@@ -112,7 +112,7 @@ def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     return lambda frame: _vector(frame, inst, vector, mode)
 
 
-def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) -> None:
+def _vector(frame: Frame, inst: Instruction, places: valu.SourcePlaces, mode: Mode) -> None:
     record = frame.record
     if mode.indexed:
         register_indexing.relocate(frame, places.roles())

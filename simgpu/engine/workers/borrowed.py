@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from simgpu.engine.allocations import Allocation, Memory
+from simgpu.engine.allocations import Allocation, DeviceMemory
 from simgpu.engine.workers.kept import Kept, nothing
 from simgpu.machine.host_memory import Room, aligned_room
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Borrowed:
     """Things for one launch: what an earlier launch left in `kept`, or new ones; with None, new ones for this launch alone."""
 
-    def __init__(self, memory: Memory, kept: Kept | None) -> None:
+    def __init__(self, memory: DeviceMemory, kept: Kept | None) -> None:
         self._memory, self._kept = memory, kept
         self.allocations: list[Allocation] = []  # of device memory
         self._taken: list[tuple[Hashable, Any, int, Callable[[Any], None]]] = []  # as for `Kept.give_back`

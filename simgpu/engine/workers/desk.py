@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.engine.workers import initial_state
-from simgpu.engine.workers.scheduler import Job
+from simgpu.engine.workers.scheduler import WorkerJob
 from simgpu.machine import layout, mode
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import Context, Wave
@@ -22,20 +22,20 @@ from simgpu.machine.layout import Context, Wave
 if TYPE_CHECKING:
     from simgpu.engine.workers.initial_state import Given
     from simgpu.hardware.code_object.arguments import Geometry
-    from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+    from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 
 EXTENTS = 8  # which of x, y and z may be partial in a workgroup
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RecordCounts:
     """What a worker counts of a program's records; see `Worker`. all: (3, records + 1) int64; rows: the rows' addresses."""
 
     all: np.ndarray
     rows: tuple[int, int, int]
 
     @classmethod
-    def of(cls, records: int) -> Counts:
+    def of(cls, records: int) -> RecordCounts:
         """Zeros."""
         counts = np.zeros((3, records), np.int64)
         first, step = int(counts.ctypes.data), counts.strides[0]
@@ -62,7 +62,7 @@ class Desk:
         self.kernargs = (c_int64 * EXTENTS)()
         self._template = (ctypes.c_uint8 * layout.ADDRESSES)()
         self._written: object = None  # of what the template was made
-        self._job = Job()
+        self._job = WorkerJob()
         self._known: object = None  # what the job was made for
 
     def begin(self, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int) -> None:
@@ -80,7 +80,7 @@ class Desk:
         for number, address in addresses.items():
             self.programs[number] = address
 
-    def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> Job:
+    def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
         """A new job as far as kernel and geometry say it, with the addresses of what is here."""
         wanted = geometry.block, geometry.global_size, arch, info
         if self._known != wanted:
@@ -89,4 +89,4 @@ class Desk:
             self._job.context, self._job.template = self.address, ctypes.addressof(self._template)
             self._job.kernargs = ctypes.addressof(self.kernargs)
             self._known = wanted
-        return Job.from_buffer_copy(self._job)
+        return WorkerJob.from_buffer_copy(self._job)

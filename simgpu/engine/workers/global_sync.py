@@ -23,7 +23,7 @@ RESOURCES = 64
 
 
 @dataclass
-class Resource:
+class GlobalCounter:
     """A counter, and the waves that wait for it to change, with what each does."""
 
     counter: int = 0
@@ -34,7 +34,7 @@ class GlobalSync:
     """The resources of one launch. count: what resource 0's counter begins with."""
 
     def __init__(self, count: int = 0) -> None:
-        self._resources: defaultdict[int, Resource] = defaultdict(Resource)  # by number, those that are used
+        self._resources: defaultdict[int, GlobalCounter] = defaultdict(GlobalCounter)  # by number, those that are used
         self._resources[0].counter = count
         self._changed = threading.Condition()
         self.released = 0  # how often waves were let on
@@ -57,7 +57,7 @@ class GlobalSync:
                 wave.status = Status.WAITING
                 resource.waiting.append((wave, what))
 
-    def _done(self, resource: Resource, what: str, data: int) -> bool:
+    def _done(self, resource: GlobalCounter, what: str, data: int) -> bool:
         """The instruction's effect; whether its wave goes on."""
         if what == "init":
             resource.counter = data
@@ -80,7 +80,7 @@ class GlobalSync:
             self._let_on(resource, now)
         return True
 
-    def _let_on(self, resource: Resource, count: int) -> None:
+    def _let_on(self, resource: GlobalCounter, count: int) -> None:
         for _ in range(count):
             wave, _ = resource.waiting.popleft()
             wave.status = Status.RUNNING

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.engine.workers.scheduler import Job
+from simgpu.engine.workers.scheduler import WorkerJob
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout, mode
 from simgpu.machine.layout import Wave
@@ -126,7 +126,7 @@ def registers(descriptor: Any, arch: str) -> tuple[int, int]:
     return vectors, max(0, descriptor.vgprs - vectors)
 
 
-def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
+def job(info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
     """A worker's job, as far as kernel and geometry say it; addresses and sizes are the launch's to fill in."""
     descriptor = info.descriptor
     vectors, accumulators = registers(descriptor, arch)
@@ -136,7 +136,7 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
     after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
     architected = arch in SINCE_GFX942
     groups = geometry.groups
-    return Job(
+    return WorkerJob(
         groups=groups[0] * groups[1] * groups[2],
         grid=groups[:2],
         block=geometry.block,

@@ -9,14 +9,14 @@ import ctypes
 import functools
 from collections.abc import Callable
 
-from simgpu.engine.workers.scheduler import Job, Slot
-from simgpu.machine.compiling.object_file import Source
+from simgpu.engine.workers.scheduler import Slot, WorkerJob
+from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import compiler
 
 LOOP = "scheduler"  # the loop's key among the handlers
 
 
-def loop_source(name: str) -> Source:
+def loop_source(name: str) -> ModuleSource:
     """The loop's source."""
     from simgpu.engine.workers import scheduler_loop  # imported where it is translated
 
@@ -29,7 +29,7 @@ def _entry() -> Callable[[int, int, int], int]:
     return signature(compiler().address_of_source(LOOP, loop_source))
 
 
-def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
+def run_worker(job: WorkerJob, slots: ctypes.Array[Slot]) -> int:
     """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or
     IDLE (all waves wait for other workers').
 

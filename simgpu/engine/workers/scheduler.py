@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.machine import layout
 
 
-class Job(ctypes.Structure):
+class WorkerJob(ctypes.Structure):
     """A worker's share of a launch, and where the worker stands."""
 
     _fields_ = (
@@ -57,7 +57,7 @@ class Job(ctypes.Structure):
     )
 
 
-class Shared(ctypes.Structure):
+class SharedState(ctypes.Structure):
     """What the workers of a launch share, in cache lines of their own."""
 
     _fields_ = (

@@ -25,21 +25,21 @@ from simgpu.engine.workers.scheduler import (
     PAUSED,
     STOPPED,
     TURN,
-    Job,
     Slot,
+    WorkerJob,
 )
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.runtime import builtin, clear, copy, load64, part, records, runtime, store32, store64, structure
-from simgpu.machine.values import Builder, Value
+from simgpu.machine.values import Builder, IrValue
 from simgpu.machine.wave_frame import HANDLER
 
 # The structures' dtypes.
-JOB, SLOT, WAVE = np.dtype(Job), np.dtype(Slot), np.dtype(Wave)
+JOB, SLOT, WAVE = np.dtype(WorkerJob), np.dtype(Slot), np.dtype(Wave)
 
 
 @builtin
-def call(build: Builder, function: Value, first: Value, second: Value) -> None:
+def call(build: Builder, function: IrValue, first: IrValue, second: IrValue) -> None:
     """Call the function at an address with two addresses, as a handler is called."""
     build.fence("acquire")  # its record may just have been lowered by another thread
     target = build.inttoptr(function, ir.PointerType(HANDLER))
@@ -47,9 +47,9 @@ def call(build: Builder, function: Value, first: Value, second: Value) -> None:
 
 
 @builtin
-def fetch_add(build: Builder, address: Value, amount: Value) -> Value:
+def fetch_add(build: Builder, address: IrValue, amount: IrValue) -> IrValue:
     """Fetch and add, indivisibly."""
-    before: Value = build.atomic_rmw("add", address.pointer(), amount, "monotonic")
+    before: IrValue = build.atomic_rmw("add", address.pointer(), amount, "monotonic")
     return before
 
 

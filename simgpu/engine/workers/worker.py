@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.engine.workers.initial_state import Given
-from simgpu.engine.workers.scheduler import BUSY, PAUSED, Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, PAUSED, Slot, WorkerJob
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
 
@@ -30,7 +30,7 @@ class Worker:
     and of their LDS; status: with which the loop came back last; error: what ended its thread.
     """
 
-    job: Job
+    job: WorkerJob
     slots: ctypes.Array[Slot]
     context: np.ndarray
     programs: ctypes.Array[ctypes.c_int64]

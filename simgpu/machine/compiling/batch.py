@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from llvmlite import ir
 
 from simgpu.hardware.errors import SimError
-from simgpu.machine.compiling.helpers import MOST, WORTH, Helper, Job, Queue, hardware_threads
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.helpers import MOST, WORTH, CompileJob, CompileQueue, Helper, hardware_threads
+from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import CALLED, Compiler, rejected
 
 LOOK = 0.02  # seconds between looks whether to go on
@@ -28,10 +28,10 @@ class Batch:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
-        self._queue = Queue()
+        self._queue = CompileQueue()
         self._promised: list[str] = []  # keys
         self._wanted: set[str] = set()  # keys whose object files are not made
-        self._elsewhere: list[Job] = []  # what another process makes at this moment
+        self._elsewhere: list[CompileJob] = []  # what another process makes at this moment
         self._claims: dict[str, ExitStack] = {}
         self._failed: dict[str, SimError] = {}
         self._helpers: list[Helper] = []
@@ -41,7 +41,7 @@ class Batch:
         """Address of the function for `key`; where it is new, a negative number that stands for it until `finish` (`settled`)."""
         return self.address_of_source(key, lambda name: self._compiler.source(build, name))
 
-    def address_of_source(self, key: str, make: Callable[[str], Source]) -> int:
+    def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         """The same of the function whose source `make(name)` is."""
         if key not in self._wanted:
             found = self._compiler.find(key)
@@ -63,12 +63,12 @@ class Batch:
             raise self._failed[key]
         return self._compiler.find(key)
 
-    def _want(self, key: str, make: Callable[[str], Source]) -> None:
+    def _want(self, key: str, make: Callable[[str], ModuleSource]) -> None:
         compiler = self._compiler
         source = make(compiler.name(key))
         self._wanted.add(key)
         calls = DECLARED.findall(source.text)
-        self._queue.put(Job(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
+        self._queue.put(CompileJob(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
         for name in calls:
             called = compiler.called(name)
             if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
@@ -117,7 +117,7 @@ class Batch:
             helper.end()
         self._helpers.clear()
 
-    def _begin(self, job: Job) -> bool:
+    def _begin(self, job: CompileJob) -> bool:
         """Whether this process is to compile it: not what is kept by now, nor what another process compiles."""
         claim = ExitStack()
         if not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
@@ -130,7 +130,7 @@ class Batch:
             return False
         return True
 
-    def _made(self, job: Job, code: bytes | str) -> None:
+    def _made(self, job: CompileJob, code: bytes | str) -> None:
         """Keep what came of a job: the object file, or what LLVM says against it."""
         if isinstance(code, bytes):
             self._compiler.keep(job.name, code)
@@ -138,13 +138,13 @@ class Batch:
             self._failed[job.key] = rejected(job.name, code)
         self._done(job)
 
-    def _done(self, job: Job) -> None:
+    def _done(self, job: CompileJob) -> None:
         self._claims.pop(job.key).close()
         with self._queue.changed:
             self._wanted.discard(job.key)
             self._queue.changed.notify_all()
 
-    def _back(self, job: Job) -> None:
+    def _back(self, job: CompileJob) -> None:
         """Have another thread do what a helper had been given."""
         self._claims.pop(job.key).close()
         self._queue.put(job)

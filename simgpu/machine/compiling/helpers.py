@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simgpu.machine.compiling import object_file
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.object_file import ModuleSource
 
 WORTH = 1 << 18  # size of what waits that is worth a process: LLVM takes 0.15 s for it, which is what a process takes to begin
 AHEAD = 1 << 15  # size of what a process has been given before it is given more: so it need not wait for this process's threads
@@ -32,7 +32,7 @@ def hardware_threads() -> int:
 
 
 @dataclass(order=True)
-class Job:
+class CompileJob:
     """A function to compile; the largest first, so that all end at about the same time.
 
     alone: whether it has an object file of its own, as others call it by name, so that it is loaded before theirs, or as it calls
@@ -42,7 +42,7 @@ class Job:
     order: int = field(init=False)
     key: str
     name: str
-    source: Source = field(compare=False)
+    source: ModuleSource = field(compare=False)
     alone: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -58,15 +58,15 @@ class Job:
         return self.size < SMALL and not self.alone and not self.source.loops
 
 
-class Queue:
+class CompileQueue:
     """What is to be compiled, for the threads that compile it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self._jobs: list[Job] = []
+        self._jobs: list[CompileJob] = []
         self.size = 0  # of all that came since `settle`
 
-    def put(self, job: Job) -> None:
+    def put(self, job: CompileJob) -> None:
         with self.changed:
             heapq.heappush(self._jobs, job)
             self.size += job.size
@@ -77,10 +77,10 @@ class Queue:
         with self.changed:
             self.size = sum(job.size for job in self._jobs)
 
-    def take(self) -> list[Job]:
+    def take(self) -> list[CompileJob]:
         """The largest, or some small ones that are to be compiled together; none where nothing waits."""
         with self.changed:
-            taken: list[Job] = [heapq.heappop(self._jobs)] if self._jobs else []
+            taken: list[CompileJob] = [heapq.heappop(self._jobs)] if self._jobs else []
             while taken and taken[0].joins and self._jobs and self._jobs[0].joins and sum(job.size for job in taken) < GROUP:
                 taken.append(heapq.heappop(self._jobs))
             return taken
@@ -94,11 +94,11 @@ class Helper:
     """
 
     def __init__(
-        self, machine: tuple[str, str, str], queue: Queue,
-        begin: Callable[[Job], bool], made: Callable[[Job, bytes | str], None], back: Callable[[Job], None],
+        self, machine: tuple[str, str, str], queue: CompileQueue,
+        begin: Callable[[CompileJob], bool], made: Callable[[CompileJob, bytes | str], None], back: Callable[[CompileJob], None],
     ) -> None:  # fmt: skip
         self._queue, self._begin, self._made, self._back = queue, begin, made, back
-        self._given: list[Job] = []  # in the order of the answers
+        self._given: list[CompileJob] = []  # in the order of the answers
         self._ending = False
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Without `site`: what it would add is in the path already, and what it runs is not asked for.
@@ -147,7 +147,7 @@ class Helper:
                 object_file.request(self._process.stdin, [job.source for job in begun])  # type: ignore[arg-type]
         return bool(self._given)
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[CompileJob]:
         """The next jobs to give, none where nothing waits and it has some; waits while it has none."""
         with self._queue.changed:
             while not (taken := self._queue.take()) and not self._given and not self._ending:

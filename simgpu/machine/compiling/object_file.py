@@ -22,7 +22,7 @@ RANGE = "\nrange:"  # what the first loop over a range begins with there (`simgp
 BRANCHES = 4  # of a function whose loops LLVM may vectorise: loops with conditions in them stay as they are
 
 
-class Source(NamedTuple):
+class ModuleSource(NamedTuple):
     """A module's IR.
 
     loops: whether the text is a compiler's, with calls to inline, and loops. A few passes take a third of the time of all of LLVM,
@@ -40,7 +40,7 @@ def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
     return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True, codemodel="jitdefault")
 
 
-def object_code(machine: llvm.TargetMachine, *sources: Source) -> bytes:
+def object_code(machine: llvm.TargetMachine, *sources: ModuleSource) -> bytes:
     """The object file of all, which have loops or have none; raises RuntimeError where LLVM rejects a text."""
     parsed = with_vectors(machine, sources[0].text) if sources[0].loops else llvm.parse_assembly(sources[0].text)
     for source in sources[1:]:
@@ -49,7 +49,7 @@ def object_code(machine: llvm.TargetMachine, *sources: Source) -> bytes:
     return bytes(machine.emit_object(parsed))
 
 
-def object_codes(machine: llvm.TargetMachine, sources: Sequence[Source]) -> list[bytes | str]:
+def object_codes(machine: llvm.TargetMachine, sources: Sequence[ModuleSource]) -> list[bytes | str]:
     """By source, an object file with its function, or what LLVM says against its text.
 
     It is one file for all, as LLVM takes as long to begin a file as for a small function, unless it rejects one of them.
@@ -128,17 +128,17 @@ def read(stream: BinaryIO) -> tuple[bool, bytes] | None:
     return (flag, content) if len(content) == size else None
 
 
-def request(stream: BinaryIO, sources: Sequence[Source]) -> None:
+def request(stream: BinaryIO, sources: Sequence[ModuleSource]) -> None:
     """Write a request."""
-    for source in (*sources, Source("")):
+    for source in (*sources, ModuleSource("")):
         write(stream, source.loops, source.text.encode())
 
 
-def _read_all(requests: queue.SimpleQueue[list[Source] | None]) -> None:
-    sources: list[Source] = []
+def _read_all(requests: queue.SimpleQueue[list[ModuleSource] | None]) -> None:
+    sources: list[ModuleSource] = []
     while (part := read(sys.stdin.buffer)) is not None:
         if part[1]:
-            sources.append(Source(part[1].decode(), part[0]))
+            sources.append(ModuleSource(part[1].decode(), part[0]))
         else:
             requests.put(sources)
             sources = []
@@ -152,7 +152,7 @@ def main() -> None:
     triple, cpu, features = sys.argv[1:]
     made = machine(triple, cpu, features)
     # Read by a thread, so that whoever writes the next source need not wait, and be waited for, while an answer is written.
-    requests: queue.SimpleQueue[list[Source] | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[list[ModuleSource] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_all, args=[requests], daemon=True).start()
     while (sources := requests.get()) is not None:
         for code in object_codes(made, sources):

@@ -15,9 +15,9 @@ from llvmlite import ir
 
 from simgpu.machine.intrinsics import smax, smin
 from simgpu.machine.runtime import places
-from simgpu.machine.runtime.places import Array, Builtin, NotTranslated, Record, number, shape, truth
+from simgpu.machine.runtime.places import Array, Builtin, NotTranslated, StructRecord, number, shape, truth
 from simgpu.machine.runtime.source import Part
-from simgpu.machine.values import I1, I64, Builder, Value, where
+from simgpu.machine.values import I1, I64, Builder, IrValue, where
 
 SAME: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
@@ -84,7 +84,7 @@ class Expressions:
 
     def of_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.value(node.value)
-        if isinstance(owner, Record):
+        if isinstance(owner, StructRecord):
             return places.load(*owner.field(node.attr))
         return getattr(owner, node.attr)
 
@@ -105,7 +105,7 @@ class Expressions:
         kind = ir.ArrayType(I64, len(values))
         held = ir.GlobalVariable(self.module, kind, self.module.get_unique_name("table"))
         held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
-        return Array(np.dtype(np.int64), Value(self.build, held).address().pointer(), len(values))
+        return Array(np.dtype(np.int64), IrValue(self.build, held).address().pointer(), len(values))
 
     def of_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.value(node.operand)
@@ -126,14 +126,14 @@ class Expressions:
             raise NotTranslated(f"no operator {type(op).__name__}")
         if isinstance(a, int) and isinstance(b, int):
             return SAME[type(op)](a, b)
-        if isinstance(op, BITWISE) and all(isinstance(one, Value) and one.type == I1 for one in (a, b)):
+        if isinstance(op, BITWISE) and all(isinstance(one, IrValue) and one.type == I1 for one in (a, b)):
             return SAME[type(op)](a, b)
         a, b = number(self.build, a), number(self.build, b)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
             return self.divided(a, b, isinstance(op, ast.Mod))
         return a.ashr(b) if isinstance(op, ast.RShift) else SAME[type(op)](a, b)
 
-    def divided(self, a: Value, b: Value, rest: bool) -> Value:
+    def divided(self, a: IrValue, b: IrValue, rest: bool) -> IrValue:
         """Rounded down, or what is left over; 0 by 0."""
         build = self.build
         divisor = where((b + 1).unsigned <= 1, 1, b)  # not by 0, nor the lowest number by -1: a host traps

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import CALLED, compiler, uncollected
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.runtime.translate import Translation
@@ -43,9 +43,9 @@ class Runtime:
     def address(self) -> int:
         return compiler().address_of_source(self.key, self.source)
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> ModuleSource:
         """Its source, as function `name`."""
-        return Source(self.text(name), loops=True)
+        return ModuleSource(self.text(name), loops=True)
 
     def text(self, name: str) -> str:
         """The module's IR."""

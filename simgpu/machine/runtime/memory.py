@@ -11,51 +11,51 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.runtime import places
 from simgpu.machine.runtime.functions import part
-from simgpu.machine.runtime.places import Array, Record, builtin
-from simgpu.machine.values import I1, I8, Builder, Value
+from simgpu.machine.runtime.places import Array, StructRecord, builtin
+from simgpu.machine.values import I1, I8, Builder, IrValue
 
 
 @builtin
-def words(build: Builder, address: Value, count: Value) -> Array:
+def words(build: Builder, address: IrValue, count: IrValue) -> Array:
     """`count` i64."""
     return Array(np.dtype(np.int64), address.pointer(), count)
 
 
 @builtin
-def octets(build: Builder, address: Value, count: Value) -> Array:
+def octets(build: Builder, address: IrValue, count: IrValue) -> Array:
     """`count` bytes."""
     return Array(np.dtype(np.uint8), address.pointer(), count)
 
 
 @builtin
-def records(build: Builder, address: Value, count: Value, kind: np.dtype) -> Array:
+def records(build: Builder, address: IrValue, count: IrValue, kind: np.dtype) -> Array:
     """`count` structures of a dtype."""
     return Array(kind, address.pointer(), count)
 
 
 @builtin
-def structure(build: Builder, address: Value, kind: np.dtype) -> Record:
+def structure(build: Builder, address: IrValue, kind: np.dtype) -> StructRecord:
     """The structure of a dtype, whose fields are read and written by name."""
-    return Record(kind, address.pointer())
+    return StructRecord(kind, address.pointer())
 
 
 @builtin
-def address_of(build: Builder, place: Record | Array) -> Value:
+def address_of(build: Builder, place: StructRecord | Array) -> IrValue:
     """Where a structure or an array lies."""
     return place.pointer.address()
 
 
 def _loading(kind: Any) -> Callable[..., Any]:
-    def load(build: Builder, address: Value) -> Value:
+    def load(build: Builder, address: IrValue) -> IrValue:
         """The integer at an address."""
-        loaded: Value = places.load(np.dtype(kind), address.pointer())
+        loaded: IrValue = places.load(np.dtype(kind), address.pointer())
         return loaded
 
     return load
 
 
 def _storing(kind: Any) -> Callable[..., Any]:
-    def store(build: Builder, address: Value, value: Value) -> None:
+    def store(build: Builder, address: IrValue, value: IrValue) -> None:
         """Store the low bits of an integer at an address."""
         places.store(np.dtype(kind), address.pointer(), value)
 
@@ -68,14 +68,14 @@ store8, store32, store64 = (builtin(_storing(kind)) for kind in (np.uint8, np.in
 
 
 @builtin
-def fill(build: Builder, address: Value, count: Value, value: Value) -> None:
+def fill(build: Builder, address: IrValue, count: IrValue, value: IrValue) -> None:
     """Set `count` bytes to `value`."""
     arguments = [address.pointer(), value.trunc(I8), count, ir.Constant(I1, 0)]
     intrinsics.call(build, "llvm.memset.p0.i64", ir.VoidType(), arguments)
 
 
 @builtin
-def copy(build: Builder, target: Value, source: Value, count: Value) -> None:
+def copy(build: Builder, target: IrValue, source: IrValue, count: IrValue) -> None:
     """Copy `count` bytes."""
     arguments = [target.pointer(), source.pointer(), count, ir.Constant(I1, 0)]
     intrinsics.call(build, "llvm.memcpy.p0.p0.i64", ir.VoidType(), arguments)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.values import I1, I64, Builder, Value
+from simgpu.machine.values import I1, I64, Builder, IrValue
 
 PTR = ir.PointerType()
 
@@ -20,13 +20,13 @@ class NotTranslated(TypeError):
 
 
 @dataclass(frozen=True)
-class Record:
+class StructRecord:
     """A structure: its dtype, and where it lies."""
 
     kind: np.dtype
-    pointer: Value
+    pointer: IrValue
 
-    def field(self, name: str) -> tuple[np.dtype, Value]:
+    def field(self, name: str) -> tuple[np.dtype, IrValue]:
         """The dtype and the place of a field."""
         fields: Any = self.kind.fields or {}
         if name not in fields:
@@ -39,10 +39,10 @@ class Array:
     """What follows each other in memory: the dtype of one, where the first lies, how many there are."""
 
     kind: np.dtype
-    pointer: Value
+    pointer: IrValue
     size: Any
 
-    def at(self, index: Any) -> tuple[np.dtype, Value]:
+    def at(self, index: Any) -> tuple[np.dtype, IrValue]:
         """The dtype and the place of an element."""
         return self.kind, self.pointer.at(number(self.pointer.build, index) * self.kind.itemsize)
 
@@ -58,11 +58,11 @@ class Array:
         return Array(other, self.pointer, build.udiv(nbytes, number(build, other.itemsize)))
 
 
-def number(build: Builder, value: Any) -> Value:
+def number(build: Builder, value: Any) -> IrValue:
     """An integer or truth as i64."""
     if isinstance(value, (int, np.integer)):
-        return Value(build, ir.Constant(I64, int(value)))
-    if not isinstance(value, Value) or value.type not in (I1, I64):
+        return IrValue(build, ir.Constant(I64, int(value)))
+    if not isinstance(value, IrValue) or value.type not in (I1, I64):
         raise NotTranslated(f"{value} is no integer")
     return value.zext(I64) if value.type == I1 else value
 
@@ -71,23 +71,23 @@ def truth(build: Builder, value: Any) -> Any:
     """Whether it is not 0: i1, or a bool where that is known."""
     if isinstance(value, (int, np.integer)):
         return bool(value)
-    return value if isinstance(value, Value) and value.type == I1 else number(build, value) != 0
+    return value if isinstance(value, IrValue) and value.type == I1 else number(build, value) != 0
 
 
-def load(kind: np.dtype, pointer: Value) -> Any:
+def load(kind: np.dtype, pointer: IrValue) -> Any:
     """What lies at a place: an integer as i64, or a structure or an array there."""
     if kind.subdtype is not None:
         base, shape = kind.subdtype
         return Array(base, pointer, math.prod(shape))
     if kind.fields is not None:
-        return Record(kind, pointer)
+        return StructRecord(kind, pointer)
     found = pointer.load(ir.IntType(8 * kind.itemsize), kind.alignment)
     if kind.itemsize == 8:
         return found
     return found.sext(I64) if kind.kind == "i" else found.zext(I64)
 
 
-def store(kind: np.dtype, pointer: Value, value: Any) -> None:
+def store(kind: np.dtype, pointer: IrValue, value: Any) -> None:
     """Have an integer lie at a place, of which the low bits count."""
     if kind.kind not in "iu":
         raise NotTranslated(f"only integers are stored, not {kind}")
@@ -98,11 +98,11 @@ def store(kind: np.dtype, pointer: Value, value: Any) -> None:
 # -- values as what LLVM's functions take ----------------------------------------------------------
 
 
-def pieces(build: Builder, value: Any) -> list[Value]:
+def pieces(build: Builder, value: Any) -> list[IrValue]:
     """A value's i64 and pointers; none of what is known when a function is translated, but for integers."""
-    if isinstance(value, (int, np.integer, Value)):
+    if isinstance(value, (int, np.integer, IrValue)):
         return [number(build, value)]
-    if isinstance(value, Record):
+    if isinstance(value, StructRecord):
         return [value.pointer]
     if isinstance(value, Array):
         return [value.pointer, number(build, value.size)]
@@ -113,9 +113,9 @@ def pieces(build: Builder, value: Any) -> list[Value]:
 
 def shape(value: Any) -> Any:
     """What a value is without its pieces."""
-    if isinstance(value, (int, np.integer, Value)):
+    if isinstance(value, (int, np.integer, IrValue)):
         return int
-    if isinstance(value, (Record, Array)):
+    if isinstance(value, (StructRecord, Array)):
         return type(value), value.kind
     return (type(value), *map(shape, value)) if isinstance(value, tuple) else ("known", value)
 
@@ -135,15 +135,15 @@ def types(form: Any) -> list[ir.Type]:
         return [I64]
     if _is_tuple(form):
         return [one for each in form[1:] for one in types(each)]
-    return {Record: [PTR], Array: [PTR, I64]}.get(form[0], [])
+    return {StructRecord: [PTR], Array: [PTR, I64]}.get(form[0], [])
 
 
-def whole(form: Any, parts: Iterator[Value]) -> Any:
+def whole(form: Any, parts: Iterator[IrValue]) -> Any:
     """The value of that shape with the next of the pieces."""
     if form is int:
         return next(parts)
-    if form[0] is Record:
-        return Record(form[1], next(parts))
+    if form[0] is StructRecord:
+        return StructRecord(form[1], next(parts))
     if form[0] is Array:
         return Array(form[1], next(parts), next(parts))
     return together(form[0], (whole(each, parts) for each in form[1:])) if _is_tuple(form) else form[1]

@@ -18,9 +18,9 @@ from llvmlite import ir
 
 from simgpu.machine.runtime import places
 from simgpu.machine.runtime.expressions import Expressions
-from simgpu.machine.runtime.places import PTR, Array, NotTranslated, Record, number, pieces, shape
+from simgpu.machine.runtime.places import PTR, Array, NotTranslated, StructRecord, number, pieces, shape
 from simgpu.machine.runtime.source import Part
-from simgpu.machine.values import I1, I64, Builder, Value
+from simgpu.machine.values import I1, I64, Builder, IrValue
 
 SELDOM = ("noinline", "optsize")  # of a part that is called seldom: copied into its callers, it would be optimised with each
 SMALL = 70  # instructions of a function that is copied into all its callers; others are where there is one caller
@@ -38,7 +38,7 @@ class Translation:
         kind = ir.FunctionType(I64 if returns else ir.VoidType(), [I64] * parameters)
         function = ir.Function(self.module, kind, name)
         build = Builder(function.append_basic_block())
-        result = self.call(build, build, part, [Value(build, argument) for argument in function.args])
+        result = self.call(build, build, part, [IrValue(build, argument) for argument in function.args])
         if returns:
             build.ret(number(build, result))
         else:
@@ -109,7 +109,7 @@ class _Body(Expressions):
         self.returns: Any = None
         self.entry = Builder(made.append_basic_block("entry"))
         self.build = Builder(made.append_basic_block("body"))
-        arguments = iter([Value(self.build, argument) for argument in made.args])
+        arguments = iter([IrValue(self.build, argument) for argument in made.args])
         for argument, one in zip(tree.args.args, self.forms, strict=True):
             self.assign(argument.arg, places.whole(one, arguments))
         self.block(tree.body)
@@ -184,7 +184,7 @@ class _Body(Expressions):
 
     def fill(self, array: Array, value: Any) -> None:
         """Give all elements of an array a value."""
-        def body(at: Value) -> None:
+        def body(at: IrValue) -> None:
             places.store(*array.at(at), value)
 
         self.count(number(self.build, 0), array.size, 1, body)
@@ -196,10 +196,10 @@ class _Body(Expressions):
             kind, pointer = self.place(node.target)
             places.store(kind, pointer, self.binary(node.op, places.load(kind, pointer), self.value(node.value)))
 
-    def place(self, node: ast.expr) -> tuple[np.dtype, Value]:
+    def place(self, node: ast.expr) -> tuple[np.dtype, IrValue]:
         """Where an element or a field lies."""
         owner = self.value(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
-        if isinstance(node, ast.Attribute) and isinstance(owner, Record):
+        if isinstance(node, ast.Attribute) and isinstance(owner, StructRecord):
             return owner.field(node.attr)
         if isinstance(node, ast.Subscript) and isinstance(owner, Array):
             return owner.at(self.value(node.slice))
@@ -291,7 +291,7 @@ class _Body(Expressions):
         self.build.branch(after)
         self.build.position_at_end(after)
 
-    def count(self, first: Value, end: Any, step: Any, body: Callable[[Value], Any]) -> None:
+    def count(self, first: IrValue, end: Any, step: Any, body: Callable[[IrValue], Any]) -> None:
         """body(number) for the numbers of a range; a step that is not known is above 0."""
         build, limit = self.build, number(self.build, end)
         counter = self.entry.alloca(I64)

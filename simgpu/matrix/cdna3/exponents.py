@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from simgpu.machine.intrinsics import uadd_sat, umin
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I8, I32, Value, joined
+from simgpu.machine.values import I8, I32, IrValue, joined
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import Groups
 
@@ -34,11 +34,11 @@ class Exponents:
     def serves(groups: Groups) -> bool:
         return groups.walk.groups % PER_ROW == 0 and (groups.walk.index is not None or _distinct(groups) > 0)
 
-    def least(self, row: Any, steps: list[int]) -> Value:
+    def least(self, row: Any, steps: list[int]) -> IrValue:
         """<64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
         return functools.reduce(umin, [uadd_sat(self._of_a(row, step), self._of_b(row, step)) for step in steps])
 
-    def _of_a(self, row: Any, step: int) -> Value:
+    def _of_a(self, row: Any, step: int) -> IrValue:
         """A byte for each of the row's groups, 16 times."""
         place = row + int(self.a_steps[step])
         if self.groups.moved is not None:
@@ -46,7 +46,7 @@ class Exponents:
         words = self.a.at(place).load(I32).splat(GROUP).bitcast(BYTES)
         return words.shuffled([lane // GROUP * (GROUP + 1) for lane in range(LANES)])
 
-    def _of_b(self, row: Any, step: int) -> Value:
+    def _of_b(self, row: Any, step: int) -> IrValue:
         """Each group's 16 bytes, where neighbours and repetitions of some groups are one load."""
         groups = self.groups
         near = GROUP * (1 if groups.walk.index is not None else _distinct(groups))

@@ -19,11 +19,11 @@ from llvmlite import ir
 
 from simgpu.machine.intrinsics import smax, umin
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, I8, I32, I64, Builder, Value
+from simgpu.machine.values import F32, I8, I32, I64, Builder, IrValue
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand
-from simgpu.matrix.cdna3.rounding import FINITE, NEAR, Rounding, shifted
+from simgpu.matrix.cdna3.rounding import FINITE, NEAR, MatrixRounding, shifted
 from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
@@ -65,7 +65,7 @@ class FastSum:
         self.operands = FastOperand(a, 0, order, self.paired), FastOperand(b, 1, np.arange(LANES), self.paired)
         left, right = self.operands
         self.exponents = Exponents(groups, left.exponents, right.exponents, self.a_steps)
-        self.rounding = Rounding(self.build, narrow)
+        self.rounding = MatrixRounding(self.build, narrow)
         self.highest = stack(groups.frame, 4 * GROUP)  # exponents of the last scaled C
 
     @staticmethod
@@ -107,18 +107,18 @@ class FastSum:
         build.branch(done)
         build.position_at_end(other)
 
-    def _dots(self, group: Any, steps: list[int], scale: Value) -> Value:
+    def _dots(self, group: Any, steps: list[int], scale: IrValue) -> IrValue:
         left, right = (operand.pairs for operand in self.operands)
         assert left is not None and right is not None
         return shifted("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
 
-    def _products(self, group: Any, steps: list[int], scale: Value) -> Any:
+    def _products(self, group: Any, steps: list[int], scale: IrValue) -> Any:
         """Each product cut toward 0."""
         left, right = (operand.values for operand in self.operands)
         products = (self.groups.product(left, right, F32, group, step) for step in steps)
         return sum((product * scale.bitcast(V32)).fptosi(I32) for product in products)
 
-    def _joined(self, totals: list[Value], scales: list[Value], least: Value) -> Any:
+    def _joined(self, totals: list[IrValue], scales: list[IrValue], least: IrValue) -> Any:
         """FP8: the sums of both parts, each cut toward −∞ at the larger E, whose scale is the least."""
         if len(totals) == 1:
             return totals[0]
@@ -178,7 +178,7 @@ class FastSum:
             self.c.store(place, total)
         return ()
 
-    def _unit(self, group: Any, scale: Value) -> Value:
+    def _unit(self, group: Any, scale: IrValue) -> IrValue:
         """Bits of 2^(24 − E) with E of the scaled products; scale: those of the products before E8M0 scales."""
         if self.scales is None:
             return scale
@@ -186,7 +186,7 @@ class FastSum:
         # Where all products are 0, E is no more than it is without scales: `_store_fields` looked at C.
         return umin(scale - self.scales.in_place(group, self.groups.moved[4:]), NONE << 23)
 
-    def _leave_by_exponent(self, highest: Value, far: Continuation | None, row: Any) -> None:
+    def _leave_by_exponent(self, highest: IrValue, far: Continuation | None, row: Any) -> None:
         """Go on elsewhere from this register on where a scaled C is too large for this rounding."""
         if far is None:
             self._leave_if(_any(highest.unsigned > FINITE), self.rest, row)
@@ -228,7 +228,7 @@ class FastSum:
         fields = [self._of_chunk(slot).at(GROUP * number).load(QUARTER, GROUP) for slot in slots]
         return [field.zext(I32) << 23 for field in fields]
 
-    def _leave_if(self, leave: Value, elsewhere: Continuation, row: Any) -> None:
+    def _leave_if(self, leave: IrValue, elsewhere: Continuation, row: Any) -> None:
         """Go on elsewhere from this register on."""
         stay = self.build.append_basic_block("stay")
         elsewhere.enter_from(self.build.block, row)
@@ -236,6 +236,6 @@ class FastSum:
         self.build.position_at_end(stay)
 
 
-def _any(mask: Value) -> Value:
+def _any(mask: IrValue) -> IrValue:
     """Of a vector's lanes."""
     return mask.bitcast(ir.IntType(mask.lanes)) != 0

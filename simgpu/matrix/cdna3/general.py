@@ -13,9 +13,9 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.intrinsics import fabs, floor, smax
-from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, default_nan, where
+from simgpu.machine.values import F32, F64, I1, I32, I64, IrValue, constant, default_nan, where
 from simgpu.matrix.cdna3.scales import Scales
-from simgpu.matrix.fragments import GROUP, Fields, Spread
+from simgpu.matrix.fragments import GROUP, FragmentFields, Spread
 from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups
 
 
@@ -33,8 +33,8 @@ class GeneralSum:
         self.size = size
         self.narrow = narrow
         self.scales = scales
-        self.left: Fields = a.fields()
-        self.right: Fields = b.fields()
+        self.left: FragmentFields = a.fields()
+        self.right: FragmentFields = b.fields()
         self.fraction = self.left.mantissa + self.right.mantissa
 
     def emit(self, first: Any = None) -> None:
@@ -63,7 +63,7 @@ class GeneralSum:
         once = np.zeros(1, np.int64), np.zeros(1, np.int64)
         return [(list(range(start, min(start + size, steps))), once) for start in range(0, steps, size)]
 
-    def _added(self, group: Any, steps: list[int], c: Value) -> Value:
+    def _added(self, group: Any, steps: list[int], c: IrValue) -> IrValue:
         if self.narrow:
             total, top = self._joined(*(self._products(group, steps[half::2]) for half in (0, 1)))
         else:
@@ -80,14 +80,14 @@ class GeneralSum:
         assert self.groups.moved is not None
         return self.groups.moved[2:]
 
-    def _products(self, group: Any, steps: list[int]) -> tuple[Value, Value]:
+    def _products(self, group: Any, steps: list[int]) -> tuple[IrValue, IrValue]:
         """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
         groups, left, right = self.groups, self.left, self.right
         exponents = [groups.a(left.exponents, I32, group, k) + groups.b(right.exponents, I32, group, k) for k in steps]
         top = functools.reduce(smax, exponents)
         bias = 127 + 24 - self.fraction - top
 
-        def cut(k: int, exponent: Value) -> Value:
+        def cut(k: int, exponent: IrValue) -> IrValue:
             product = groups.product(left.significands, right.significands, F32, group, k)
             scale = (smax(exponent + bias, 1) << 23).bitcast(V32)  # 2^(e − E + 24 − fraction)
             return (product * scale).fptosi(I32)
@@ -95,13 +95,13 @@ class GeneralSum:
         total: Any = sum(cut(k, exponent) for k, exponent in zip(steps, exponents, strict=True))
         return total, top
 
-    def _joined(self, even: tuple[Value, Value], odd: tuple[Value, Value]) -> tuple[Value, Value]:
+    def _joined(self, even: tuple[IrValue, IrValue], odd: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
         """FP8: both sums cut toward −∞ at the larger exponent, added (f64), and that exponent."""
         top = smax(even[1], odd[1])
         low, high = (_scaled_down(part.sitofp(F64), exponent - top) for part, exponent in (even, odd))
         return low + high, top
 
-    def _accumulated(self, total: Value, top: Value, c: Value) -> Value:
+    def _accumulated(self, total: IrValue, top: IrValue, c: IrValue) -> IrValue:
         """With F the larger of E and C's exponent: S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
         own = smax(c.bitcast(VI) >> 23 & 255, 1) - 127
         both = smax(top, own)
@@ -111,7 +111,7 @@ class GeneralSum:
             z = where(own.signed < both - 25, 0.0, z)
         return ((s + z * 128.0) * _power(both - 31)).fptrunc(F32)
 
-    def _with_special(self, group: Any, steps: list[int], c: Value, result: Value) -> Value:
+    def _with_special(self, group: Any, steps: list[int], c: IrValue, result: IrValue) -> IrValue:
         """NaN and infinities propagate as in an exact sum of the non-finite terms.
 
         A product of finite numbers that overflows counts only where no term is an infinity.
@@ -132,21 +132,21 @@ class GeneralSum:
         return where(special[1], special[0], where(overflow[1], overflow[0], result))
 
 
-def _added_where(counts: Value, term: Value, so_far: tuple[Value, Value]) -> tuple[Value, Value]:
+def _added_where(counts: IrValue, term: IrValue, so_far: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
     """A sum that the term was added to where it counts, and whether any did."""
     total, some = so_far
     return total + where(counts, term, 0.0), some | counts
 
 
-def _finite(value: Value) -> Value:
+def _finite(value: IrValue) -> IrValue:
     return fabs(value).ordered < math.inf
 
 
-def _scaled_down(value: Value, exponent: Value) -> Value:
+def _scaled_down(value: IrValue, exponent: IrValue) -> IrValue:
     """floor(value · 2^exponent) of f64 integers."""
     return floor(value * _power(exponent))
 
 
-def _power(exponent: Value) -> Value:
+def _power(exponent: IrValue) -> IrValue:
     """2^exponent as f64, exponents clamped to those of normal numbers."""
     return ((smax(exponent, -1000) + 1023).sext(I64) << 52).bitcast(VD)

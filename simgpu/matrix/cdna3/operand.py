@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from simgpu.machine.intrinsics import umax, umin
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, I1, I8, I32, I64, Value, constant, where
+from simgpu.machine.values import F32, I1, I8, I32, I64, IrValue, constant, where
 from simgpu.machine.wave_frame import MASK, ROW32
 from simgpu.matrix.fragments import FROW, Spread, reduced
 from simgpu.matrix.i8 import Pairs
@@ -54,7 +54,7 @@ class FastOperand:
         # The greatest element's exponent as a field of f32 (i32).
         self.leading = leading.load(I32)
 
-    def _decoded(self, order: np.ndarray) -> tuple[Value, Value, Value]:
+    def _decoded(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
         """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
         self.spread.store(self.values, self.spread.finite_float)
         greatest, smallest = self._extremes()
@@ -62,14 +62,14 @@ class FastOperand:
         leading = umax(greatest >> 23, BIAS + self.least)
         return self._in_range(greatest, smallest), self._whole(leading), leading
 
-    def _size(self, row: Value) -> Value:
+    def _size(self, row: IrValue) -> IrValue:
         """Bits of the magnitudes of a row (i64)."""
         return self.values.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF
 
-    def _extremes(self) -> tuple[Value, Value]:
+    def _extremes(self) -> tuple[IrValue, IrValue]:
         """Bits of the greatest magnitude, and of the smallest but 0 less 1 (i32)."""
 
-        def one(row: Value, greatest: Value, smallest: Value) -> list[Value]:
+        def one(row: IrValue, greatest: IrValue, smallest: IrValue) -> list[IrValue]:
             size = self._size(row)
             less = size - 1  # a zero is the greatest
             return [umax(greatest, size), umin(smallest, less)]
@@ -77,7 +77,7 @@ class FastOperand:
         greatest, smallest = self.frame.loop(self.spread.rows, one, [constant(ROW32, 0), constant(ROW32, 0xFFFFFFFF)])
         return reduced("umax", greatest), reduced("umin", smallest)
 
-    def _in_range(self, greatest: Value, smallest: Value) -> Value:
+    def _in_range(self, greatest: IrValue, smallest: IrValue) -> IrValue:
         """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
         below = greatest.unsigned < (BIAS + MOST + 1) << 23
         if self.spread.form.exponent <= 5:
@@ -85,14 +85,14 @@ class FastOperand:
         return below & (smallest.unsigned >= ((BIAS + LEAST) << 23) - 1)
 
     def _store_exponents(self, order: np.ndarray) -> None:
-        def one(row: Value) -> tuple[()]:
+        def one(row: IrValue) -> tuple[()]:
             ordered = self._exponent(row).trunc(I8).shuffled(order.tolist())
             self.exponents.at(row * len(order)).store(ordered, 64)
             return ()
 
         self.frame.loop(self.spread.rows, one)
 
-    def _exponent(self, row: Value) -> Value:
+    def _exponent(self, row: IrValue) -> IrValue:
         """<64 x i32> of a row's exponents as CENTERS and ZERO have them; denormals have the format's least."""
         size = self._size(row)
         field = umax(size >> 23, BIAS + self.least)
@@ -100,21 +100,21 @@ class FastOperand:
 
     # -- integers ------------------------------------------------------------------------------
 
-    def _whole(self, leading: Value) -> Value:
+    def _whole(self, leading: IrValue) -> IrValue:
         """Whether all elements are integers of units 2^-GRID times the greatest's exponent (i1), and stores them if so."""
         if self.pairs is None:
             return self.frame.value(ir.Constant(I1, 0))
         first = self.frame.value(ir.Constant(I64, 0))
         fits = self._none(self._integer(first, leading)[0])  # mostly, a row tells
-        found: Value = self.frame.both(fits, lambda: self._store_pairs(leading))
+        found: IrValue = self.frame.both(fits, lambda: self._store_pairs(leading))
         return found
 
-    def _store_pairs(self, leading: Value) -> Value:
+    def _store_pairs(self, leading: IrValue) -> IrValue:
         """Stores the elements as integers; whether they are (i1)."""
         pairs = self.pairs
         assert pairs is not None
 
-        def one(number: Value, found: Value) -> list[Value]:
+        def one(number: IrValue, found: IrValue) -> list[IrValue]:
             row = number << 1
             wrong, low = self._integer(row, leading)
             other, high = self._integer(row + 1, leading)
@@ -123,12 +123,12 @@ class FastOperand:
 
         return self._none(self.frame.loop(self.spread.rows // 2, one, [constant(MASK, 0)])[0])
 
-    def _integer(self, row: Value, leading: Value) -> tuple[Value, Value]:
+    def _integer(self, row: IrValue, leading: IrValue) -> tuple[IrValue, IrValue]:
         """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
         scale = (2 * BIAS + GRID - leading << 23).bitcast(F32).splat(LANES)
         scaled = self.values.at(row * ROW).load(FROW, 64) * scale
         integers = scaled.fptosi(I32)
         return integers.sitofp(F32) != scaled, integers
 
-    def _none(self, mask: Any) -> Value:
+    def _none(self, mask: Any) -> IrValue:
         return mask.bitcast(I64) == 0

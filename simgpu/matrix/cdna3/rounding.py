@@ -10,7 +10,7 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import floor, smax, umax, umin, usub_sat
 from simgpu.machine.jit import host
-from simgpu.machine.values import F32, I1, I16, I32, Builder, Value, constant, where
+from simgpu.machine.values import F32, I1, I16, I32, Builder, IrValue, constant, where
 from simgpu.matrix.cdna3.operand import BIAS
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import V32, VI
@@ -23,7 +23,7 @@ ROUND_DOWN = ir.Constant(I32, 9)  # AVX-512's embedded rounding: toward −∞, 
 HALVES = ir.VectorType(I16, 2 * GROUP)
 
 
-class Rounding:
+class MatrixRounding:
     """`_accumulated` of hardware.mfma.arithmetic; a `scale` is the bits of 2^(24 − E)."""
 
     def __init__(self, build: Builder, narrow: bool) -> None:
@@ -31,7 +31,7 @@ class Rounding:
         self.build = build
         self.narrow = narrow
 
-    def scaled(self, c: Value, scale: Value) -> Value:
+    def scaled(self, c: IrValue, scale: IrValue) -> IrValue:
         """C in units of 2^(E − 24) (f32); exact where finite, but for what is far below the last place."""
         if host().has_wide_masks:
             return _avx512("mul.ps.512", V32, c, scale.bitcast(V32), ROUND_DOWN)
@@ -39,15 +39,15 @@ class Rounding:
         least = ((2 * BIAS - 16) << 23) - _exponent(c)
         return c * smax(scale, least).bitcast(V32)
 
-    def highest(self, scaled: list[Value]) -> Value:
+    def highest(self, scaled: list[IrValue]) -> IrValue:
         """Lane by lane, the largest exponent of several scaled C, in place."""
         return functools.reduce(umax, [_exponent(value) for value in scaled])
 
-    def near(self, total: Value, scaled: Value, scale: Value) -> Value:
+    def near(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
         """D of a sum and a C that is not above NEAR."""
         return _counted(total + self._cut(scaled), _unit(scale))
 
-    def far(self, total: Value, scaled: Value, scale: Value) -> Value:
+    def far(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
         """D of a sum and any C.
 
         Units are 2^(G − 24), with G the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. What
@@ -58,13 +58,13 @@ class Rounding:
         distance = apart >> 23
         lower = (scaled.bitcast(VI) - apart).bitcast(V32)
         units = shifted("ashr", total, distance) + self._cut(lower)
-        lost = shifted("shl", Value(self.build, constant(VI, 3)), distance) >> 2
+        lost = shifted("shl", IrValue(self.build, constant(VI, 3)), distance) >> 2
         units = where((total & lost) != 0, _odd(units), units)
         return _counted(units, _unit(scale) + apart)
 
-    def _cut(self, scaled: Value) -> Value:
+    def _cut(self, scaled: IrValue) -> IrValue:
         """Toward −∞ (i32); FP8: 0 where C is below 2^(E − 25)."""
-        counts = Value(self.build, constant(ir.VectorType(I1, GROUP), True))
+        counts = IrValue(self.build, constant(ir.VectorType(I1, GROUP), True))
         if self.narrow:  # all but what lies between -1/2 and 0: as integers, these are below -1/2's bits, and no others
             counts = scaled.bitcast(VI).signed >= 0xBF000000
         if host().has_wide_masks:
@@ -72,7 +72,7 @@ class Rounding:
         return where(counts, floor(scaled).fptosi(I32), 0)
 
 
-def shifted(how: str, value: Value, distance: Value) -> Value:
+def shifted(how: str, value: IrValue, distance: IrValue) -> IrValue:
     """<16 x i32> shifted by any distance: 31 and more are as good as each other."""
     if host().has_wide_masks:
         return _avx512({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, value, distance)
@@ -80,34 +80,34 @@ def shifted(how: str, value: Value, distance: Value) -> Value:
     return value.ashr(least) if how == "ashr" else value << least
 
 
-def _exponent(value: Value) -> Value:
+def _exponent(value: IrValue) -> IrValue:
     """In place."""
     return value.bitcast(VI) & INFINITY
 
 
-def _over_near(exponent: Value) -> Value:
+def _over_near(exponent: IrValue) -> IrValue:
     """Exponents in place less NEAR, or 0: a saturating difference of the upper halves, the lower ones being 0."""
-    near = Value(exponent.build, constant(VI, NEAR))
+    near = IrValue(exponent.build, constant(VI, NEAR))
     return usub_sat(exponent.bitcast(HALVES), near.bitcast(HALVES)).bitcast(VI)
 
 
-def _unit(scale: Value) -> Value:
+def _unit(scale: IrValue) -> IrValue:
     """Bits of 2^(E − 24)."""
     return (2 * BIAS << 23) - scale
 
 
-def _counted(units: Value, unit: Value) -> Value:
+def _counted(units: IrValue, unit: IrValue) -> IrValue:
     """So many (i32) of a unit (the bits of a power of two), in f32."""
     return units.sitofp(F32) * unit.bitcast(V32)
 
 
-def _odd(units: Value) -> Value:
+def _odd(units: IrValue) -> IrValue:
     if not host().has_wide_masks:
         return units | 1
     # Else LLVM makes three operations of what can be one under a mask.
     return _avx512("pternlog.d.512", VI, units, constant(VI, 1), constant(VI, 1), ir.Constant(I32, 0xFE))
 
 
-def _avx512(name: str, result: ir.Type, value: Value, *others: Any) -> Value:
-    found: Value = intrinsics.call(value.build, f"llvm.x86.avx512.{name}", result, [value, *others])
+def _avx512(name: str, result: ir.Type, value: IrValue, *others: Any) -> IrValue:
+    found: IrValue = intrinsics.call(value.build, f"llvm.x86.avx512.{name}", result, [value, *others])
     return found

@@ -9,9 +9,9 @@ import numpy as np
 
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I32, Value
+from simgpu.machine.values import I32, IrValue
 from simgpu.machine.wave_frame import ROW32
-from simgpu.matrix.fragments import GROUP, Walk, reduced, scale_places, stack
+from simgpu.matrix.fragments import GROUP, FragmentWalk, reduced, scale_places, stack
 from simgpu.matrix.sums import Groups
 
 ONE = 254  # the sum of the two bytes that scale a product by 1
@@ -23,12 +23,12 @@ LOWEST, HIGHEST = -50, 60
 class Scales:
     """The scales of A and B, spread to rows, each byte in place of an exponent of f32."""
 
-    def __init__(self, frame: Frame, instruction: Any, chosen: tuple[Value, Value]) -> None:
+    def __init__(self, frame: Frame, instruction: Any, chosen: tuple[IrValue, IrValue]) -> None:
         """instruction: its row of the table; chosen: <64 x i32> of the bytes of A's and B's scale registers."""
         self.rows = tuple(stack(frame, 4 * byte.lanes) for byte in chosen)
         for row, byte in zip(self.rows, chosen, strict=True):
             row.store(byte << 23, 64)
-        self.groups = Groups(frame, Walk(*scale_places(instruction, GROUP), None, regular=True), None)
+        self.groups = Groups(frame, FragmentWalk(*scale_places(instruction, GROUP), None, regular=True), None)
 
     def offsets(self, steps: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Bytes from the scales of the first `size` steps to those of each later `size`, which lie within a block; for A and B."""
@@ -36,28 +36,28 @@ class Scales:
         a, b = self.groups.a_steps, self.groups.b_steps
         return a[blocks] - a[0], b[blocks] - b[0]
 
-    def _pair(self, group: Any, moved: Sequence[Any]) -> tuple[Value, Value]:
+    def _pair(self, group: Any, moved: Sequence[Any]) -> tuple[IrValue, IrValue]:
         """moved: this chunk's `offsets` (i64)."""
         self.groups.moved = list(moved)
         pair = self.groups.a(self.rows[0], I32, group, 0), self.groups.b(self.rows[1], I32, group, 0)
         self.groups.moved = None
         return pair
 
-    def in_place(self, group: Any, moved: Sequence[Any]) -> Value:
+    def in_place(self, group: Any, moved: Sequence[Any]) -> IrValue:
         """What a chunk's scales add to the exponents of its products, in place of an exponent of f32."""
         x, y = self._pair(group, moved)
         return x + y - (ONE << 23)
 
-    def exponent(self, group: Any, moved: Sequence[Any]) -> Value:
+    def exponent(self, group: Any, moved: Sequence[Any]) -> IrValue:
         """What they add."""
         return self.in_place(group, moved).ashr(23)
 
-    def is_nan(self, group: Any, moved: Sequence[Any]) -> Value:
+    def is_nan(self, group: Any, moved: Sequence[Any]) -> IrValue:
         """Where a scale is 0xff, a NaN."""
         x, y = self._pair(group, moved)
         return (x == 255 << 23) | (y == 255 << 23)
 
-    def extremes(self) -> tuple[Value, Value]:
+    def extremes(self) -> tuple[IrValue, IrValue]:
         """Bounds of what the scales add to exponents (i32); the fast path serves from LOWEST to HIGHEST."""
         rows = [row.load(ROW32, 64) >> 23 for row in self.rows]
         least, most = (reduced(how, rows[0]) + reduced(how, rows[1]) - ONE for how in ("umin", "umax"))

@@ -12,14 +12,14 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory.any_lanes import note_page
 from simgpu.memory.whole_wave import direct
-from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, Span
-from simgpu.memory.whole_wave.prefetch import Queue
+from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
+from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
-def is_one_range(span: Span) -> Value:
+def is_one_range(span: LaneSpan) -> IrValue:
     """i1: all lanes' bytes follow each other, and are in bounds; mostly two lanes say no at once."""
     size = span.lane_bytes
     first, last = (span.distances.at(4 * lane).load(I32) for lane in (0, LANES - 1))
@@ -28,7 +28,7 @@ def is_one_range(span: Span) -> Value:
     end = first.zext(I64) + length
     near = end.unsigned <= direct.FARTHEST  # else a lane's 32 bits may have wrapped
 
-    def exactly() -> Value:
+    def exactly() -> IrValue:
         wrong = []
         for group in range(LANES // GROUP):
             steps = ir.Constant(BLOCK, [size * (group * GROUP + lane) for lane in range(GROUP)])
@@ -39,20 +39,20 @@ def is_one_range(span: Span) -> Value:
 
 
 @dataclass(frozen=True)
-class Range(Span):
+class LaneRange(LaneSpan):
     """A span of lanes that follow each other; start: of the first one's bytes."""
 
     @classmethod
-    def of(cls, span: Span) -> Range:
+    def of(cls, span: LaneSpan) -> LaneRange:
         return cls(span.frame, span.distances, span.place(0), span.room, span.lane_bytes)
 
-    def place(self, lane: int) -> Value:
+    def place(self, lane: int) -> IrValue:
         return self.start.at(lane * self.lane_bytes)
 
-    def group(self, number: Any) -> Range:
+    def group(self, number: Any) -> LaneRange:
         return replace(self, start=self.start.at(number * (GROUP * self.lane_bytes)))
 
-    def mark(self, table: Value, offset: Value) -> None:
+    def mark(self, table: IrValue, offset: IrValue) -> None:
         """Set the bits from `offset`, a multiple of 8, on in the bitmap at address `table`, unless they are set."""
         kind = ir.VectorType(I64, LANES * self.lane_bytes // 64)
         place = (table + (offset >> 3)).pointer()
@@ -62,9 +62,9 @@ class Range(Span):
             place.store(ones, align=1)
             note_page(self.frame, place)
 
-    def look_ahead(self, table: Value, offset: Value, stride: Value) -> None:
+    def look_ahead(self, table: IrValue, offset: IrValue, stride: IrValue) -> None:
         """Have the lines fetched that lie `stride` bytes further, and those of the bitmap that follow where a KiB of it begins."""
-        queue = Queue(self.frame)
+        queue = PrefetchQueue(self.frame)
         lines = ir.Constant(ir.VectorType(I64, GROUP), [LINE * line for line in range(GROUP)])
         queue.offer(self.start.address() + stride + lines)
         bits = table + (offset + stride >> 3)

@@ -18,9 +18,9 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I16, I32, I64, Value, joined, where
+from simgpu.machine.values import I1, I16, I32, I64, IrValue, joined, where
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import GROUP, Rows, each_group, transposed
+from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, transposed
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
@@ -31,13 +31,13 @@ FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 
 WIDTHS = (32, 64, 128)  # bits a lane
 
 
-def serves(frame: Frame, rows: Rows) -> bool:
+def serves(frame: Frame, rows: StagedRows) -> bool:
     """Whether accesses of these rows may go this way: dwords."""
     return rows.bits in WIDTHS and not frame.dry
 
 
 @dataclass(frozen=True)
-class Span:
+class LaneSpan:
     """Where the lanes' bytes lie: lane l's at host pointer `start` + dword l of `distances`.
 
     distances: pointer to 64 x u32 (a register); room: i64, the largest distance with all bytes in bounds,
@@ -46,21 +46,21 @@ class Span:
     """
 
     frame: Frame
-    distances: Value
-    start: Value
-    room: Value
+    distances: IrValue
+    start: IrValue
+    room: IrValue
     lane_bytes: int
-    offset: Value | None = None
+    offset: IrValue | None = None
 
-    def block(self, group: int) -> Value:
+    def block(self, group: int) -> IrValue:
         """Distances of the 16 lanes of a group."""
         return self.distances.at(group * LINE).load(BLOCK)
 
-    def place(self, lane: int) -> Value:
+    def place(self, lane: int) -> IrValue:
         """Host pointer of a lane's bytes."""
         return self.start.at(self.step(self.distances.at(4 * lane).load(I32)))
 
-    def step(self, distance: Value) -> Value:
+    def step(self, distance: IrValue) -> IrValue:
         """One or more distances as i64."""
         return distance.zext(I64) if self.offset is None else distance.sext(I64)
 
@@ -69,12 +69,12 @@ class Span:
         """Lanes whose bytes make a line."""
         return LINE // self.lane_bytes
 
-    def group(self, number: Any) -> Span:
+    def group(self, number: Any) -> LaneSpan:
         """The span from the first lane of a group (int or i64) on."""
         return replace(self, distances=self.distances.at(number * LINE))
 
 
-def within(span: Span) -> Value:
+def within(span: LaneSpan) -> IrValue:
     """i1: all lanes are in bounds."""
     blocks = [span.block(group) for group in range(LANES // GROUP)]
     if span.offset is not None:
@@ -85,22 +85,22 @@ def within(span: Span) -> Value:
     return some & _all(largest.unsigned <= limit)
 
 
-def _all(condition: Value) -> Value:
+def _all(condition: IrValue) -> IrValue:
     """i1: <16 x i1> holds everywhere."""
     return condition.bitcast(I16) == 0xFFFF
 
 
-def none(words: Sequence[Value]) -> Value:
+def none(words: Sequence[IrValue]) -> IrValue:
     """i1: no bit is set in any of the <16 x i32>."""
     return _all(functools.reduce(operator.or_, words) == 0)
 
 
-def first_of_each(block: Value, sharing: int) -> Value:
+def first_of_each(block: IrValue, sharing: int) -> IrValue:
     """In every lane the value of the first of its `sharing` neighbours."""
     return block.shuffled([lane - lane % sharing for lane in range(GROUP)])
 
 
-def in_runs(span: Span, nbytes: int = LINE) -> Value:
+def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
     """i1: lanes that share `nbytes` follow each other, in every such set of neighbours."""
     lanes = nbytes // span.lane_bytes
     steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
@@ -108,14 +108,14 @@ def in_runs(span: Span, nbytes: int = LINE) -> Value:
     return none([block ^ (first_of_each(block, lanes) + steps) for block in blocks])
 
 
-def in_a_row(span: Span) -> Value:
+def in_a_row(span: LaneSpan) -> IrValue:
     """i1: each lane's bytes follow those of the lane before."""
     start, size = span.distances.load(I32), span.lane_bytes
     steps = [ir.Constant(BLOCK, [lane * size for lane in range(group, group + GROUP)]) for group in range(0, LANES, GROUP)]
     return none([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
 
 
-def first_offset(span: Span) -> Value:
+def first_offset(span: LaneSpan) -> IrValue:
     """i64: where the first lane's bytes lie in LDS."""
     assert span.offset is not None
     return (span.distances.load(I32) + span.offset).zext(I64)
@@ -124,7 +124,7 @@ def first_offset(span: Span) -> Value:
 # -- loads -----------------------------------------------------------------------------------------
 
 
-def load(spans: Sequence[Span], target: Value) -> None:
+def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
     """The lanes' dwords, of one span after the other, into the registers from `target` on.
 
     The spans have their distances in common; the registers may hold them.
@@ -144,12 +144,12 @@ def load(spans: Sequence[Span], target: Value) -> None:
                     _fill(spans, target, _of_places, written_out=span.lane_bytes == 4)
 
 
-def load_lines(spans: Sequence[Span], target: Value) -> None:
+def load_lines(spans: Sequence[LaneSpan], target: IrValue) -> None:
     """Load where the lanes that share a line follow each other."""
     _fill(spans, target, _of_runs, written_out=True)
 
 
-def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span], list[Value]], written_out: bool) -> None:
+def _fill(spans: Sequence[LaneSpan], target: IrValue, fetch: Callable[[LaneSpan], list[IrValue]], written_out: bool) -> None:
     def fill(group: Any) -> None:
         rows = target.at(group * LINE)
         blocks = [block for span in spans for block in fetch(span.group(group))]
@@ -159,14 +159,14 @@ def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span], list[Val
     each_group(spans[0].frame, fill, written_out)
 
 
-def _of_runs(span: Span, nbytes: int = LINE) -> list[Value]:
+def _of_runs(span: LaneSpan, nbytes: int = LINE) -> list[IrValue]:
     """The dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
     kind = ir.VectorType(I32, nbytes // 4)
     lanes = range(0, GROUP, nbytes // span.lane_bytes)
     return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
 
 
-def _of_places(span: Span) -> list[Value]:
+def _of_places(span: LaneSpan) -> list[IrValue]:
     if span.lane_bytes == 4:
         return [_gathered(span)]
     if span.lane_bytes == 16:
@@ -174,12 +174,12 @@ def _of_places(span: Span) -> list[Value]:
     return _of_runs(span, span.lane_bytes)
 
 
-def _gathered(span: Span) -> Value:
+def _gathered(span: LaneSpan) -> IrValue:
     """The dwords of the first 16 lanes."""
     return gathered(span.start.address() + span.step(span.block(0)))
 
 
-def gathered(addresses: Value) -> Value:
+def gathered(addresses: IrValue) -> IrValue:
     """Dwords at 16 host addresses (<16 x i64>)."""
     places = addresses.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
     mask = ir.VectorType(I1, GROUP)
@@ -187,7 +187,7 @@ def gathered(addresses: Value) -> Value:
     return intrinsics.call(addresses.build, f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0", BLOCK, arguments)
 
 
-def _columns(lines: list[Value]) -> list[Value]:
+def _columns(lines: list[IrValue]) -> list[IrValue]:
     """From n lines (1, 2 or 4), lane after lane with n dwords each: the lanes' first dwords, second ones, and so on."""
     if len(lines) == 1:
         return lines
@@ -200,12 +200,12 @@ def _columns(lines: list[Value]) -> list[Value]:
     return [_picked(half, side) for half in halves for side in sides]
 
 
-def _picked(two: Sequence[Value], picks: Sequence[int]) -> Value:
+def _picked(two: Sequence[IrValue], picks: Sequence[int]) -> IrValue:
     """Dwords of two vectors, numbered through."""
     return two[0].shuffled(picks, two[1])
 
 
-def copy(span: Span, target: Value) -> None:
+def copy(span: LaneSpan, target: IrValue) -> None:
     """The lanes' bytes, one lane's behind the other's, to `target`."""
     with span.frame.build.if_else(in_runs(span)) as (lines, apart):
         with lines:
@@ -214,12 +214,12 @@ def copy(span: Span, target: Value) -> None:
             _copied(span, target, span.lane_bytes)
 
 
-def copy_lines(span: Span, target: Value) -> None:
+def copy_lines(span: LaneSpan, target: IrValue) -> None:
     """Copy where the lanes that share a line follow each other."""
     _copied(span, target, LINE)
 
 
-def _copied(span: Span, target: Value, nbytes: int) -> None:
+def _copied(span: LaneSpan, target: IrValue, nbytes: int) -> None:
     kind = ir.VectorType(I32, nbytes // 4)
 
     def copy(group: Any) -> None:
@@ -230,13 +230,13 @@ def _copied(span: Span, target: Value, nbytes: int) -> None:
     each_group(span.frame, copy, written_out=nbytes == LINE)
 
 
-def all_zero(span: Span) -> Value:
+def all_zero(span: LaneSpan) -> IrValue:
     """i1: no bit of the lanes' bytes is set; they must be in bounds."""
 
-    def zero(nbytes: int) -> Value:
+    def zero(nbytes: int) -> IrValue:
         kind = I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)
 
-        def gather(group: Value, found: Value) -> list[Value]:
+        def gather(group: IrValue, found: IrValue) -> list[IrValue]:
             here = span.group(group)
             pieces = [here.place(lane).load(kind, align=1) for lane in range(0, GROUP, nbytes // span.lane_bytes)]
             return [functools.reduce(operator.or_, pieces, found)]
@@ -250,7 +250,7 @@ def all_zero(span: Span) -> Value:
 # -- stores ----------------------------------------------------------------------------------------
 
 
-def store(span: Span, source: Value) -> None:
+def store(span: LaneSpan, source: IrValue) -> None:
     """The registers from `source` on to the lanes' places; where those overlap, the highest lane's bytes remain."""
     with span.frame.build.if_else(in_runs(span)) as (runs, apart):
         with runs:
@@ -259,12 +259,12 @@ def store(span: Span, source: Value) -> None:
             _spread(span, source, 1)
 
 
-def store_lines(span: Span, source: Value) -> None:
+def store_lines(span: LaneSpan, source: IrValue) -> None:
     """Store where the lanes that share a line follow each other."""
     _spread(span, source, span.sharing)
 
 
-def _spread(span: Span, source: Value, lanes: int) -> None:
+def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
     """Store the bytes of `lanes` lanes at a time, in ascending order."""
     dwords = span.lane_bytes // 4
     size = lanes * dwords
@@ -282,7 +282,7 @@ def _spread(span: Span, source: Value, lanes: int) -> None:
     each_group(span.frame, spread, written_out=size == GROUP)
 
 
-def _lines(blocks: list[Value]) -> list[Value]:
+def _lines(blocks: list[IrValue]) -> list[IrValue]:
     """The reverse of `_columns`."""
     if len(blocks) == 1:
         return blocks

@@ -16,13 +16,13 @@ from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I32, I64, Value, where
+from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory.any_lanes import field, hinted, mark_lane, note_page
 from simgpu.memory.lane_copy import constant, each_lane
 from simgpu.memory.whole_wave import contiguous, direct
-from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, Span
-from simgpu.memory.whole_wave.prefetch import Queue
+from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
+from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
 class DirectGlobal:
@@ -35,11 +35,11 @@ class DirectGlobal:
     def __init__(
         self,
         frame: Frame,
-        start: Value,
-        distances: Value,
+        start: IrValue,
+        distances: IrValue,
         lane_bytes: int,
         to_memory: bool,
-        room: Value | None = None,
+        room: IrValue | None = None,
         streams: bool = True,
     ) -> None:
         self.frame = frame
@@ -55,9 +55,9 @@ class DirectGlobal:
         left = where(here, size - lane_bytes - self.offset, -1)
         if room is not None:
             left = where(room.signed < left, room, left)
-        self.span = Span(frame, distances, (start + delta).pointer(), left, lane_bytes)
+        self.span = LaneSpan(frame, distances, (start + delta).pointer(), left, lane_bytes)
 
-    def run(self, active: Value, registers: Value, otherwise: Callable[[], None]) -> None:
+    def run(self, active: IrValue, registers: IrValue, otherwise: Callable[[], None]) -> None:
         """Move the registers where all is as it should be and the i1 `active` holds, else do what `otherwise` emits."""
         frame = self.frame
         aligned = (self._first() & 7) == 0
@@ -68,7 +68,7 @@ class DirectGlobal:
             self._run_whole(registers)
             return ir.Constant(I1, 1)
 
-        def apart() -> Value:
+        def apart() -> IrValue:
             return frame.chosen(active & direct.within(self.span), lambda: self._run_apart(registers), general)
 
         def general() -> ir.Constant:
@@ -83,16 +83,16 @@ class DirectGlobal:
                     entry=self.entry, contiguous=run,
                 ))  # fmt: skip
 
-    def _offsets(self) -> Value:
+    def _offsets(self) -> IrValue:
         """Of the lanes in the allocation: <64 x i64>."""
         return self.span.distances.load(ROW32).zext(I64) + self.offset
 
-    def _first(self) -> Value:
+    def _first(self) -> IrValue:
         """i64: the first lane's place in the allocation."""
         return self.offset + self.span.distances.load(I32).zext(I64)
 
-    def _run_whole(self, registers: Value) -> None:
-        run, first = contiguous.Range.of(self.span), self._first()
+    def _run_whole(self, registers: IrValue) -> None:
+        run, first = contiguous.LaneRange.of(self.span), self._first()
         table = self._table()
         with self.frame.build.if_then(table != 0):
             run.mark(table, first)
@@ -100,28 +100,28 @@ class DirectGlobal:
             run.look_ahead(table, first, self._stride(run.start.address()))
         self._move_lines(run, registers)
 
-    def _run_apart(self, registers: Value) -> ir.Constant:
+    def _run_apart(self, registers: IrValue) -> ir.Constant:
         self._mark()
         if not self.to_memory and self.streams:
             self._look_ahead()
         self._move(registers)
         return ir.Constant(I1, 1)
 
-    def _move_lines(self, span: Span, registers: Value) -> None:
+    def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
         """Move them where the lanes that share a line follow each other."""
         if self.to_memory:
             direct.store_lines(span, registers)
         else:
             direct.load_lines([span], registers)
 
-    def _move(self, registers: Value) -> None:
+    def _move(self, registers: IrValue) -> None:
         """Move them wherever the lanes' bytes lie."""
         if self.to_memory:
             direct.store(self.span, registers)
         else:
             direct.load([self.span], registers)
 
-    def _stride(self, start: Value) -> Value:
+    def _stride(self, start: IrValue) -> IrValue:
         """How far `start` lies behind that of last time, which the wave remembers by the instruction's place in the code."""
         number = self.frame.slot(layout.SLOT_INDEX) >> 1  # they are two dwords long
         which = number & layout.STREAM_COUNT - 1
@@ -137,27 +137,27 @@ class DirectGlobal:
         of the four it is changes from time to time.
         """
         stride = self._stride(self.start)
-        queue = Queue(self.frame)
+        queue = PrefetchQueue(self.frame)
         turn = queue.count(queue.tail) >> 4 & 3
         distances = self._fourth(turn).zext(I64)
         queue.leave(distances + (self.span.start.address() + stride))
         self._look_ahead_in_bitmap(queue, distances + (self.offset + stride), stride)
 
-    def _look_ahead_in_bitmap(self, queue: Queue, offsets: Value, stride: Value) -> None:
+    def _look_ahead_in_bitmap(self, queue: PrefetchQueue, offsets: IrValue, stride: IrValue) -> None:
         """Have the words fetched that hold the bits of these bytes of the allocation, where they begin another line."""
         places = (offsets >> 3) + self._table()
         inner = places[0] & LINE - 1
         with self.frame.build.if_then(inner.unsigned < stride >> 3):
             queue.leave(places)
 
-    def _fourth(self, turn: Value) -> Value:
+    def _fourth(self, turn: IrValue) -> IrValue:
         """Distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""
         part = self.span.distances.at(turn << 2).load(ir.VectorType(I32, LANES - 3))
         return part.shuffled(range(0, LANES, 4))
 
     # -- bytes touched -----------------------------------------------------------------------------
 
-    def _table(self) -> Value:
+    def _table(self) -> IrValue:
         """i64: host address of the bitmap of bytes read, or written; 0 where there is none."""
         return field(self.entry, layout.ALLOC_WRITTEN if self.to_memory else layout.ALLOC_READ)
 
@@ -175,16 +175,16 @@ class DirectGlobal:
 class DirectToLDS(DirectGlobal):
     """A load whose bytes go to LDS, one lane's behind the other's, from the pointer on that `run` takes for registers."""
 
-    def _move_lines(self, span: Span, registers: Value) -> None:
+    def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
         direct.copy_lines(span, registers)
 
-    def _move(self, registers: Value) -> None:
+    def _move(self, registers: IrValue) -> None:
         direct.copy(self.span, registers)
 
 
 def of_addresses(
-    frame: Frame, addresses: Value, offset: Value, lane_bytes: int, to_memory: bool
-) -> tuple[DirectGlobal, Value]:
+    frame: Frame, addresses: IrValue, offset: IrValue, lane_bytes: int, to_memory: bool
+) -> tuple[DirectGlobal, IrValue]:
     """An access at 64-bit addresses, in two registers, plus an i64; and i1: they are within 4 GiB of the allocation's begin.
 
     The distances from there are put where the wave keeps addresses.
@@ -206,7 +206,7 @@ def of_addresses(
 class Marks:
     """The bits of a span's bytes: lane l's from bit `inner` + distance l on, counted from pointer `words`."""
 
-    def __init__(self, span: Span, words: Value, inner: Value) -> None:
+    def __init__(self, span: LaneSpan, words: IrValue, inner: IrValue) -> None:
         self.span = span
         self.frame = span.frame
         self.build = span.frame.build
@@ -214,7 +214,7 @@ class Marks:
         self.inner = inner
         self.bits = [span.block(group) + inner for group in range(LANES // GROUP)]
 
-    def set(self) -> Value:
+    def set(self) -> IrValue:
         """i1: all are set."""
         span = self.span
         straddles = [block & span.lane_bytes - 1 for block in self.bits]
@@ -226,28 +226,28 @@ class Marks:
             lambda: self.frame.chosen(self._of_one_line(columns, straddles), lambda: self._words(range(GROUP)), self._exactly),
         )
 
-    def _of_one_line(self, differences: Sequence[Value], straddles: Sequence[Value]) -> Value:
+    def _of_one_line(self, differences: Sequence[IrValue], straddles: Sequence[IrValue]) -> IrValue:
         """i1: no difference reaches beyond a line, and no lane's bytes lie in two."""
         return direct.none([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
 
-    def _bit(self, lane: int | Value) -> Value:
+    def _bit(self, lane: int | IrValue) -> IrValue:
         """i64: where a lane's bits begin."""
         distance = self.span.distances.at(lane * 4).load(I32)
         return (distance + self.inner).zext(I64)
 
-    def _words(self, lanes: range) -> Value:
+    def _words(self, lanes: range) -> IrValue:
         """i1: the bits of the lines in which the lanes' bytes lie are set, all of them."""
 
-        def both(lane: Value, every: Value) -> list[Value]:
+        def both(lane: IrValue, every: IrValue) -> list[IrValue]:
             return [every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)]
 
         (every,) = self.frame.loop(lanes.stop, both, [constant(-1)], step=lanes.step)
         return self.frame.value(every) == -1
 
-    def _exactly(self) -> Value:
+    def _exactly(self) -> IrValue:
         start = self.words.address().splat(GROUP)
 
-        def look(group: Value, missing: Value) -> list[Value]:
+        def look(group: IrValue, missing: IrValue) -> list[IrValue]:
             block = self.span.group(group).block(0) + self.inner
             have = direct.gathered(start + (block >> 3).zext(I64)) >> (block & 7)
             return [missing | ~have & (1 << self.span.lane_bytes) - 1]
@@ -266,11 +266,11 @@ class Marks:
             with apart:
                 each_lane(self.frame, constant(ALL_LANES), self._one)
 
-    def _line(self, lane: Value) -> tuple[()]:
+    def _line(self, lane: IrValue) -> tuple[()]:
         self._store_ones(self._bit(lane), LINE)
         return ()
 
-    def _one(self, lane: Value) -> None:
+    def _one(self, lane: IrValue) -> None:
         size, bit = self.span.lane_bytes, self._bit(lane)
         if size < 8:
             mark_lane(self.frame, self.words, bit, size)
@@ -281,7 +281,7 @@ class Marks:
             with parts:
                 mark_lane(self.frame, self.words, bit, size)
 
-    def _store_ones(self, bit: Value, count: int) -> None:
+    def _store_ones(self, bit: IrValue, count: int) -> None:
         ones = ir.Constant(ir.IntType(count), (1 << count) - 1)
         place = self.words.at(bit >> 3)
         place.store(ones, align=1)

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I32, I64, IrValue
 
 PLACES = layout.AHEAD_PLACES
 HINTS = (0, 2, 1)  # a read, of data, and not into the first cache, which accumulators need
@@ -19,7 +19,7 @@ PRODUCTS = 256  # multiplications of a matrix instruction for each place that it
 MOST = 16  # places that an instruction fetches: as many lines as a core has on their way
 
 
-class Queue:
+class PrefetchQueue:
     """`head` and `tail` point to counts (i64) of the places that were fetched and left; place i is entry i mod PLACES."""
 
     def __init__(self, frame: Frame) -> None:
@@ -27,11 +27,11 @@ class Queue:
         self.build = frame.build
         self.head, self.tail, self.entries = (frame.context_at(layout.CTX_AHEAD + offset) for offset in (0, 8, 64))
 
-    def count(self, place: Value) -> Value:
+    def count(self, place: IrValue) -> IrValue:
         """What `head` or `tail` points to."""
         return place.load(I64, 8)
 
-    def leave(self, places: Value) -> None:
+    def leave(self, places: IrValue) -> None:
         """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
         tail = self.count(self.tail)
         with self.build.if_else(self._room(tail, places.lanes)) as (later, now):
@@ -41,16 +41,16 @@ class Queue:
                 for number in range(places.lanes):
                     self._fetch(places[number])
 
-    def offer(self, places: Value) -> None:
+    def offer(self, places: IrValue) -> None:
         """The same, but forgotten if there is no room: what the host's own prefetchers may follow too."""
         tail = self.count(self.tail)
         with self.build.if_then(self._room(tail, places.lanes)):
             self._append(tail, places)
 
-    def _room(self, tail: Value, count: int) -> Value:
+    def _room(self, tail: IrValue, count: int) -> IrValue:
         return (tail - self.count(self.head)).unsigned <= PLACES - count
 
-    def _append(self, tail: Value, places: Value) -> None:
+    def _append(self, tail: IrValue, places: IrValue) -> None:
         self._entry(tail).store(places, 64)
         self.tail.store(tail + places.lanes, 8)
 
@@ -64,9 +64,9 @@ class Queue:
                 self._fetch(self._entry(head + number).load(I64, 8))
             self.head.store(after, 8)
 
-    def _entry(self, count: Value) -> Value:
+    def _entry(self, count: IrValue) -> IrValue:
         return self.entries.at((count & PLACES - 1) << 3)
 
-    def _fetch(self, address: Value) -> None:
+    def _fetch(self, address: IrValue) -> None:
         arguments = [address.pointer(), *(ir.Constant(I32, hint) for hint in HINTS)]
         intrinsics.call(self.build, "llvm.prefetch.p0", ir.VoidType(), arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from simgpu.engine.finding import Finding, Place, grouped
+from simgpu.engine.finding import Finding, FindingPlace, grouped
 from tests.support.checked import findings, line_of
 
 HALVES = ["v_and_b32 v62, 0x3ff, v0", "v_lshlrev_b32 v62, 2, v62", "v_xor_b32 v63, 0x100, v62"]
@@ -23,7 +23,7 @@ def test_a_barrier_on_the_wrong_side_is_one_finding() -> None:
     assert (finding.kind, finding.pairs, len(finding.places)) == ("race", 6, 2)
     lines = {line_of("gfx90a", swapped, at) for at in range(len(swapped))}
     assert {place.source for place in finding.places} | {place.other_source for place in finding.places} <= lines
-    assert all(isinstance(place, Place) and place.count for place in finding.places)
+    assert all(isinstance(place, FindingPlace) and place.count for place in finding.places)
     said = str(finding)
     assert "one cause shows at 6 pairs of places, the next:" in said and len(said.splitlines()) == 8
     assert finding.document()["places"][0]["pc"] == finding.places[0].pc

@@ -10,7 +10,7 @@ import pytest
 import simgpu
 from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.named import Named
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from tests.support.kernels import loaded_kernel
 
@@ -52,19 +52,19 @@ def debugger() -> Iterator[Debugger]:
 
 
 def test_steps(debugger: Debugger) -> None:
-    assert debugger.place == Place((0, 0, 0), 0, 0) and debugger.code.text(debugger.record()).startswith("s_load_dwordx2")
+    assert debugger.place == WavePlace((0, 0, 0), 0, 0) and debugger.code.text(debugger.record()).startswith("s_load_dwordx2")
     for retired in range(1, 20):
         stop = debugger.step()
-        assert stop.kind == "step" and stop.place == Place((0, 0, 0), 0, retired)
+        assert stop.kind == "step" and stop.place == WavePlace((0, 0, 0), 0, retired)
     assert int(debugger.registers("s20")[0]) == 2
     assert debugger.step(6).place.retired == 25 and int(debugger.registers("s20")[0]) == 3
     other = debugger.step(3, wave=1)  # which ran up to its s_waitcnt, its eighth, while the first waited at its own
-    assert other.place == Place((0, 0, 0), 1, 11) and debugger.wave == 1
-    assert debugger.reverse_step(2).place == Place((0, 0, 0), 1, 9)
+    assert other.place == WavePlace((0, 0, 0), 1, 11) and debugger.wave == 1
+    assert debugger.reverse_step(2).place == WavePlace((0, 0, 0), 1, 9)
     with pytest.raises(LaunchError, match="at least 1"):
         debugger.step(0)
     line = debugger.code.line(debugger.record())
-    assert debugger.next().place == Place((0, 0, 0), 1, 10) and debugger.code.line(debugger.record()) != line
+    assert debugger.next().place == WavePlace((0, 0, 0), 1, 10) and debugger.code.line(debugger.record()) != line
 
 
 def test_breakpoints_forward_and_backward(debugger: Debugger) -> None:
@@ -114,22 +114,22 @@ def test_nan_and_places(debugger: Debugger) -> None:
     stop = debugger.go_on()
     assert "v_mul_f32_e32 v5, v5, v4" in stop.message and "lanes 0-63" in stop.message
     debugger.delete(1)
-    where = str(Place((0, 0, 0), 1, 33))
+    where = str(WavePlace((0, 0, 0), 1, 33))
     debugger.breakpoint(where)
     assert debugger.place == stop.place
     assert str(debugger.reverse_go_on().place) == where
-    debugger.goto(Place((0, 0, 0), 0, 3))
+    debugger.goto(WavePlace((0, 0, 0), 0, 3))
     assert str(debugger.go_on().place) == where and debugger.go_on().kind == "ended"
 
 
 def test_what_there_is_to_see(debugger: Debugger) -> None:
-    debugger.goto(Place((0, 0, 0), 1, 20))
+    debugger.goto(WavePlace((0, 0, 0), 1, 20))
     assert debugger.registers("v0").tolist() == [list(range(64, 128))] and debugger.registers("v0[9]").tolist() == [73]
     assert debugger.value("v0[9] + s20 * 2") == 73 + 2 * int(debugger.registers("s20")[0])
     assert debugger.registers("exec").tolist() == [0xFFFFFFFF] * 2 and debugger.wave_place(0).retired > 0
     logged: list[tuple[int, int]] = []
     assert debugger.log("loop", ["s20"], lambda place, values: logged.append((place.wave, int(values[0])))) == 6 + 2
-    assert [count for wave, count in logged if wave == 1] == [0, 1] and debugger.place == Place((0, 0, 0), 1, 20)
+    assert [count for wave, count in logged if wave == 1] == [0, 1] and debugger.place == WavePlace((0, 0, 0), 1, 20)
 
 
 def test_another_workgroup_and_memory_afterwards() -> None:
@@ -140,9 +140,9 @@ def test_another_workgroup_and_memory_afterwards() -> None:
         debugger.breakpoint("after")
         debugger.go_on()
         debugger.focus((1,))
-        assert debugger.place == Place((1, 0, 0), 0, 0) and (out.download() == np.arange(128)).all()
+        assert debugger.place == WavePlace((1, 0, 0), 0, 0) and (out.download() == np.arange(128)).all()
         assert debugger.go_on().kind == "breakpoint" and debugger.place.group == (1, 0, 0)
-        debugger.goto(Place((0, 0, 0), 1, 2))
+        debugger.goto(WavePlace((0, 0, 0), 1, 2))
         assert debugger.place.group == (0, 0, 0)
     assert (out.download() == np.arange(128)).all()
 
@@ -158,7 +158,7 @@ def test_a_kernel_that_fails() -> None:
                 act()
         assert debugger.reverse_step().place.retired == 2
         with pytest.raises(LaunchError, match=r"never reached.*MemoryFault"):
-            debugger.goto(Place((1, 0, 0), 0, 4))
+            debugger.goto(WavePlace((1, 0, 0), 0, 4))
         assert debugger.place.retired == 2
 
 

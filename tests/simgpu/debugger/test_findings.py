@@ -9,7 +9,7 @@ import pytest
 
 import simgpu
 from simgpu.debugger.findings import kinds_of
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from tests.support.kernels import loaded_kernel
 
@@ -55,8 +55,8 @@ def test_a_finding_has_the_place_at_which_it_was_seen(name: str) -> None:
     except simgpu.SimError as error:
         found = error.findings
     (finding,) = [each for each in found if each.kind == kind][:1]
-    place = Place.parse(finding.when)
-    assert place == Place(place.group, wave, retired) and f"\n  first at {place}" in str(finding)
+    place = WavePlace.parse(finding.when)
+    assert place == WavePlace(place.group, wave, retired) and f"\n  first at {place}" in str(finding)
     assert finding.document()["when"] == str(place)
     _, plain, out = launched(name, False)
     with simgpu.debug(plain, grid=1, block=128, args=[out]) as debugger:

@@ -12,7 +12,7 @@ import simgpu
 from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
-from simgpu.debugger.place import Place
+from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.robustness.flips import backward, digest, reversed_places
 from tests.support.host_kernels import prepared
@@ -158,7 +158,7 @@ def test_workgroups_that_wait_for_later_ones_run_together() -> None:
     ends = []
     for group in range(4):
         with simgpu.debug(kernel, grid=4, block=128, args=[out], group=(group,)) as debugger:
-            assert "wait for later ones" in debugger.how and debugger.place == Place((group, 0, 0), 0, 0)
+            assert "wait for later ones" in debugger.how and debugger.place == WavePlace((group, 0, 0), 0, 0)
             debugger.breakpoint("last" if group == 3 else "0x2c", "s6 != 0" if group < 3 else "", wave=1)
             stop = debugger.go_on()
             assert stop.kind == "breakpoint" and stop.place.group == (group, 0, 0) and stop.place.wave == 1
@@ -176,15 +176,15 @@ def test_workgroups_that_wait_for_later_ones_run_together() -> None:
 
 
 @pytest.mark.parametrize(("text", "place"), [
-    ("wg(7,0,0) w0 #52311", Place((7, 0, 0), 0, 52311)), ("wg(7) w3 #1", Place((7, 0, 0), 3, 1)),
-    ("w2 # 5", Place((1, 2, 3), 2, 5)),
-    ("#0", Place((1, 2, 3), 9, 0)), ("wg 4,5 w1 #6", Place((4, 5, 0), 1, 6)),
+    ("wg(7,0,0) w0 #52311", WavePlace((7, 0, 0), 0, 52311)), ("wg(7) w3 #1", WavePlace((7, 0, 0), 3, 1)),
+    ("w2 # 5", WavePlace((1, 2, 3), 2, 5)),
+    ("#0", WavePlace((1, 2, 3), 9, 0)), ("wg 4,5 w1 #6", WavePlace((4, 5, 0), 1, 6)),
 ])  # fmt: skip
-def test_places_are_typed_as_they_are_printed(text: str, place: Place) -> None:
-    assert Place.parse(text, (1, 2, 3), 9) == place == Place.parse(str(place))
+def test_places_are_typed_as_they_are_printed(text: str, place: WavePlace) -> None:
+    assert WavePlace.parse(text, (1, 2, 3), 9) == place == WavePlace.parse(str(place))
 
 
 @pytest.mark.parametrize("text", ["", "w0", "wg(1,2,3,4) #5", "#-1", "w0 #x", "wg() #1"])
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(LaunchError, match="is no place"):
-        Place.parse(text)
+        WavePlace.parse(text)

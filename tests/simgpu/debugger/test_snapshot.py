@@ -16,7 +16,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find
 from simgpu.matrix.one_mfma import from_registers, to_registers
 from simgpu.tools.cli import main
-from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
+from simgpu.tools.matrix.kernel import NAME, FirstRegisters, clear, kernel, loads, matrix_line, stores
 
 Capture = pytest.CaptureFixture[str]
 LOOP = """
@@ -101,7 +101,7 @@ def test_faults_and_wrong_places_are_errors(looping) -> None:
 
 
 def matrix_kernel(target: str, name: str) -> list[str]:
-    row, at = find(name, target), Registers()
+    row, at = find(name, target), FirstRegisters()
     body = clear(target, at.d, row.registers("D")) + loads(at.a, row.registers("A")) + loads(at.b, row.registers("B"))
     return [*body, "s_waitcnt vmcnt(0)", "matrix_begin:", matrix_line(row, at), "matrix_end:",
             *stores(target, at.d, row.registers("D"))]  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.heap import SLAB, Heap
 from simgpu.hardware.errors import Deadlock, LaunchError
 from tests.support.device_library import compiled
@@ -97,7 +97,7 @@ def test_memory_of_kernels_is_checked() -> None:
 
 
 def test_the_heap_s_pages() -> None:
-    heap = Heap(Memory(), 4 * SLAB)
+    heap = Heap(DeviceMemory(), 4 * SLAB)
     base = heap.blocks.address
     assert base % SLAB == 0
     small = [heap.request(0, 5000) for _ in range(3)]

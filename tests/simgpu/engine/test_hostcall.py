@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgpu
-from simgpu.engine.allocations import Memory
+from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.hostcall.printf import formatted
 from simgpu.hardware.errors import HostCallError, KernelTrap, UnsupportedInstruction
@@ -128,7 +128,7 @@ def packet(host: HostCalls, number: int, following: int, text: str = "", flags: 
 
 
 def damaged(packets: int = 5) -> tuple[HostCalls, np.ndarray]:
-    host = HostCalls(Memory(), packets)
+    host = HostCalls(DeviceMemory(), packets)
     return host, host.allocation.data.view(np.uint64)
 
 

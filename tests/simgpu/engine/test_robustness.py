@@ -28,7 +28,7 @@ def toolchain():
 
 @pytest.mark.parametrize(("kind", "count"), [("objects", 60), ("streams", 15), ("host_calls", 300)])
 def test_fuzz_in_small(toolchain, kind, count):
-    cases = (fuzz.Case(kind, SEED, number) for number in range(count))
+    cases = (fuzz.FuzzCase(kind, SEED, number) for number in range(count))
     found = {case: outcome for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])}
     assert len(found) == count
     failed = [f"{case.repeat([])}: {outcome}" for case, outcome in found.items() if outcome.failed]
@@ -39,7 +39,7 @@ def test_fuzz_in_small(toolchain, kind, count):
 @pytest.mark.parametrize("kind", [kind for kind in fuzz.KINDS if kind not in fuzz.LAUNCHED])
 def test_files_that_are_read(toolchain, kind):
     """A sample of what `docs/security.md` tells of."""
-    found = [outcome for _, outcome, _ in fuzz.run_all((fuzz.Case(kind, SEED, number) for number in range(150)), 1, [])]
+    found = [outcome for _, outcome, _ in fuzz.run_all((fuzz.FuzzCase(kind, SEED, number) for number in range(150)), 1, [])]
     failed = [f"case {number}: {outcome}" for number, outcome in enumerate(found) if outcome.failed]
     assert not failed and len(found) == 150, "\n".join(failed)
     assert "run" in {outcome.name for outcome in found}, "some cases are read to the end"
@@ -47,7 +47,7 @@ def test_files_that_are_read(toolchain, kind):
 
 def test_a_case_is_the_same_every_time(toolchain):
     for number in range(5):
-        case = fuzz.Case("objects", 1, number)
+        case = fuzz.FuzzCase("objects", 1, number)
         assert fuzz_cases.damaged_object(case.rng, ()) == fuzz_cases.damaged_object(case.rng, ())
     assert fuzz_cases.damaged_object(random.Random(1), ()) != fuzz_cases.damaged_object(random.Random(2), ())
 
@@ -59,7 +59,7 @@ def test_random_instructions_cover_the_instruction_set(target):
     assert len(seen) > 700
 
 
-class Broken(fuzz.Worker):
+class Broken(fuzz.FuzzWorker):
     """A worker that dies, or never answers, in place of running cases."""
 
     code = ""
@@ -78,7 +78,7 @@ class Broken(fuzz.Worker):
 def test_crashes_and_hangs_are_pinned_on_their_case(monkeypatch, code, name):
     monkeypatch.setattr(fuzz, "CASE_SECONDS", 0.5)
     monkeypatch.setattr(fuzz, "Worker", type("Worker", (Broken,), {"code": code}))
-    cases = [fuzz.Case("streams", 1, number) for number in range(2)]
+    cases = [fuzz.FuzzCase("streams", 1, number) for number in range(2)]
     found = [(case, outcome.name) for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])]
     assert found == [(case, name) for case in cases]
 
@@ -88,7 +88,7 @@ def test_an_unexpected_exception_is_a_failure(monkeypatch):
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(fuzz_cases, "run", broken)
-    outcome = fuzz.run_case(fuzz.Case("streams", 1, 1), ())
+    outcome = fuzz.run_case(fuzz.FuzzCase("streams", 1, 1), ())
     assert outcome.failed and "ZeroDivisionError" in outcome.detail
 
 

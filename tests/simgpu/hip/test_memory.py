@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simgpu.hip.gpus import GPUs, Shape
+from simgpu.hip.gpus import GPUs, LaunchShape
 from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
-from simgpu.hip.protocol import ENTRY, Change, Kind
+from simgpu.hip.protocol import ENTRY, AllocationKind, Change
 from simgpu.hip.server import Server
 from tests.support.device_library import compiled
 
@@ -57,14 +57,14 @@ def test_a_launch_counts_bytes_only_as_they_are_requested(check: bool) -> None:
 @pytest.mark.parametrize("first", [False, True], ids=["unchecked first", "checked first"])
 def test_what_kernels_allocate_lives_on_in_launches_that_are_checked_and_that_are_not(first: bool) -> None:
     entry = np.zeros((), ENTRY)
-    entry["kind"], entry["memory"], entry["address"], entry["bytes"] = Change.ALLOCATE, Kind.DEVICE, BASE, 8 * 3 * 64
+    entry["kind"], entry["memory"], entry["address"], entry["bytes"] = Change.ALLOCATE, AllocationKind.DEVICE, BASE, 8 * 3 * 64
     with gpus_with(Options(("mi300x",), check=True, skip=1)) as gpus:
         gpus.change(entry, 0)
         module, _ = gpus.load(0, compiled("gfx942", MALLOC))
         for n, name in enumerate(("allocate", "allocate", "allocate", "look")):
             function = gpus.functions[gpus.function(module, name)[0]]
             arguments, checked = struct.pack("<QI", BASE, n), n % 2 != first
-            run, _ = gpus.launch(function, Shape((64, 1, 1), (64, 1, 1), 0, False), arguments, checked, io.StringIO())
+            run, _ = gpus.launch(function, LaunchShape((64, 1, 1), (64, 1, 1), 0, False), arguments, checked, io.StringIO())
             assert run.findings == []
         assert gpus.arena.view(BASE, 8 * 3 * 64).view(np.uint64).tolist() == list(range(3 * 64))
 

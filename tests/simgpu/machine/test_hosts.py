@@ -20,7 +20,7 @@ from simgpu.alu.control import Control
 from simgpu.engine.lowering.handlers import compiled, handler_of
 from simgpu.hardware.isa import decode
 from simgpu.machine import jit
-from simgpu.machine.compiling.object_file import Source, object_code
+from simgpu.machine.compiling.object_file import ModuleSource, object_code
 from simgpu.machine.mode import UP, Mode
 from simgpu.machine.operands import Plan
 from tests.simgpu.engine.test_refusals import instances
@@ -60,7 +60,7 @@ class Elsewhere:
             module = ir.Module(name="handler")
             module.triple, module.data_layout = self.host.triple, self.host.data_layout
             build(module, "handler")
-            self.code[key] = str(module), object_code(self.host.machine, Source(str(module)))
+            self.code[key] = str(module), object_code(self.host.machine, ModuleSource(str(module)))
         return 1
 
     def undefined(self) -> set[str]:

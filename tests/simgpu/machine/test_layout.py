@@ -21,12 +21,12 @@ def test_checks_have_room_of_their_own(structure: type[Structure], parts: range,
 
 
 def test_an_entry_is_as_long_as_its_fields() -> None:
-    assert sizeof(layout.Entry) == layout.ALLOC_BYTES
-    assert layout.ALLOC_CHECKS[0] == sizeof(layout.Entry) - 8 * len(layout.ALLOC_CHECKS)
+    assert sizeof(layout.AllocationEntry) == layout.ALLOC_BYTES
+    assert layout.ALLOC_CHECKS[0] == sizeof(layout.AllocationEntry) - 8 * len(layout.ALLOC_CHECKS)
 
 
 def test_offsets_are_those_of_the_structures() -> None:
-    for structure, prefix in ((layout.Wave, ""), (layout.Context, "CTX_"), (layout.Entry, "ALLOC_")):
+    for structure, prefix in ((layout.Wave, ""), (layout.Context, "CTX_"), (layout.AllocationEntry, "ALLOC_")):
         for name, _ in structure._fields_:
             if name not in ("sgprs", "checks"):
                 assert getattr(layout, prefix + name.upper()) == getattr(structure, name).offset

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
-from simgpu.machine.values import F32, I1, I32, I64, Builder, Value, where
+from simgpu.machine.values import F32, I1, I32, I64, Builder, IrValue, where
 
 PTR = ir.PointerType()
 PAIR = ir.VectorType(I32, 2)
@@ -21,7 +21,7 @@ def emitted(types: Sequence[ir.Type], body: Callable[..., Any]) -> list[str]:
     build = Builder(function.append_basic_block())
     for argument, name in zip(function.args, "ab", strict=False):
         argument.name = name
-    body(*(Value(build, argument) for argument in function.args))
+    body(*(IrValue(build, argument) for argument in function.args))
     text = "\n".join(str(instruction).replace('"', "") for instruction in function.entry_basic_block.instructions)
     for number, name in enumerate(dict.fromkeys(re.findall(r"%\.\d+", text))):
         text = re.sub(re.escape(name) + r"\b", f"%{number}", text)
@@ -65,11 +65,11 @@ def test_a_value_is_no_truth() -> None:
 def test_values_and_llvmlite_s_own_mix() -> None:
     """The builder takes both and makes Values; instructions hold llvmlite's own alone."""
 
-    def body(a: Value, b: Value) -> None:
+    def body(a: IrValue, b: IrValue) -> None:
         build = a.build
         total = build.add(a, b.ir) + b.ir
         choice = build.phi(I64)
         choice.add_incoming(total, build.block)
-        assert all(not isinstance(operand, Value) for operand in (*total.ir.operands, *choice.ir.incomings[0]))
+        assert all(not isinstance(operand, IrValue) for operand in (*total.ir.operands, *choice.ir.incomings[0]))
 
     assert emitted([I64, I64], body)[:2] == ["%0 = add i64 %a, %b", "%1 = add i64 %0, %b"]

@@ -13,7 +13,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import compiler
 from simgpu.matrix.one_mfma import instruction_of
-from simgpu.memory.whole_wave.prefetch import MOST, PLACES, PRODUCTS, Queue
+from simgpu.memory.whole_wave.prefetch import MOST, PLACES, PRODUCTS, PrefetchQueue
 from tests.support.engine_kernel import Kernel
 from tests.support.one_instruction import Wave
 
@@ -34,14 +34,14 @@ def entries(context: np.ndarray) -> np.ndarray:
 def leave(module: ir.Module, name: str) -> None:
     """A handler that leaves the 16 places that v0 and v1 hold."""
     frame = Frame(module, name)
-    Queue(frame).leave(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
+    PrefetchQueue(frame).leave(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
     frame.build.ret_void()
 
 
 def offer(module: ir.Module, name: str) -> None:
     """The same, offered."""
     frame = Frame(module, name)
-    Queue(frame).offer(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
+    PrefetchQueue(frame).offer(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
     frame.build.ret_void()
 
 

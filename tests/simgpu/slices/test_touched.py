@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu.engine.allocations import Memory
-from simgpu.slices.touched import Touched, count, meet, put, taken
+from simgpu.engine.allocations import DeviceMemory
+from simgpu.slices.touched import TouchedBytes, count, meet, put, taken
 
 sizes = st.integers(1, 70).map(lambda words: 4 * words)
 
@@ -39,16 +39,16 @@ def test_two_meet_where_a_byte_has_both_bits(data):
     (one, first), (other, second) = data.draw(masks(size)), data.draw(masks(size))
     assert meet({256: first}, {256: second, 4096: first}) == bool((one & other).any())
     assert not meet({256: first}, {512: second})
-    either = Touched({256: first}, {}) | Touched({256: second}, {512: first})
+    either = TouchedBytes({256: first}, {}) | TouchedBytes({256: second}, {512: first})
     assert (np.unpackbits(either.read[256], count=size, bitorder="little") == (one | other)).all()
     assert either.written[512] is first
-    again = Touched.unpacked(either.packed())
+    again = TouchedBytes.unpacked(either.packed())
     assert (again.read[256] == either.read[256]).all() and (again.written[512] == first).all()
 
 
 @given(st.integers(0, 3), st.integers(1, 100), st.data())
 def test_filling_bytes_do_not_count(lead, nbytes, data):
-    memory = Memory()
+    memory = DeviceMemory()
     room = -(-(lead + nbytes) // 4) * 4
     host = np.zeros(room + 8, np.uint8)
     start = host.ctypes.data + -host.ctypes.data % 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simgpu import Device
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.tools.cli import main
-from simgpu.tools.page.lds import INACTIVE, Access, Layout, accesses, buffers, lost
+from simgpu.tools.page.lds import INACTIVE, Layout, LdsAccess, accesses, buffers, lost
 from simgpu.tools.page.watching import Watched
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
@@ -38,8 +38,8 @@ def test_clocks_are_those_of_the_banks(target: str, kind: str, nbytes: int, seed
     assert lost(target, kind, nbytes, drawn).tolist() == want
 
 
-def access(stride: int, nbytes: int = 4, kind: str = "read") -> Access:
-    return Access(0, "", kind, nbytes, 0, stride * np.arange(64)[None])
+def access(stride: int, nbytes: int = 4, kind: str = "read") -> LdsAccess:
+    return LdsAccess(0, "", kind, nbytes, 0, stride * np.arange(64)[None])
 
 
 @pytest.mark.parametrize("stride, nbytes", [(128, 4), (256, 8), (64, 16)])
@@ -72,8 +72,8 @@ def test_a_layout_moves_every_byte_to_a_place_of_its_own(layout: Layout, base: i
 
 
 def test_buffers_are_what_accesses_share() -> None:
-    low, high = access(4), Access(4, "", "write", 4, 0, 1000 + 4 * np.arange(64)[None])
-    across = Access(8, "", "read", 4, 0, np.where(np.arange(64) < 2, 990 + 8 * np.arange(64), INACTIVE)[None])
+    low, high = access(4), LdsAccess(4, "", "write", 4, 0, 1000 + 4 * np.arange(64)[None])
+    across = LdsAccess(8, "", "read", 4, 0, np.where(np.arange(64) < 2, 990 + 8 * np.arange(64), INACTIVE)[None])
     assert [len(buffer.accesses) for buffer in buffers([low, high])] == [1, 1]
     assert [len(buffer.accesses) for buffer in buffers([low, high, across])] == [1, 2]
 

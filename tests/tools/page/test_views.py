@@ -15,7 +15,7 @@ from simgpu.tools.cli import main
 from simgpu.tools.page.page import read_document
 from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
 from simgpu.tools.page.traffic import EDGE, traffic_document
-from simgpu.tools.page.watching import Touched, Watching
+from simgpu.tools.page.watching import TouchedAllocation, Watching
 from tests.support.browser import Opened, needs_browser
 
 
@@ -25,7 +25,7 @@ def test_a_picture_holds_every_byte(rows: int, width: int, behind: int, seed: in
     rng = np.random.default_rng(seed)
     read, written = (rng.random(rows * width + behind) < rng.random() for _ in range(2))
     packed = [np.packbits(bits, bitorder="little") for bits in (read, written)]
-    (one,) = traffic_document([Touched(16, len(read), "", *packed)], {16: "A"}, {16: (rows, width)})
+    (one,) = traffic_document([TouchedAllocation(16, len(read), "", *packed)], {16: "A"}, {16: (rows, width)})
     unit = one["unit"]
     assert width % unit == 0 and unit in (1, 8)
     assert (one["rows"], one["row_bytes"], one["down"], one["across"]) == (rows, width, min(rows, EDGE), min(width // unit, EDGE))

@@ -7,7 +7,7 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.timing_rules.issue import Issue, Kind
 from simgpu.tools.validation import tensile
-from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.rows import Measurement
 from simgpu.tools.validation.tile_kernel import at_its_clock, tuned
 from simgpu.tools.validation.tile_loop import TileKernel, before, behind, step
 
@@ -16,7 +16,7 @@ TAIL = "GRVW8_LRVW4_PGR1_PLR1_SRVW4_TT2_64_WG64_4_1_WGM8"
 
 
 def kernel(name: str, chip: hardware.HardwareDescriptor = MI100) -> TileKernel:
-    row = Row(f"Tensile {name}", "", chip.arch, "", "M=1 N=1 batch=1 K=1", "", "", 1.0, "", "")
+    row = Measurement(f"Tensile {name}", "", chip.arch, "", "M=1 N=1 batch=1 K=1", "", "", 1.0, "", "")
     return tensile.kernel_of(row, chip)
 
 

@@ -23,18 +23,18 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.judge import Judged, table
-from simgpu.tools.validation.rows import Row, read
+from simgpu.tools.validation.rows import Measurement, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
 
 COLUMNS = ("kernel", "source_url", "repo_path", "arch", "board", "shape", "dtype", "metric", "value", "unit", "notes")
-LDS = Row("LDS ds_read_b128 throughput", "", "gfx950", "MI355X", "4 wave(s), 4-way", "b128", "cycles per ds_read_b128", 64.0, "cycles", "class=compute (LDS)")  # fmt: skip  # noqa: E501
-TENSILE = Row(
+LDS = Measurement("LDS ds_read_b128 throughput", "", "gfx950", "MI355X", "4 wave(s), 4-way", "b128", "cycles per ds_read_b128", 64.0, "cycles", "class=compute (LDS)")  # fmt: skip  # noqa: E501
+TENSILE = Measurement(
     "Cijk Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SE_1LDSB0_GRVW4_GSU1_TT2_128_WG64_4_1_WGM8", "", "gfx908", "MI100 (120 CU)",
     "M=4096 N=4096 batch=1 K=4096", "SB", "efficiency of peak at the tuned clock", 90.0, "%", "hence cycles~4971026",
 )  # fmt: skip
 
 
-def written(folder: Path, rows: list[Row], name: str = "measured.csv.gz") -> Path:
+def written(folder: Path, rows: list[Measurement], name: str = "measured.csv.gz") -> Path:
     with gzip.open(folder / name, "wt", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
@@ -179,7 +179,7 @@ def test_clocks_of_gfx950_are_the_fit_of_published_runs() -> None:
 
 
 def test_a_call_that_adds_to_its_output_takes_the_memset_too() -> None:
-    call = aiter.Call(Path("k.co"), "k", "mi355x", (1, 1, 1), (), {}, 0)
+    call = aiter.ShippedLaunch(Path("k.co"), "k", "mi355x", (1, 1, 1), (), {}, 0)
     assert judge.zeroing(call) == 0
     assert 2e-6 < judge.zeroing(replace(call, zeroed=1 << 20)) < judge.zeroing(replace(call, zeroed=1 << 30)) < 3e-4
 

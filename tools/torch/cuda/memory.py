@@ -54,7 +54,7 @@ def _of(device: object) -> Counted:
     return total(index_of(device))
 
 
-class Block:
+class CountedStorage:
     """A storage's part in the count, which lives as long as it."""
 
     def __init__(self, size: int, index: int) -> None:

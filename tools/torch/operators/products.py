@@ -19,7 +19,7 @@ from simgpu.device import Device, Kernel
 from simgpu.engine.launch import launch
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.triton.driver import active_driver
-from simgpu.triton.tensors import Shared
+from simgpu.triton.tensors import SharedTensors
 
 TILE, WARPS, WARP = 64, 4, 64
 # Multiplications of a product above which the CPU's own is taken: the simulated one takes four to six times as long.
@@ -77,7 +77,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     kernel, lds = _kernel(active_driver().session.board, _TYPES[a.dtype])
     geometry = Geometry.of((rows // TILE, columns // TILE, batch), WARP * WARPS, lds)
     args = [left.data_ptr(), right.data_ptr(), out.data_ptr(), rows, columns, k, 0, 0]  # the last are scratch, which it has none of
-    with Shared(kernel.module.device.memory, [("a", left), ("b", right), ("out", out)]):
+    with SharedTensors(kernel.module.device.memory, [("a", left), ("b", right), ("out", out)]):
         launch(kernel, geometry, args)
     return out[:, : a.shape[1], : b.shape[2]]
 

@@ -17,7 +17,7 @@ class Quoted:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaperNumber:
     """One number. A cell that is no `Quoted` is computed from the givens, the descriptors and the plans; an empty one has no
     counterpart."""
 

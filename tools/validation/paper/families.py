@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simgpu.tools.validation.paper.entry import Entry, Quoted
+from simgpu.tools.validation.paper.entry import PaperNumber, Quoted
 from simgpu.tools.validation.paper.givens import Givens
 
 
@@ -102,10 +102,10 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def families(g: Givens) -> Iterator[Entry]:
+def families(g: Givens) -> Iterator[PaperNumber]:
     """How many there are; `FAMILIES` says which. The givens decide nothing here."""
     tested = sum(bool(family.tests) for family in FAMILIES)
-    yield Entry(
+    yield PaperNumber(
         "What is validated", "algorithm family tests", "42, all pass", Quoted("42, none listed"),
         f"{tested} of the {len(FAMILIES)} that the text names have a test", "", "the table below",
     )  # fmt: skip

@@ -11,7 +11,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import AttentionProblem, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
 from simgpu.operators.tree import Root
-from simgpu.tools.validation.paper.entry import Entry, Quoted, pair
+from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
 from simgpu.tools.validation.paper.givens import Givens
 
 CLOCKS_PER_WAVE = 4  # that a SIMD of 16 lanes takes for a vector instruction of 64 [AMD CDNA ISA]
@@ -24,46 +24,46 @@ def lane_rate(d: HardwareDescriptor) -> float:
     return d.simds_per_cu * d.wavefront_size / CLOCKS_PER_WAVE * d.num_cus * d.clock_mhz * 1e-6
 
 
-def hardware(g: Givens) -> Iterator[Entry]:
+def hardware(g: Givens) -> Iterator[PaperNumber]:
     """Peaks, bandwidths, registers; which figures matter."""
     where = "Hardware model"
     a, b, mi100, mi300x = g.gpu_a, g.gpu_b, g.mi100, g.mi300x
     peak, once, twice = mi100.matrix_tflops("f32"), lane_rate(a), 2 * lane_rate(a)
     clock = f"{mi100.num_cus} x {mi100.clock_mhz / 1000:g} GHz"
-    yield Entry(
+    yield PaperNumber(
         where, "f32 vector peak, gpu_a", "11.5 TFLOPS", f"{once:.1f}", f"{2 * lane_rate(mi100):.1f}", "E1",
         "an FMA counted once; the figure is AMD's for f64",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, "f32 matrix peak, gpu_a", "23.1 TFLOPS, two FMAs a clock", f"{twice:.1f}", f"{peak:.1f}", "E1",
         f"two FMAs a lane and clock, each counted once, are the vector peak; {mi100.matrix_flops_per_clock('f32'):g} FLOP/clk/CU x "
         + clock,
     )  # fmt: skip
     share = g.gemm_tflops / twice, g.gemm_tflops / peak
-    yield Entry(where, f"{g.gemm_tflops:g} TFLOPS (measured) of that", "53 %", f"{share[0]:.0%}", f"{share[1]:.1%}", "E1")
-    yield Entry(
+    yield PaperNumber(where, f"{g.gemm_tflops:g} TFLOPS (measured) of that", "53 %", f"{share[0]:.0%}", f"{share[1]:.1%}", "E1")
+    yield PaperNumber(
         where, "f32 peak, gpu_b", "383 TFLOPS", Quoted(f"{b.peak_tflops_f32:g}"), f"{mi300x.matrix_tflops('f32'):.1f}", "E2",
         f"MI250X's f16: {g.mi250x.matrix_tflops('f16'):.1f} a die, two dies",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, "HBM bandwidth, gpu_a", "1.2 TB/s", Quoted(f"{a.hbm_bandwidth_tb:g}"), f"{mi100.hbm_bandwidth_tb:g}", "", "rounded"
     )
-    yield Entry(
+    yield PaperNumber(
         where, "registers a lane", "256", Quoted(f"{a.vgpr_per_thread}"),
         f"{mi100.vgpr_per_thread} Arch + {mi100.agpr_per_thread} Acc", "E3", "MFMA results live in the second file on gfx908",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, "clock, L2 and AccVGPRs of gpu_a and gpu_b", "none",
         *pair(f"{x.clock_mhz} MHz, {x.xcds} x {x.l2_bytes >> 20} MB, {x.agpr_per_thread}" for x in (b, mi300x)), "",
         f"assumed: {b.assumed}; gpu_b has the CUs and the bandwidth of MI300X",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, "figures that no tile follows from", "none: only what the derivation needs",
         *pair(", ".join(idle_figures(a, policy)) or "none" for policy in ("published", "corrected")), "",
         "the vector peak is only quoted; softmax holds its bandwidth against it",
     )  # fmt: skip
     atoms = [x.atom("f32") for x in (a, mi100)]
-    yield Entry(
+    yield PaperNumber(
         where, "16x16x4: A, B, C elements a lane", "1, 1, 4",
         *pair(f"{x.elements_per_lane}, {x.elements_per_lane}, {x.acc_registers}" for x in atoms),
     )  # fmt: skip
@@ -86,17 +86,17 @@ def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
     return [name for name in FIGURES if not decides(name)]
 
 
-def layout(g: Givens) -> Iterator[Entry]:
+def layout(g: Givens) -> Iterator[PaperNumber]:
     """Who holds which element of C."""
     where = "MFMA layout"
     row = mfma.find(g.instruction, g.mi100.arch)
     rows, columns = row.shape("D")
     held = {(i, j): row.owner("D", i, j)[:2] for i in range(rows) for j in range(columns)}
     says = "holds" if all(held[i, j] == (i % 4, i // 4 * 16 + j) for i, j in held) else "fails"
-    yield Entry(
+    yield PaperNumber(
         where, "acc[f] = C[4*(tid/16) + f][tid % 16]", "not as documented", says, says, "E12", "it is what AMD documents"
     )
-    yield Entry(
+    yield PaperNumber(
         where, "Q[i,:] = i, K = I under the naive layout", "the identity", Quoted("the identity"), naively_read(held), "E13",
         "exchanging rows and columns transposes",
     )  # fmt: skip

@@ -5,7 +5,7 @@ Nothing here was measured on a GPU by us: measured figures are quoted from the p
 
 from __future__ import annotations
 
-from simgpu.tools.validation.paper.entry import Entry
+from simgpu.tools.validation.paper.entry import PaperNumber
 from simgpu.tools.validation.paper.families import families
 from simgpu.tools.validation.paper.gemm import derivation, occupancy
 from simgpu.tools.validation.paper.givens import Givens
@@ -18,7 +18,7 @@ from simgpu.tools.validation.paper.traffic import traffic
 SECTIONS = (hardware, layout, derivation, occupancy, table_2, operators, traffic, table_3, families)
 
 
-def entries(givens: Givens | None = None) -> list[Entry]:
+def entries(givens: Givens | None = None) -> list[PaperNumber]:
     """All rows, in the paper's order. givens: in place of the paper's."""
     given = givens or Givens()
     return [entry for rows in SECTIONS for entry in rows(given)]

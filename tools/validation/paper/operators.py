@@ -8,43 +8,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgpu.operators import ComputeVisitor, Conv2dProblem, Softmax, SoftmaxProblem, SoftmaxState, reference, space_to_channel
-from simgpu.tools.validation.paper.entry import Entry, Quoted, pair
+from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
 from simgpu.tools.validation.paper.givens import Givens
 
 SEED = 512  # of the inputs that softmax is executed on
 MACHINE_PRECISION = 4.0  # argument_ulps
 
 
-def operators(g: Givens) -> Iterator[Entry]:
+def operators(g: Givens) -> Iterator[PaperNumber]:
     """Halo, replication; softmax's intensity, padding and result."""
     where = "Convolution and softmax"
     side = g.filter_side
     rgb = Conv2dProblem(1, 3, g.image, g.image, 64, side, side, padding=(side // 2, side // 2))
     factor = f"{rgb.halo_factor(*g.pixels):.2f}"
-    yield Entry(
+    yield PaperNumber(
         where, f"R of {side}x{side} on {g.pixels[0]}x{g.pixels[1]} tiles", '"reuse factor"', factor, factor, "E27",
         "a re-read factor; stride and dilation of one only, generalised here",
     )  # fmt: skip
     fewer, whole = space_to_channel(rgb, g.replication), space_to_channel(rgb, side)
-    yield Entry(
+    yield PaperNumber(
         where, f"IC = {rgb.ic} to {fewer.ic}: taps of {side}x{side} left", "1", Quoted("1"), str(fewer.kh * fewer.kw), "E28",
         f"one tap needs {whole.ic} channels or a {g.replication}x{g.replication} filter",
     )  # fmt: skip
     soft = SoftmaxProblem(g.softmax, g.softmax)
-    yield Entry(
+    yield PaperNumber(
         where, "softmax FLOP/byte", "0.2", Quoted("0.2"), f"{soft.intensity(2):.2f} (two reads), {soft.intensity(1):.2f} (one)",
         "E29", f"{soft.flops / (soft.rows * soft.n):g} FLOP an element, exp counted as one",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, "m <- -inf with a fully padded tile", "-1e38 in the text, -inf in Algorithm 1", *padded_rows(g.floor), "E30",
         "Algorithm 1's exp(-inf + inf); here a finite floor and a mask",
     )  # fmt: skip
-    yield Entry(
+    yield PaperNumber(
         where, f"softmax {g.softmax} x {g.softmax} against float64", "machine precision",
         *pair(softmax_verdict(Softmax(soft, gpu, policy)) for gpu, policy in ((g.gpu_a, "published"), (g.mi100, "corrected"))), "",
         "executed with numpy in f32; the kernels run in tests/asm/test_softmax.py",
     )  # fmt: skip
-    yield Entry(where, "3x3 kernel over naive (measured)", "1.7x", Quoted("1.7x"), "", "", "no GPU has run ours")
+    yield PaperNumber(where, "3x3 kernel over naive (measured)", "1.7x", Quoted("1.7x"), "", "", "no GPU has run ours")
 
 
 def padded_rows(floor: float) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.checks.numerics.shadow import f64
 from simgpu.checks.numerics.shadow.f64 import NoShadow
 from simgpu.checks.numerics.shadow.registers import NOBODY, Shadows
-from simgpu.checks.numerics.shadow.steps import Row, Step
+from simgpu.checks.numerics.shadow.steps import LaneRow, ShadowStep
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.types import Type, bf16, f16, f32
@@ -22,7 +22,7 @@ NEAR = 2.0**-7  # an integer operation on a float that gives so near a one round
 
 
 @dataclass(frozen=True)
-class Operand:
+class FloatOperand:
     """A float that a body takes: what it was, its shadow, and who made that."""
 
     actual: np.ndarray
@@ -36,7 +36,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Result:
+class FloatResult:
     """One float of a result: its shadow, its error, the part of it that this instruction made, and of each operand who made it and
     how much of an error there becomes one here."""
 
@@ -63,7 +63,7 @@ def numbers(type_: Type, bits: np.ndarray) -> np.ndarray:
 class Sources:
     """The shadows of an instruction's registers before it. mode: of the kernel, which says whether output modifiers count."""
 
-    def __init__(self, step: Step, inst: Instruction, file: Shadows, scalars: dict[int, Shadows], mode: Mode) -> None:
+    def __init__(self, step: ShadowStep, inst: Instruction, file: Shadows, scalars: dict[int, Shadows], mode: Mode) -> None:
         self.step, self.inst, self.file, self.scalars, self.mode = step, inst, file, scalars, mode
 
     def registers(self, name: str) -> list[Shadows]:
@@ -80,7 +80,7 @@ class Sources:
             found = [one.take(self.step.source) for one in found]
         return found
 
-    def operand(self, name: str, row: Row) -> Operand:
+    def operand(self, name: str, row: LaneRow) -> FloatOperand:
         """A float operand, whose value may be a register's negated, or without its sign."""
         actual = numbers(row.type, row.bits)
         shadow, link = actual.copy(), np.full(LANES, NOBODY, np.int64)
@@ -98,12 +98,12 @@ class Sources:
                 fits = (link == NOBODY) & (made != NOBODY) & (np.abs(value) == np.abs(actual)) & np.isfinite(beside)
                 sign = np.where(np.signbit(value) == np.signbit(actual), 1.0, -1.0)
                 shadow, link = np.where(fits, sign * beside, shadow), np.where(fits, made, link)
-        return Operand(actual, shadow, link)
+        return FloatOperand(actual, shadow, link)
 
 
-def calls(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
+def calls(rows: Sequence[LaneRow]) -> list[tuple[list[LaneRow], list[LaneRow]]]:
     """Operands and results of each time that the body ran: once, or for each half."""
-    found: list[tuple[list[Row], list[Row]]] = []
+    found: list[tuple[list[LaneRow], list[LaneRow]]] = []
     for number, row in enumerate(rows):
         if not row.result and (number == 0 or rows[number - 1].result):
             found.append(([], []))
@@ -111,7 +111,7 @@ def calls(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
     return found
 
 
-def results(sources: Sources) -> list[Result]:
+def results(sources: Sources) -> list[FloatResult]:
     """All float results of a vector instruction, in order; NoShadow where f64 says nothing of it."""
     inst, spec = sources.inst, sources.inst.spec
     packed = Flag.PACKED in spec.flags
@@ -146,8 +146,8 @@ def _names(inst: Instruction, packed: bool) -> list[str]:
 
 
 def _of_call(
-    inst: Instruction, mode: Mode, packed: bool, plain: list[np.ndarray], floats: dict[int, Operand], made: list[Row]
-) -> list[Result]:
+    inst: Instruction, mode: Mode, packed: bool, plain: list[np.ndarray], floats: dict[int, FloatOperand], made: list[LaneRow]
+) -> list[FloatResult]:
     kinds = [row.type for row in made]
     modifiers = {name: int(value) for name, value in inst.mods.items() if isinstance(value, int)} | {"ieee": 1}
 
@@ -158,7 +158,7 @@ def _of_call(
 
     shadow = run({at: one.shadow for at, one in floats.items()})
     exact = run({at: one.actual for at, one in floats.items()})
-    without: list[tuple[Operand, list[np.ndarray]]] = []
+    without: list[tuple[FloatOperand, list[np.ndarray]]] = []
     for at, one in floats.items():
         if (one.error > 0).any():
             without.append((one, run({other: two.actual if other == at else two.shadow for other, two in floats.items()})))
@@ -168,7 +168,7 @@ def _of_call(
             actual = _finished(inst, mode, row.type, numbers(row.type, row.bits))
             parts = tuple((one.link, np.nan_to_num(np.abs(shadow[number] - other[number]) / one.error)) for one, other in without)
             error, local = np.abs(actual - shadow[number]), np.abs(actual - exact[number])
-            found.append(Result(row.type, row.bits, shadow[number], error, local, parts))
+            found.append(FloatResult(row.type, row.bits, shadow[number], error, local, parts))
     return found
 
 

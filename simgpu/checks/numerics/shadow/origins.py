@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.checks.numerics.shadow.replay import traced
-from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, Made, Run
+from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, Made, ShadowRun
 from simgpu.checks.numerics.shadow.steps import steps
 from simgpu.checks.writer import writer_of
 from simgpu.engine.allocations import Saved
@@ -72,7 +72,7 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     at = address - allocation.address
     value = float(allocation.data[at : at + dtype.itemsize].copy().view(dtype)[0])
     after.restore()
-    run = Run(launch.program.instructions, launch.program.mode)
+    run = ShadowRun(launch.program.instructions, launch.program.mode)
     run.all(steps(words))
     place = run.memory.place.get(address >> 2)
     held = run.memory.shadows

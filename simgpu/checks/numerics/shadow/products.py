@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.checks.numerics.shadow.f64 import NoShadow
 from simgpu.checks.numerics.shadow.registers import NOBODY, Shadows
-from simgpu.checks.numerics.shadow.steps import Step
+from simgpu.checks.numerics.shadow.steps import ShadowStep
 from simgpu.hardware.isa.constants import inline_bits
 from simgpu.hardware.isa.instruction import Const, Instruction, Reg
 from simgpu.hardware.isa.types import f32
@@ -63,7 +63,7 @@ def _places(row: MatrixInstruction) -> np.ndarray:
     return found
 
 
-def product(step: Step, inst: Instruction, file: Shadows) -> Product:
+def product(step: ShadowStep, inst: Instruction, file: Shadows) -> Product:
     """D's shadow; NoShadow for the types that it is not made of."""
     row = row_of(inst)
     mods = selections(inst)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simgpu.checks.numerics.shadow.trace import ROOM, Trace
+from simgpu.checks.numerics.shadow.trace import ROOM, ShadowTrace
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.hardware.code_object.arguments import Geometry
@@ -15,7 +15,7 @@ from simgpu.hardware.errors import LaunchError
 
 def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int]) -> tuple[np.ndarray, Launch]:
     """The trace of one workgroup (see `trace`), and its launch. LaunchError where it is too long."""
-    device = kernel.module.device.sharing([Trace()])
+    device = kernel.module.device.sharing([ShadowTrace()])
     number = geometry.number(group)
     launch = Launch(
         Kernel(kernel.module.on(device), kernel.info), geometry, args, parts=[range(number, number + 1)], threads=1, fuse=False

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simgpu.checks.numerics.shadow import evaluate, products, registers
-from simgpu.checks.numerics.shadow.evaluate import Result, Sources
+from simgpu.checks.numerics.shadow.evaluate import FloatResult, Sources
 from simgpu.checks.numerics.shadow.f64 import NoShadow
 from simgpu.checks.numerics.shadow.products import Product
 from simgpu.checks.numerics.shadow.registers import NOBODY, Dwords, Shadows
-from simgpu.checks.numerics.shadow.steps import Moved, Step
+from simgpu.checks.numerics.shadow.steps import Moved, ShadowStep
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.types import f32
 from simgpu.machine.layout import LANES
@@ -27,7 +27,7 @@ class Made:
 
     record: int
     wave: int
-    results: list[Result] | Product
+    results: list[FloatResult] | Product
 
     def error(self, element: int) -> float:
         return self._of("error", element)
@@ -53,30 +53,30 @@ class Made:
 
 
 @dataclass
-class Wave:
+class ShadowWave:
     """A wave's registers."""
 
     file: Shadows = field(default_factory=registers.file)
     scalars: dict[int, Shadows] = field(default_factory=dict)
 
 
-class Run:
+class ShadowRun:
     """The shadows of a workgroup; `made` grows by one with each instruction that makes floats."""
 
     def __init__(self, instructions: Mapping[int, Instruction], mode: Mode) -> None:
         self.instructions, self.mode = instructions, mode
-        self.waves: dict[int, Wave] = {}
+        self.waves: dict[int, ShadowWave] = {}
         self.lds, self.memory = Dwords(), Dwords()
         self.made: list[Made] = []
 
-    def all(self, steps: Iterable[Step]) -> None:
+    def all(self, steps: Iterable[ShadowStep]) -> None:
         for step in steps:
             self.one(step)
 
-    def one(self, step: Step) -> None:
+    def one(self, step: ShadowStep) -> None:
         """Follow one instruction."""
         inst = self.instructions[step.record]
-        wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, Wave())
+        wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, ShadowWave())
         if inst.spec.memory is not None:
             self._memory(step, inst, wave)
         elif inst.spec.kind == "matrix":
@@ -84,7 +84,7 @@ class Run:
         else:
             self._vector(step, inst, wave)
 
-    def _vector(self, step: Step, inst: Instruction, wave: Wave) -> None:
+    def _vector(self, step: ShadowStep, inst: Instruction, wave: ShadowWave) -> None:
         sources = Sources(step, inst, wave.file, wave.scalars, self.mode)
         try:
             found = evaluate.results(sources) if any(row.result and row.type.is_float for row in step.rows) else []
@@ -100,7 +100,7 @@ class Run:
         self._scalar_result(step, inst, wave, candidates)
         self._write(step, wave, lambda _, bits: self._moved(step, candidates, bits, same_lane))
 
-    def _moved(self, step: Step, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
+    def _moved(self, step: ShadowStep, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
         """See `evaluate.moved`; what was rounded is this instruction's result."""
         held, rounded = evaluate.moved(candidates, bits, same_lane)
         for one in rounded:
@@ -109,12 +109,12 @@ class Run:
                 beside, link = held.half[:, one.part - 1], held.half_link[:, one.part - 1]
             with np.errstate(invalid="ignore"):
                 error, local = np.abs(one.after - beside), np.abs(one.after - one.before)
-            result = Result(f32, bits, beside.copy(), error, local, ((link.copy(), np.ones(LANES)),))
+            result = FloatResult(f32, bits, beside.copy(), error, local, ((link.copy(), np.ones(LANES)),))
             link[one.lanes] = (len(self.made) * ELEMENTS + np.arange(LANES))[one.lanes]
             self.made.append(Made(step.record, step.wave, [result]))
         return held
 
-    def _matrix(self, step: Step, inst: Instruction, wave: Wave) -> None:
+    def _matrix(self, step: ShadowStep, inst: Instruction, wave: ShadowWave) -> None:
         try:
             found = products.product(step, inst, wave.file)
         except NoShadow:
@@ -127,14 +127,14 @@ class Run:
             held.whole, held.link = found.shadow[number], first + number * LANES + np.arange(LANES)
             wave.file.put(register, held)
 
-    def _write(self, step: Step, wave: Wave, shadow: Callable[[int, np.ndarray], Shadows]) -> None:
+    def _write(self, step: ShadowStep, wave: ShadowWave, shadow: Callable[[int, np.ndarray], Shadows]) -> None:
         """Registers that were written get what `shadow(number, bits)` says in active lanes."""
         for number, (register, bits) in enumerate(step.written):
             held = wave.file.take(register).holding(bits)
             held.put(step.active, shadow(number, bits).take(step.active))
             wave.file.put(register, held)
 
-    def _scalar_result(self, step: Step, inst: Instruction, wave: Wave, candidates: list[Shadows]) -> None:
+    def _scalar_result(self, step: ShadowStep, inst: Instruction, wave: ShadowWave, candidates: list[Shadows]) -> None:
         """v_readlane and v_readfirstlane take a shadow along to a scalar register."""
         reg = inst.args.get("sdst", inst.args.get("vdst"))
         row = next((row for row in step.rows if row.result and row.type.state == "sgpr"), None)
@@ -144,7 +144,7 @@ class Run:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def _memory(self, step: Step, inst: Instruction, wave: Wave) -> None:
+    def _memory(self, step: ShadowStep, inst: Instruction, wave: ShadowWave) -> None:
         memory = inst.spec.memory
         assert memory is not None
         if memory.op == "store":
@@ -169,7 +169,7 @@ class Run:
             kept.put(step.active, held[register].take(step.active))
             wave.file.put(register, kept)
 
-    def _store(self, access: Moved, wave: Wave, registers_: list[int], high: bool) -> None:
+    def _store(self, access: Moved, wave: ShadowWave, registers_: list[int], high: bool) -> None:
         space, lanes = self.lds if access.lds else self.memory, access.lanes
         for number, register in enumerate(registers_):
             addresses = access.addresses[lanes] + 4 * number
@@ -219,7 +219,7 @@ def _nothing(bits: np.ndarray) -> Shadows:
     return held
 
 
-def _placed(found: list[Result], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
+def _placed(found: list[FloatResult], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
     """Register `number` of `count` that got the results: one each of f32, halves of 16 bits."""
     held = _nothing(bits)
     for at, result in enumerate(found):

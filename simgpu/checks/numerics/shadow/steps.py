@@ -13,7 +13,7 @@ from simgpu.machine.layout import LANES
 
 
 @dataclass(frozen=True)
-class Row:
+class LaneRow:
     """An operand or a result of a body: 64 values, as raw bits."""
 
     type: Type
@@ -32,13 +32,13 @@ class Moved:
 
 
 @dataclass
-class Step:
+class ShadowStep:
     """One instruction that a wave executed."""
 
     record: int
     wave: int
     active: np.ndarray  # bool (64,)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LaneRow] = field(default_factory=list)
     source: np.ndarray | None = None  # of a DPP operand: the lane that each lane reads
     accesses: list[Moved] = field(default_factory=list)
     written: list[tuple[int, np.ndarray]] = field(default_factory=list)  # registers, a0 as 256, and their u32 (64,) afterwards
@@ -49,14 +49,14 @@ def lanes_of(words: np.ndarray) -> np.ndarray:
     return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
 
 
-def steps(words: np.ndarray) -> Iterator[Step]:
+def steps(words: np.ndarray) -> Iterator[ShadowStep]:
     """The instructions of a trace in the order in which they ended; waves take turns where one waits, never within one."""
     at = 0
-    step: Step | None = None
+    step: ShadowStep | None = None
     while at < len(words):
         part = int(words[at])
         if part == BEGIN:
-            step = Step(int(words[at + 1]), int(words[at + 2]), lanes_of(words[at + 3 : at + 5]))
+            step = ShadowStep(int(words[at + 1]), int(words[at + 2]), lanes_of(words[at + 3 : at + 5]))
             at += 5
             continue
         assert step is not None
@@ -64,7 +64,7 @@ def steps(words: np.ndarray) -> Iterator[Step]:
             type_ = TYPES[int(words[at + 1])]
             count = LANES * (2 if type_.bits == 64 else 1)
             raw = words[at + 3 : at + 3 + count]
-            step.rows.append(Row(type_, bool(words[at + 2]), raw.view(np.uint64) if type_.bits == 64 else raw))
+            step.rows.append(LaneRow(type_, bool(words[at + 2]), raw.view(np.uint64) if type_.bits == 64 else raw))
             at += 3 + count
         elif part == LANES_PART:
             step.source = words[at + 1 : at + 1 + LANES].astype(np.int64)

@@ -131,7 +131,7 @@ class ShadowStorage:
     first: np.ndarray
 
 
-class Trace(Check):
+class ShadowTrace(Check):
     """See the module."""
 
     def concerns(self, inst: Instruction) -> bool:

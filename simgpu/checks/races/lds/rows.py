@@ -27,30 +27,30 @@ from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import builtin, load32, load64, part, words
-from simgpu.machine.values import I64, Builder, Value
+from simgpu.machine.values import I64, Builder, IrValue
 
 ROW_OF_WORDS = ir.VectorType(I64, ROW)
 
 
 @builtin
-def some_bits(build: Builder, row: Value) -> Value:
+def some_bits(build: Builder, row: IrValue) -> IrValue:
     """Whether any bit of ROW words is set."""
     return _some(row.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
-def other_bits(build: Builder, row: Value, own: Value) -> Value:
+def other_bits(build: Builder, row: IrValue, own: IrValue) -> IrValue:
     """Whether any bit of ROW words is set that is not in others."""
     return _some(row.pointer().load(ROW_OF_WORDS, align=8) & ~own.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
-def all_bits(build: Builder, row: Value) -> None:
+def all_bits(build: Builder, row: IrValue) -> None:
     """Set all bits of ROW words."""
     row.pointer().store(ir.Constant(ROW_OF_WORDS, [-1] * ROW), align=8)
 
 
-def _some(bits: Value) -> Value:
+def _some(bits: IrValue) -> IrValue:
     return (bits != ir.Constant(ROW_OF_WORDS, None)).bitcast(ir.IntType(ROW)) != 0
 
 

@@ -23,7 +23,7 @@ from simgpu.checks.races.lds.carried import (  # fmt: skip
 from simgpu.machine import intrinsics
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import address_of, builtin, load64, part, records, seldom, store64, structure, words
-from simgpu.machine.values import I64, Builder, Value
+from simgpu.machine.values import I64, Builder, IrValue
 
 # A slot's shadow: an LdsShadow, then bitmaps of one bit a byte, in u64 words: what any wave wrote, an access that is looked at
 # (else clear), what each wave did; then each wave's log; then each wave's CarriedLists.
@@ -118,26 +118,26 @@ def lists_of(view: LdsView) -> np.ndarray:
 
 
 @builtin
-def lowest(build: Builder, offsets: Value) -> Value:
+def lowest(build: Builder, offsets: IrValue) -> IrValue:
     """The least of 64 offsets, those of lanes that are not active among them."""
     return _reduced(build, "smin", offsets)
 
 
 @builtin
-def highest(build: Builder, offsets: Value) -> Value:
+def highest(build: Builder, offsets: IrValue) -> IrValue:
     """The largest of them."""
     return _reduced(build, "smax", offsets)
 
 
 @builtin
-def together(build: Builder, offsets: Value) -> Value:
+def together(build: Builder, offsets: IrValue) -> IrValue:
     """The bits that any of them has."""
     return _reduced(build, "or", offsets)
 
 
-def _reduced(build: Builder, how: str, offsets: Value) -> Value:
+def _reduced(build: Builder, how: str, offsets: IrValue) -> IrValue:
     row = offsets.pointer().load(OFFSETS_OF_LANES, align=8)
-    return Value(build, intrinsics.call(build, f"llvm.vector.reduce.{how}.v64i64", I64, [row]))
+    return IrValue(build, intrinsics.call(build, f"llvm.vector.reduce.{how}.v64i64", I64, [row]))
 
 
 @part

@@ -15,7 +15,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.machine import jit
 from simgpu.machine.compiling import batch, helpers, object_file
 from simgpu.machine.compiling.batch import Batch
-from simgpu.machine.compiling.object_file import Source
+from simgpu.machine.compiling.object_file import ModuleSource
 
 COUNT = 24
 STORES = 10_000  # in the larger functions: sources and object files exceed what a pipe holds, 64 KiB
@@ -44,10 +44,10 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[helpers.Helper]:
     return made
 
 
-def returns(number: int, stores: int = 0) -> Callable[[str], Source]:
+def returns(number: int, stores: int = 0) -> Callable[[str], ModuleSource]:
     """The source of a function of a number."""
     memory = "".join(f"store volatile i64 {at}, ptr %p\n" for at in range(stores))
-    return lambda name: Source(f'define i64 @"{name}"() {{\n%p = alloca i64\n{memory}ret i64 {number}\n}}\n')
+    return lambda name: ModuleSource(f'define i64 @"{name}"() {{\n%p = alloca i64\n{memory}ret i64 {number}\n}}\n')
 
 
 def wanted(made: Batch, count: int = COUNT) -> list[int]:
@@ -114,7 +114,7 @@ def test_a_function_that_calls_others_has_an_object_file_of_its_own(monkeypatch:
         wanted(made)
         calls = f'%x = call i64 @"{called}"()\nret i64 %x\n'
         made.address_of_source(
-            "test caller", lambda name: Source(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n{calls}}}\n')
+            "test caller", lambda name: ModuleSource(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n{calls}}}\n')
         )
         made.finish()
     kept = [compiler.kept.load(compiler.name(f"test {n}")) for n in range(COUNT)]
@@ -125,11 +125,11 @@ def test_helpers_make_the_same_object_files(begun: list[helpers.Helper]) -> None
     compiler = jit.Compiler()
     source = returns(7, STORES)("same")
     answers: list[bytes | str] = []
-    queue = helpers.Queue()
-    queue.put(helpers.Job("same", "same", source))
+    queue = helpers.CompileQueue()
+    queue.put(helpers.CompileJob("same", "same", source))
     got = threading.Event()
 
-    def take(job: helpers.Job, code: bytes | str) -> None:
+    def take(job: helpers.CompileJob, code: bytes | str) -> None:
         answers.append(code)
         got.set()
 
@@ -189,7 +189,7 @@ def test_what_is_left_is_made_the_next_time(monkeypatch: pytest.MonkeyPatch, beg
 def test_what_llvm_rejects_is_told_and_harms_no_other(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "hardware_threads", lambda: threads)
     made = Batch(jit.Compiler())
-    bad = made.address_of_source("bad", lambda name: Source(f'define i64 @"{name}"() {{ ret i32 %nothing }}'))
+    bad = made.address_of_source("bad", lambda name: ModuleSource(f'define i64 @"{name}"() {{ ret i32 %nothing }}'))
     promised = wanted(made)
     made.finish()
     assert results(made, promised) == list(range(COUNT))
@@ -240,9 +240,9 @@ def test_what_a_function_calls_is_compiled_with_it(monkeypatch: pytest.MonkeyPat
     compiler = jit.Compiler()
     monkeypatch.setitem(jit.CALLED, "test called", returns(11))
 
-    def caller(name: str) -> Source:
+    def caller(name: str) -> ModuleSource:
         called = compiler.name("test called")
-        return Source(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n')
+        return ModuleSource(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n')
 
     made = Batch(compiler)
     promised = [made.address_of_source("test caller", caller)]
@@ -255,7 +255,7 @@ def test_a_kept_function_may_call_what_is_being_compiled() -> None:
     compiler, other = jit.Compiler(), jit.Compiler()
     called, caller = compiler.name("test called"), compiler.name("test caller")
     text = f'declare i64 @"{called}"()\ndefine i64 @"{caller}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n'
-    code = other.object_code(Source(text))
+    code = other.object_code(ModuleSource(text))
     assert isinstance(code, bytes)
     other.keep(caller, code)
 
@@ -264,7 +264,7 @@ def test_a_kept_function_may_call_what_is_being_compiled() -> None:
         promised = [made.address_of_source("test called", returns(11, STORES))]
         while not made._claims:  # until a helper has it
             time.sleep(0.01)
-        promised.append(made.address_of_source("test caller", lambda name: Source(text)))
+        promised.append(made.address_of_source("test caller", lambda name: ModuleSource(text)))
         made.finish()
         return results(made, promised)
 

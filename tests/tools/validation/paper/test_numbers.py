@@ -32,7 +32,7 @@ from simgpu.operators.gemm.limits import Tiling, gemm_resources
 from simgpu.operators.resources import LdsArray
 from simgpu.tools.cli import main
 from simgpu.tools.validation.paper import families
-from simgpu.tools.validation.paper.entry import Entry, Quoted
+from simgpu.tools.validation.paper.entry import PaperNumber, Quoted
 from simgpu.tools.validation.paper.families import FAMILIES
 from simgpu.tools.validation.paper.gemm import VGPR_OVERHEAD, largest_warp_tile
 from simgpu.tools.validation.paper.givens import Givens
@@ -49,7 +49,7 @@ GPU_A = hardware.target("gpu_a")
 CELLS = ("published", "corrected")
 
 
-def row(what: str, given: Givens | None = None) -> Entry:
+def row(what: str, given: Givens | None = None) -> PaperNumber:
     """The entry of `simgpu paper` whose description is, or else begins, so."""
     rows = entries(given)
     (found,) = [entry for entry in rows if entry.what == what] or [entry for entry in rows if entry.what.startswith(what)]
@@ -175,7 +175,7 @@ def broken_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def sections(rows: list[Entry]) -> dict[tuple[str, int], Entry]:
+def sections(rows: list[PaperNumber]) -> dict[tuple[str, int], PaperNumber]:
     """Entries by what stays when sizes change: the section's first word and the place in it."""
     counts: dict[str, int] = {}
     found = {}

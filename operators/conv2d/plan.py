@@ -27,8 +27,9 @@ from math import sqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import POLICIES, one_of
+from simgpu.operators.conv2d.cost import conv2d_reduction
 from simgpu.operators.conv2d.lds import WIDEST
-from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_reduction, conv2d_resources
+from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, windowed
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
@@ -61,7 +62,8 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 
     def order(plan: Conv2dPlan) -> tuple[bool, float, float, int]:
         work, split = conv2d_reduction(plan), plan.split_ic
-        others = max(work.cu(split), work.l2(split))  # of those that HBM binds alike, the one that is fastest but for it
+        # Of plans that HBM binds alike, the one that is fastest but for it.
+        others = max(work.terms(split)[term] for term in ("CU", "L2"))
         return not plan.feasible, work.seconds(split), others, -plan.pixels * plan.tile_oc
 
     return min(plans, key=order)

@@ -145,7 +145,7 @@ def test_mi100_f32_defaults() -> None:
     without = replace(plan.tiling, tile_m=128, tile_n=128, split_k=1)
     square = gemm_reduction(plan.problem, plan.descriptor, without)
     mine = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
-    assert mine.seconds(1) < TOLERANCE * square.seconds(1) and mine.asked_bytes < 0.65 * square.asked_bytes
+    assert mine.seconds(1) < TOLERANCE * square.seconds(1) and mine.asked_bytes(1) < 0.65 * square.asked_bytes(1)
 
 
 def test_missed_bandwidth_is_a_factor_not_an_error() -> None:
@@ -278,7 +278,7 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     """One row by 4096 x 4096: 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever it brings."""
     mi355x = hardware.target("mi355x")
     plan = plan_gemm(GemmProblem(1, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
-    assert plan.tile_k >= 8 * plan.warp_k and plan.split_k == 1 and plan.feasible
+    assert plan.tile_k >= 8 * plan.warp_k and plan.split_k <= 2 and plan.feasible
     spans = [replace(plan.tiling, tile_k=h * plan.warp_k) for h in (1, 2, 4, 8)]
     works = [gemm_reduction(plan.problem, mi355x, t) for t in spans]
     assert all(2 * deep.seconds(1) < 1.5 * flat.seconds(1) for flat, deep in pairwise(works[:3]))
@@ -289,15 +289,16 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     assert busy.tile_k == 2 * busy.warp_k and not busy.tiling.idle
 
 
-def test_loads_wait_for_each_other_as_the_formula_says() -> None:
-    """T = A + n*q/2 * H/(T - H), with A what n latencies take and H the time of HBM."""
+def test_steps_wait_for_memory_that_is_busy() -> None:
+    """32 steps of a tile with 96 columns: each lasts no less than idle memory's latency, nor the loads of one that is at 0.9."""
     mi300x = hardware.target("mi300x")
     plan = plan_gemm(GemmProblem(1, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), mi300x)
     tiling = replace(plan.tiling, tile_n=96, tile_k=128, split_k=1)
     work = gemm_reduction(plan.problem, mi300x, tiling)
-    row, hbm, n = pipelines("gfx942"), work.hbm(1), 4096 / 128
-    alone = 1.5 * work.rates.memory_latency + n * (1e-9 * row.memory_ns + work.burst) + work.drain
-    assert work.waiting(1) == pytest.approx(alone + n * row.queue_ns * 1e-9 / 2 * hbm / (work.waiting(1) - hbm))
+    row, terms, steps = pipelines("gfx942"), work.terms(1), 4096 // 128
+    busiest = row.memory_ns + row.queue_ns / 2 * 0.9 / 0.1
+    assert steps * row.memory_ns < 1e9 * terms["loads"] < (steps + 2) * (busiest + 1e3 * work.unsplit.burst / terms["MHz"])
+    assert 1e9 * terms["loads"] > (steps - 1) * 1.1 * row.memory_ns, "memory is not idle"
 
 
 @given(case, size, size, size)
@@ -308,7 +309,8 @@ def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, 
     rows = {row.name: row for row in plan.constraints}
     work = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
     cu = rows["L2 bandwidth"].limit
-    terms = [rows[name].use for name in ("L2 bandwidth", "HBM bandwidth", "loads in flight") if name in rows]
+    names = ("L2 bandwidth", "Infinity Cache bandwidth", "HBM bandwidth", "loads in flight")
+    terms = [rows[name].use for name in names if name in rows]
     longest = max(cu, *terms) + 1e6 * work.second_pass(plan.split_k)
     assert longest == pytest.approx(1e6 * work.seconds(plan.split_k))
     if "split of K" in rows:

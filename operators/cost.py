@@ -12,6 +12,10 @@ wait    a step waits for its last load: the latency of memory and the clocks in 
 fill    kernel arguments, first loads, first LDS write and read
 drain   results, at half of L2's rate, and the last store's latency
 
+Waves that load element by element wait for each few of them, `apart` clocks a step, and pass the vector cache in turn: N of them
+that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step no
+less. Some workgroups alone may do so, at an edge; a CU runs its part of them, and one last.
+
 With C(n, a) what n workgroups take while `a` CUs want as much, a launch of W workgroups on C CUs, n = floor(W/C), r = W - n*C takes
 
     max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and no less than the dispatch of W workgroups
@@ -25,7 +29,8 @@ Fields may be numbers or numpy arrays that broadcast: one call prices all tiles 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -63,6 +68,12 @@ class KernelCost:
     stored: Any = 0.0  # bytes that a workgroup stores at its end
     code_lines: Any = 0.0  # of 64 bytes, that a workgroup runs through
     waves: int = 4  # of a workgroup
+    # Of a wave that loads by elements: clocks in which it does not, and those of the vector cache, which serves one wave at a time.
+    alone: tuple[Any, Any] = (0.0, 0.0)  # a step
+    once: tuple[Any, Any] = (0.0, 0.0)  # at the end
+    edge: tuple[Any, Any] = (0.0, 0.0)  # a step of a workgroup at an edge
+    edges: Any = 0.0  # share of the workgroups at an edge
+    edge_stored: Any = 0.0  # bytes that one of these stores besides
 
     def deeper(self, ahead: int) -> KernelCost:
         """The same kernel where so many steps wait for their loads once."""
@@ -102,6 +113,9 @@ class KernelCost:
         return {**found, "launch": self.rates.launch, "total": total, "MHz": mhz}
 
 
+_NUMBERS = tuple(each.name for each in fields(KernelCost) if each.name not in ("rates", "element", "waves"))
+
+
 class _Clocked:
     """A launch at a clock and a load of memory."""
 
@@ -129,20 +143,61 @@ class _Clocked:
         full, rest = count // cost.resident, count % cost.resident
         found = self._together(cost.resident, active)
         last = self._together(largest(1, rest), active) if np.any(rest > 0) else found
+        start = start + self._at_edges(count, active)
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
+
+    def _at_edges(self, count: Any, active: Any) -> Any:
+        """Clocks that a CU's part of the workgroups at an edge take more; the last one that it runs is one of them."""
+        cost = self.cost
+        if not np.any(cost.edges > 0):
+            return 0.0
+        j = least(count, cost.resident)
+        plain = [self.in_turn(cost.alone, j), self.last, j * self.drawn, *(j * active * each for each in self.levels.values())]
+        there = self.in_turn(cost.edge, 1 + cost.edges * (j - 1))
+        more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy)))
+        more = more + j * cost.edge_stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active))
+        return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
+
+    def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
+        """Clocks of j workgroups' waves that spend `clocks` apart and at a unit that serves one wave at a time (Schweitzer's
+        approximation of mean value analysis: a wave finds there the others in proportion to the time that they spend there)."""
+        apart, served = clocks
+        more = j * self.cost.waves * served - apart
+        return apart + (more + (more * more + 4 * apart * served) ** 0.5) / 2
 
     def _together(self, j: Any, active: Any) -> dict[str, Any]:
         """Clocks, by term, of j workgroups that run together."""
         cost, row = self.cost, self.cost.rates.row
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
         drain = j * cost.stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
-        step = j * self.busy + cost.bare / j
+        step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
+        fill = fill + self.in_turn(cost.once, j)
         return {
             "CU": fill + cost.steps * step + drain,
             # The first step's are the fill's.
             "loads": fill + (cost.steps - 1) * largest(self.last, j * self.drawn) + step + drain,
             **{name: fill + cost.steps * j * each * active + drain for name, each in self.levels.items()},
         }
+
+
+def beside(kernels: Sequence[KernelCost]) -> KernelCost:
+    """Several launches of one board, matrix type and number of waves as one of arrays, one launch behind the other."""
+    first = kernels[0]
+    sizes = [np.size(kernel.workgroups) for kernel in kernels]
+    total, ends = sum(sizes), np.cumsum(sizes)
+
+    def joined(values: list[Any]) -> np.ndarray:
+        column = np.empty(total)
+        for value, size, end in zip(values, sizes, ends, strict=True):
+            column[end - size : end] = value
+        return column
+
+    made: dict[str, Any] = {}
+    for name in _NUMBERS:
+        values = [getattr(kernel, name) for kernel in kernels]
+        pairs = isinstance(values[0], tuple)
+        made[name] = tuple(joined([value[i] for value in values]) for i in (0, 1)) if pairs else joined(values)
+    return KernelCost(first.rates, element=first.element, waves=first.waves, **made)
 
 
 def second_pass(rates: Sustained, parts: Any, elements: Any, partial: float, result: float) -> Any:

@@ -12,7 +12,7 @@ The least time decides, of equals the least s (E25).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, sqrt
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.operators.cost import KernelCost, parts_of, second_pass
+from simgpu.operators.cost import KernelCost, beside, parts_of, second_pass
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
@@ -98,20 +98,20 @@ class Reduction:
         """Whether the blocks of the busiest CU that run together take as long as their loads."""
         return min(self.resident, self.rounds(split)) * self.step >= self.wait
 
-    def split(self) -> int:
-        """Blocks per tile, 1 to `steps` (module docstring)."""
+    @cached_property
+    def answers(self) -> tuple[int, ...]:
+        """Blocks per tile that may be best, 1 to `steps` (module docstring)."""
         rates = self.unsplit.rates
         cus, alone = rates.descriptor.num_cus, self.steps * max(self.step, self.wait) / rates.clock
         together = min(self.resident, ceil(self.wait / self.step))
         part = max(rates.memory_latency, self.partial_bytes / rates.hbm)  # that one part more costs the second pass
         wanted = {1, round(sqrt(alone / part)), *(rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))}
-        answers = {self.parts(max(1, min(split, self.steps))) for split in wanted}
-        parts = np.array(sorted(answers), float)  # grids may have more blocks than 64 bits count
-        terms = self.first(parts).terms()
-        columns = np.broadcast_arrays(parts, *terms.values())
-        for number, *values in zip(*(column.tolist() for column in columns), strict=True):
-            self._terms[int(number)] = dict(zip(terms, values, strict=True))
-        return min(answers, key=lambda split: (self.seconds(split), split))
+        return tuple(sorted({self.parts(max(1, min(split, self.steps))) for split in wanted}))
+
+    def split(self) -> int:
+        """Blocks per tile: the answer of least time."""
+        price([self])
+        return min(self.answers, key=lambda split: (self.seconds(split), split))
 
     # -- what binds, by how much ----------------------------------------------------------------
 
@@ -156,3 +156,16 @@ class Reduction:
         steps = f"{together} block(s) a CU, a step of {self.step:.4g} clocks each"
         latency = Constraint("load latency", Level.BLOCK, together * self.step, self.wait, "clocks", steps, hard=False)
         return (*self.rows(split, what), *step, latency)
+
+
+def price(works: Sequence[Reduction]) -> None:
+    """Prices all answers of several reductions of one board and type at once: a call of numpy costs more than its numbers."""
+    works = [work for work in works if not all(split in work._terms for split in work.answers)]
+    if not works:
+        return
+    # Grids may have more blocks than 64 bits count.
+    terms = beside([work.first(np.array(work.answers, float)) for work in works]).terms()
+    rows = zip(*(column.tolist() for column in np.broadcast_arrays(*terms.values())), strict=True)
+    for work in works:
+        for split in work.answers:
+            work._terms[split] = dict(zip(terms, next(rows), strict=True))

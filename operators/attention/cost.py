@@ -90,6 +90,8 @@ def attention_cost(
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
         bare=LDS_CLOCKS,
+        # Of a wave's own step the products wait for each other's softmax; eight waves that share K and V fill each other's gaps.
+        alone=(0.0 if is_shared else clocks["matrix"] + clocks["VALU"], 0.0),
         burst=clocks["cache"],
         flight=staged,
         asked=staged,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from simgpu.hardware.dtypes import dtype
@@ -47,6 +47,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
     halo, filters = high * wide * channel, plan.tile_oc * taps * channel
     # What pads the channels of X lies past its buffer's end and asks for nothing; the packed filter holds it.
     asked = tiles * (p.icg * plan.asked_halo * e + plan.ic_steps * filters) * 1.0
+    lines = filters + _halo_lines(plan, sustained(d).row.cache_line)
     outputs = p.n * p.oc * p.oh * p.ow
     size, sum_size = dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
     x, w, _ = (prod(shape) * e * 1.0 for shape in plan.problem.shapes)
@@ -68,13 +69,27 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
         bare=LDS_CLOCKS * taps,
         burst=clocks["cache"],
         flight=halo + filters,
-        asked=asked / (tiles * plan.ic_steps),
+        asked=max(lines, asked / (tiles * plan.ic_steps)),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=choose(parts > 1, parts * outputs * sum_size, outputs * size) * 1.0,
         stored=plan.pixels * plan.tile_oc * choose(parts > 1, sum_size, size),
         waves=plan.waves_p * plan.waves_oc,
     )
+
+
+def _halo_lines(plan: Conv2dPlan, line: int) -> float:
+    """Bytes of the cache lines that a stage's halo lies in: of runs that begin at multiples of what lies between them; 0 where few
+    channels are made more, whose runs are whole filters' rows."""
+    p, e = plan.problem, plan.problem.element.bytes
+    if plan.factor > 1:
+        return 0.0
+    high, wide = plan.cut.halo(plan.tile_oh, plan.tile_ow)
+    if p.layout == "nchw":
+        runs, run, apart = high * plan.tile_ic, wide * plan.lattice[1] * e, p.iw * e
+    else:
+        runs, run, apart = high * wide, plan.tile_ic * e, p.ic * e
+    return float(runs * (run + line - gcd(run, apart, line)))
 
 
 def step_clocks(plan: Conv2dPlan) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.conv2d.cost import conv2d_reduction, step_clocks
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -57,7 +59,16 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
     return ResourcePlan.of(d, waves, registers, lds, conv2d_scalars(plan))
 
 
+def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
+    """The plan with the soft rows of what its time consists of, before that of the problem's size."""
+    rows = conv2d_reduction(plan).time_rows(
+        plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
+    )
+    return replace(plan, constraints=(*plan.constraints[:-1], *rows, plan.constraints[-1]))
+
+
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
+    """All limits but those of its time."""
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -87,9 +98,6 @@ def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ..
         Constraint(
             "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
         ),
-        *(() if plan.policy == "published" else conv2d_reduction(plan).time_rows(
-            plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
-        )),
         Constraint(
             "problem size",
             Level.DEVICE,

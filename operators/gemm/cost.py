@@ -26,6 +26,7 @@ from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained, sustained
 from simgpu.operators.cost import KernelCost, choose, largest, least, parts_of, second_pass
+from simgpu.operators.gemm.edges import edges
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -90,6 +91,13 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     words, issued = _transposed(p, t)
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
+    of_memory = rates.row.memory_ns * 1e-3 * descriptor.clock_mhz - rates.row.l2_latency
+    found = edges(p, rates.row, t, rates.row.l2_latency + of_memory * least(1.0, missed / asked))
+    busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
+    before = largest(largest(clocks["matrix"], busy), 0.0 if found.narrow else rates.row.l2_latency + of_memory)
+    none = 0.0, 0.0
+    step, last, edge = ((each.apart + before, each.served) for each in (found.step, found.last, found.at_edge))
+    ends = (p.k % t.tile_k != 0) & (not found.always)  # in a step that is loaded by elements
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -97,7 +105,12 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         steps=each,
         element=element(atom.mnemonic, formats),
         matrix=clocks["matrix"],
-        units=largest(largest(clocks["LDS"], clocks["cache"]), issued / rates.valu_lanes),
+        units=largest(busy, 0.0 if found.always else clocks["cache"]),
+        alone=step if found.always else none,
+        once=tuple(choose(ends, each, 0.0) for each in last),
+        edges=largest(found.cut, found.clipped),
+        edge=tuple(choose(found.cut > 0, each, 0.0) for each in edge),
+        edge_stored=stored * found.stored,
         bare=LDS_CLOCKS,
         burst=clocks["cache"],
         flight=p.element.packed(least(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(least(t.tile_n, p.n) * t.tile_k),
@@ -105,7 +118,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
-        stored=t.tile_m * t.tile_n * stored,
+        stored=stored,
         code_lines=_code_lines(p, descriptor, t, words),
         waves=t.waves_m * t.waves_n,
     )

@@ -27,7 +27,7 @@ those within TOLERANCE), by the one closed cost (`cost`, `operators.cost`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import isqrt, lcm
 
@@ -58,10 +58,10 @@ from simgpu.operators.gemm.limits import (
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, Sides, answers, even
 from simgpu.operators.resources import Constraint
-from simgpu.operators.split import Reduction
+from simgpu.operators.split import Reduction, price
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
-TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
+TOLERANCE = 1.01  # of the least time: what is equal to the cost, of which fewer bytes or parts decide
 WORD = 4  # bytes of a register
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
@@ -89,8 +89,10 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     fewest parts, each of which is written and read, of these the one whose CUs and L2 take the least time together: a wide tile
     asks for little, but has few blocks, and CUs that have none are no help."""
 
+    known: dict[Tiling, Reduction] = {}
+
     def priced(idle: bool) -> dict[Tiling, Reduction]:
-        return dict(_priced(problem, descriptor, atom, idle))
+        return dict(_priced(problem, descriptor, atom, idle, known))
 
     works = priced(idle=False)
     peak = matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus  # FLOP a clock
@@ -121,13 +123,20 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
     """The named optima, each with the K steps that fit, split as is best for it."""
-    return (tiling for tiling, _ in _priced(problem, descriptor, atom, False))
+    return (tiling for tiling, _ in _priced(problem, descriptor, atom, False, {}))
 
 
 def _priced(
-    problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool
+    problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool, known: dict[Tiling, Reduction]
 ) -> Iterator[tuple[Tiling, Reduction]]:
-    """`options`, and what prices them; idle: where the matrix units are idle most of the time."""
+    """`options`, and what prices them; idle: where the matrix units are idle most of the time; known: what was priced, and is."""
+
+    def reduction(t: Tiling) -> Reduction:
+        key = replace(t, idle=False, aim="")
+        if key not in known:
+            known[key] = gemm_reduction(problem, descriptor, t)
+        return known[key]
+
     span = max(atom.k, atom.lane_groups * 128 // _widest(problem))
     unit = _unit(problem, atom)
     least = unit * span * _widest(problem) // 8  # bytes of one operand and stage
@@ -137,13 +146,19 @@ def _priced(
     named = answers(problem.even, sustained(descriptor), bounds)
     if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
         named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds)
-    for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
-        for tiling in _steps(problem, descriptor, replace(smallest, tile_m=x * unit, tile_n=y * unit, aim=aim)):
-            work = gemm_reduction(problem, descriptor, tiling)
-            yield tiling if problem.groups else replace(tiling, split_k=work.split()), work
+    works = [
+        (tiling, reduction(tiling))
+        for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items()
+        for tiling in _steps(problem, descriptor, replace(smallest, tile_m=x * unit, tile_n=y * unit, aim=aim), reduction)
+    ]
+    price([work for _, work in works])
+    for tiling, work in works:
+        yield tiling if problem.groups else replace(tiling, split_k=work.split()), work
 
 
-def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Iterator[Tiling]:
+def _steps(
+    problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling, reduction: Callable[[Tiling], Reduction]
+) -> Iterator[Tiling]:
     """A tile of one span of K and of two where that fits, by cache lines of one alone; where the matrix units are idle, of twice as
     many besides while the blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a
     step that K does not fill are loaded one by one, so more than two spans divide K."""
@@ -159,7 +174,7 @@ def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> I
         yield t
         if by_lines(problem, t):  # which has as many loads on their way as a longer step, and asks for fewer lines
             return
-        covered, spans = t.idle and gemm_reduction(problem, descriptor, t).covered(1), 2 * spans
+        covered, spans = t.idle and reduction(t).covered(1), 2 * spans
         if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
             return
         bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))

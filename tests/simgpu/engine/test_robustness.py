@@ -77,7 +77,7 @@ class Broken(fuzz.FuzzWorker):
 )
 def test_crashes_and_hangs_are_pinned_on_their_case(monkeypatch, code, name):
     monkeypatch.setattr(fuzz, "CASE_SECONDS", 0.5)
-    monkeypatch.setattr(fuzz, "Worker", type("Worker", (Broken,), {"code": code}))
+    monkeypatch.setattr(fuzz, "FuzzWorker", type("FuzzWorker", (Broken,), {"code": code}))
     cases = [fuzz.FuzzCase("streams", 1, number) for number in range(2)]
     found = [(case, outcome.name) for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])]
     assert found == [(case, name) for case in cases]

@@ -72,7 +72,7 @@ def test_without_slurm_it_says_what_to_do(monkeypatch, tmp_path, srun):
     with pytest.raises(UsageError, match=r"larger than the available cores 2 < 3: give fewer"), executor_of("slurm:3"):
         pass
     monkeypatch.setitem(sys.modules, "executorlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'simgpu\[cluster\]'"), executor_of("slurm:2"):
+    with pytest.raises(UsageError, match="pip install executorlib"), executor_of("slurm:2"):
         pass
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="there is no srun here: run it on a node of a Slurm cluster"), executor_of("slurm:2"):

@@ -216,7 +216,7 @@ def test_no_cell_is_a_literal_in_the_source() -> None:
     seen = 0
     for path in sorted((ROOT / "tools" / "validation" / "paper").glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Entry":
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "PaperNumber":
                 assert not call.keywords, "positional, so that this test sees the cells"
                 for cell in call.args[3 : 4 if isinstance(call.args[3], ast.Starred) else 5]:
                     seen += 1

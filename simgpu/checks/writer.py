@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 NOBODY = -1
 
 
-
 class WriterBlock(Structure):
     """What a worker found of the address."""
 

@@ -137,7 +137,7 @@ def shares(
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
         requests = Requests(lines, places, owners, askers, accesses, stores)
-        _l2(requests, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, tallies)
+        _l2(tuple(requests), ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, tallies)
     asked, passed, fetched, behind, memory = tallies
     if warm:
         footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0

@@ -8,33 +8,11 @@ priority decides, then age. The units themselves are in `simgpu.timing.units`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simgpu.timing import state, units
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.state import Ledger, Work
-
-
-@dataclass(frozen=True)
-class CuResult:
-    """ends: clock at which each workgroup ended, in the order of dispatch; clocks: of the whole.
-
-    By an instruction's number: hits; latency: clocks from when waves came to it until they went on; stalls: (n, 9), of these by
-    reason; producers, waited: (n, 8), the loads that a wait waited for and the clocks. tally: see `state`. log: the first events,
-    (n, 6).
-    """
-
-    clocks: int
-    ends: np.ndarray
-    hits: np.ndarray
-    latency: np.ndarray
-    stalls: np.ndarray
-    producers: np.ndarray
-    waited: np.ndarray
-    tally: np.ndarray
-    log: np.ndarray
+from simgpu.timing.state import CuResult, Work
 
 
 def run_cu(
@@ -49,13 +27,11 @@ def run_cu(
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"
     count, groups = len(code.unit), len(work.order)
-    ledger = Ledger(
+    result = CuResult(
         np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros((count, len(state.Stall)), np.int64),
         np.full((count, state.PRODUCERS), -1, np.int32), np.zeros((count, state.PRODUCERS), np.int64),
         np.zeros(len(state.Tally), np.float64), np.zeros(groups, np.int64), np.zeros((events, state.LOG), np.int64),
     )  # fmt: skip
-    logged = units.run(state.idle(config, code, past, late, work, resident, arrivals), work, ledger)
-    return CuResult(
-        int(ledger.ends.max(initial=0)), ledger.ends, ledger.hits, ledger.latency, ledger.stalls, ledger.producers,
-        ledger.waited, ledger.tally, ledger.log[:logged],
-    )  # fmt: skip
+    cu = state.idle(config, code, past, late, work, resident, arrivals)
+    logged = units.run(tuple(cu), tuple(work), tuple(result))
+    return result._replace(log=result.log[:logged])

@@ -86,11 +86,11 @@ class Gpu:
         gpu = replace(self, resident=1, work=self.work._replace(order=np.arange(traces, dtype=np.int64)))
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
 
-    def steady(self, events: int = 0) -> cu.CuResult:
+    def steady(self, events: int = 0) -> state.CuResult:
         """A CU of those that work through all full rounds."""
         return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
 
-    def cycles(self, steady: cu.CuResult) -> float:
+    def cycles(self, steady: state.CuResult) -> float:
         """Of the launch, from what `steady` gave."""
         if self.queue:
             return max(float(steady.clocks), self.dispatched)
@@ -121,7 +121,7 @@ class Gpu:
         """Bytes a second of the Infinity Cache; memory's where there is none."""
         return sustained(self.chip).mall if self.chip.mall_bytes else self.memory
 
-    def load_of(self, result: cu.CuResult) -> Load:
+    def load_of(self, result: state.CuResult) -> Load:
         """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
         if not self.on.queues:
             return 0.0, 0.0
@@ -130,7 +130,7 @@ class Gpu:
         mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
         return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
 
-    def run(self, groups: int, sharing: float, events: int = 0) -> cu.CuResult:
+    def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = self.work._replace(order=self.work.order[:groups])
         config = _config(self.row, self.on, self.mhz, self.load, self.watched)

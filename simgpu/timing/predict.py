@@ -14,7 +14,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
-from simgpu.timing import cu, state
+from simgpu.timing import state
 from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mixed, standing
@@ -80,7 +80,7 @@ class Prediction:
     resident: int
     per_cu: int
     active: int
-    result: cu.CuResult
+    result: state.CuResult
     past_l2_bytes: float
     code: CodeColumns
     traffic: Shares
@@ -129,7 +129,7 @@ def predict(
         clocks, sizes = first.alone(len(stretch)) * stretch, np.array([len(trace) for trace in sampled.whole]) * stretch
         gpus = [first.queued(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
 
-    def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
+    def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
         nonlocal clock
         now, before = [replace(gpu, mhz=clock.mhz, load=load) for gpu in gpus], clock.mhz
         gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
@@ -201,7 +201,7 @@ def _matrix_type(sampled: Sampled) -> str:
     return element(inst.mnemonic, [int(inst.mods.get(name, 0)) for name in ("cbsz", "blgp")])
 
 
-def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
+def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
     """What a CU reaches of its peaks, and all that are active together of L2's and memory's."""
     clocks, tally = max(1, result.clocks), result.tally
     hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
@@ -224,7 +224,7 @@ LATENCY = {
 }  # fmt: skip
 
 
-def _limit(reached: dict[str, float], result: cu.CuResult, seconds: float, overhead: float) -> str:
+def _limit(reached: dict[str, float], result: state.CuResult, seconds: float, overhead: float) -> str:
     if overhead > seconds / 2:
         return "launch"
     best = max(reached, key=lambda name: reached[name])

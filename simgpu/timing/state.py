@@ -24,7 +24,7 @@ I, F = np.int64, np.float64
 
 
 class Stall(IntEnum):
-    """Why a wave waits: PC sampling's names (rocm-systems, pc_sampling.h), and the columns of `Ledger.stalls`."""
+    """Why a wave waits: PC sampling's names (rocm-systems, pc_sampling.h), and the columns of `CuResult.stalls`."""
 
     NO_INSTRUCTION_AVAILABLE = 0
     ALU_DEPENDENCY = 1
@@ -109,8 +109,13 @@ class Work(NamedTuple):
     order: np.ndarray
 
 
-class Ledger(NamedTuple):
-    """What is told by an instruction's number, of workgroups, and of the whole; see `cu.CuResult`."""
+class CuResult(NamedTuple):
+    """What a CU counts while it runs.
+
+    By an instruction's number: hits; latency: clocks from when waves came to it until they went on; stalls: (n, 9), of these by
+    reason; producers, waited: (n, 8), the loads that a wait waited for and the clocks. tally: see `Tally`. ends: clock at which
+    each workgroup ended, in the order of dispatch. log: the first events, (n, 6).
+    """
 
     hits: np.ndarray
     latency: np.ndarray
@@ -120,6 +125,11 @@ class Ledger(NamedTuple):
     tally: np.ndarray
     ends: np.ndarray
     log: np.ndarray
+
+    @property
+    def clocks(self) -> int:
+        """Of the whole."""
+        return int(self.ends.max(initial=0))
 
 
 class Cu(NamedTuple):

@@ -13,7 +13,21 @@ import numba
 
 from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Kind, Unit
 from simgpu.timing.code import ATOMIC, COUNTS_LGKM, COUNTS_VM, STORE
-from simgpu.timing.state import FLIGHTS, KEY_PRIORITY, KEY_TIME, LEVELS, NEVER, PRODUCERS, SIMDS, UNITS, Stall, Tally
+from simgpu.timing.state import (
+    FLIGHTS,
+    KEY_PRIORITY,
+    KEY_TIME,
+    LEVELS,
+    NEVER,
+    PRODUCERS,
+    SIMDS,
+    UNITS,
+    Cu,
+    CuResult,
+    Stall,
+    Tally,
+    Work,
+)
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 unit = numba.njit(forceinline=True, **OPTIONS)
@@ -301,25 +315,25 @@ def arbitrate(cu):  # type: ignore[no-untyped-def]
 
 
 @unit
-def note_wait(wave, issue, ledger, kind, index, now, time):  # type: ignore[no-untyped-def]
+def note_wait(wave, issue, result, kind, index, now, time):  # type: ignore[no-untyped-def]
     """Counts what a wave waited for until it issued: first what held it back itself, then units that others took."""
-    ledger.hits[now] += 1
-    ledger.tally[Tally.ISSUED] += 1
+    result.hits[now] += 1
+    result.tally[Tally.ISSUED] += 1
     stall = time - wave.came
     last = issue.last[wave.want]
     issue.last[wave.want] = index
     if stall <= 0:
         return
     held = min(stall, max(0, wave.ready - wave.came))
-    ledger.stalls[now, wave.why] += held
+    result.stalls[now, wave.why] += held
     if kind == Kind.WAIT and held > 0 and wave.producer >= 0:
         for column in range(PRODUCERS):
-            if ledger.producers[now, column] == wave.producer or ledger.producers[now, column] < 0:
-                ledger.producers[now, column] = wave.producer
-                ledger.waited[now, column] += held
+            if result.producers[now, column] == wave.producer or result.producers[now, column] < 0:
+                result.producers[now, column] = wave.producer
+                result.waited[now, column] += held
                 break
     if stall > held:
-        ledger.stalls[now, Stall.ARBITER_WIN_EX_STALL if last == index or last < 0 else Stall.ARBITER_NOT_WIN] += stall - held
+        result.stalls[now, Stall.ARBITER_WIN_EX_STALL if last == index or last < 0 else Stall.ARBITER_NOT_WIN] += stall - held
 
 
 @unit
@@ -407,7 +421,7 @@ def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped
 
 
 @unit
-def release_barrier(cu, work, ledger, place, time):  # type: ignore[no-untyped-def]
+def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-def]
     """Lets the waves of a workgroup go on, all of whose live waves have come to the barrier."""
     barrier = cu.config[0].barrier
     cu.groups[place].arrived = 0
@@ -419,11 +433,11 @@ def release_barrier(cu, work, ledger, place, time):  # type: ignore[no-untyped-d
         wave.came = time + barrier
         wave.ready = max(wave.held, wave.came)
         step = work.steps[wave.at - 1]
-        ledger.stalls[step, Stall.BARRIER_WAIT] += waited
-        ledger.latency[step] += waited
+        result.stalls[step, Stall.BARRIER_WAIT] += waited
+        result.latency[step] += waited
         if wave.noted >= 0:
-            ledger.log[wave.noted, 3] += waited
-            ledger.log[wave.noted, 4] += waited
+            result.log[wave.noted, 3] += waited
+            result.log[wave.noted, 4] += waited
         cu.issue[0].dirty[index % SIMDS] = 1
 
 
@@ -448,13 +462,14 @@ def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[
 
 
 @numba.njit(cache=True, **OPTIONS)
-def run(cu, work, ledger):  # type: ignore[no-untyped-def]
-    """Runs the workgroups, from issue to issue, and returns how many events the log has; fills `ledger`."""
-    config = cu.config
-    issue, progress = cu.issue[0], cu.progress[0]
+def run(cu, work, result):  # type: ignore[no-untyped-def]
+    """Runs the workgroups, from issue to issue, and returns how many events the log has; fills `result`."""
+    # Plain tuples come in: numba's cache would name their classes, and be unreadable where a version names them otherwise.
+    cu, work, result = Cu(*cu), Work(*work), CuResult(*result)
+    config, issue, progress = cu.config, cu.issue[0], cu.progress[0]
     code_line, watches = max(1, config[0].code_line // 4), config[0].watch_end > 0
     while progress.left > 0:
-        begin_groups(cu, work, ledger.ends)
+        begin_groups(cu, work, result.ends)
         simd, key = arbitrate(cu)
         if simd < 0:
             if progress.waiting:
@@ -467,17 +482,17 @@ def run(cu, work, ledger):  # type: ignore[no-untyped-def]
             continue
         now, place = work.steps[wave.at], index // work.waves
         inst = cu.code[now]
-        note_wait(wave, issue, ledger, inst.kind, index, now, time)
-        ready = execute(cu, work, inst, index, now, time, simd, ledger.tally)
+        note_wait(wave, issue, result, inst.kind, index, now, time)
+        ready = execute(cu, work, inst, index, now, time, simd, result.tally)
         if inst.kind == Kind.SLEEP:
-            ledger.stalls[now, Stall.SLEEP_WAIT] += inst.clocks - SLOT
-        ledger.latency[now] += ready - wave.came
-        note_event(wave, progress, cu.groups[place], ledger.log, index, now, time, ready)
+            result.stalls[now, Stall.SLEEP_WAIT] += inst.clocks - SLOT
+        result.latency[now] += ready - wave.came
+        note_event(wave, progress, cu.groups[place], result.log, index, now, time, ready)
         wave.at += 1
         if watches:
-            watch(cu, work, wave, simd, now, ready, ledger.tally)
-        go_on(cu, work, index, inst, time, ready, ledger.ends, code_line)
+            watch(cu, work, wave, simd, now, ready, result.tally)
+        go_on(cu, work, index, inst, time, ready, result.ends, code_line)
         group = cu.groups[place]
         if group.arrived > 0 and group.arrived >= group.live:
-            release_barrier(cu, work, ledger, place, time)
+            release_barrier(cu, work, result, place, time)
     return progress.logged

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,16 @@ class Subject:
     call: dict[str, Any]  # of its launch
     source: str = ""  # its assembly, where known
     names: dict[str, Named] | None = None  # arrays; None: the buffers by their arguments
-    want: tuple[str, np.ndarray] | None = None  # the result's name and float64 reference, where the kernel writes it
-    matrices: Mapping[str, np.ndarray] = field(default_factory=dict)  # references of tiles by name
+    result: str = ""  # the array that the operator makes, where this kernel writes it
+    want: Callable[[], np.ndarray] | None = None  # computes its float64 reference
+    references: Callable[[], Mapping[str, np.ndarray]] = dict  # computes `matrices`
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code
     folders: Sequence[Path] = ()  # where its source may be
+
+    @cached_property
+    def matrices(self) -> Mapping[str, np.ndarray]:
+        """What tiles may hold, in float64, by name."""
+        return self.references()
 
     @property
     def geometry(self) -> Geometry:
@@ -122,7 +128,7 @@ def file_subject(options: Namespace) -> Subject:
 
 
 def operator_subjects(options: Namespace, compares: bool = True) -> list[Subject]:
-    """Returns the launches of an operator's kernels, in order."""
+    """Returns the launches of an operator's kernels, in order; compares: as of `subjects`."""
     from simgpu.debugger.named import Named
 
     operator, tree, emitted, work, buffers, calls = ready(options, compares)
@@ -130,9 +136,11 @@ def operator_subjects(options: Namespace, compares: bool = True) -> list[Subject
         name: Named(buffer.address, operand.flat.dtype, operand.shape, tuple(operand.flat.itemsize * s for s in operand.strides))
         for name, buffer, operand in zip(emitted.operands, buffers, work.operands, strict=True)
     }
-    result = (emitted.operands[work.result], work.want()) if compares else None
-    matrices = operator.matrices(tree, work) if compares else {}
+    last, references = len(calls) - 1, partial(operator.matrices, tree, work)
     return [
-        Subject(kernel, call, emitted.source, names, result if at == len(calls) - 1 else None, matrices, emitted.origins)
+        Subject(
+            kernel, call, emitted.source, names, emitted.operands[work.result] if at == last else "",
+            work.want if at == last else None, references, emitted.origins,
+        )
         for at, (kernel, call) in enumerate(calls)
     ]

@@ -20,7 +20,7 @@ def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarra
     """The name and the float64 values of an array after the whole launch (default: the result), which leaves memory as it was."""
     known = subject.names or {}
     if name is None:
-        name = subject.want[0] if subject.want else next(reversed(known), None)
+        name = subject.result or next(reversed(known), None)
     if name is None or name not in known:
         raise LaunchError(f"no array {name or ''}: there are {', '.join(known) or 'none with type and shape'}")
     array = known[name]
@@ -50,10 +50,11 @@ def worst(subject: Subject) -> tuple[str, float, float]:
     if subject.want is None:
         raise LaunchError("--worst compares with an operator's float64 reference: a file has none, name an element")
     name, values = result_of(subject)
-    away = np.abs(values - subject.want[1])
+    want = subject.want()
+    away = np.abs(values - want)
     away[np.isnan(away)] = np.inf
     at = np.unravel_index(int(np.argmax(away)), away.shape)
-    return f"{name}[{','.join(map(str, at))}]", float(values[at]), float(subject.want[1][at])
+    return f"{name}[{','.join(map(str, at))}]", float(values[at]), float(want[at])
 
 
 def group_of(subject: Subject, address: int) -> tuple[int, int, int]:

@@ -37,8 +37,8 @@ class Flipped:
     """A launch's result with bits of one input element changed at a time. Memory is as before after each."""
 
     def __init__(self, asked: Subject) -> None:
-        assert asked.names and asked.want
-        self.asked, self.names, self.result = asked, asked.names, asked.want[0]
+        assert asked.names and asked.result
+        self.asked, self.names, self.result = asked, asked.names, asked.result
         self.memory = asked.kernel.module.device.memory
         out = self.memory.find(self.names[self.result].address)
         assert out is not None

@@ -18,7 +18,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu, state
+from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
@@ -61,7 +61,7 @@ def clocks_of(
         beyond = np.full((2, len(code.unit)), loop.past)
         shares = Shares(beyond, beyond)
 
-        def at(load: Load) -> tuple[cu.CuResult, Load, float]:
+        def at(load: Load) -> tuple[state.CuResult, Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, waves, groups, mhz or chip.clock_mhz, load)
             result = gpu.run(resident, min(groups, chip.num_cus))
             return result, gpu.load_of(result), 0.0

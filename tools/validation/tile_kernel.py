@@ -16,7 +16,7 @@ from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu, state
+from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import STORE, CodeColumns, columns
 from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
@@ -99,13 +99,13 @@ def model(
     resident = min(resources(kernel).resident(chip), math.ceil(groups / chip.num_cus))
     traffic = _traffic(kernel, chip, tiles, groups, resident, warm, on)
 
-    def cycles(count: int) -> tuple[float, cu.CuResult]:
+    def cycles(count: int) -> tuple[float, state.CuResult]:
         code, work = _built(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
         past, late = (np.repeat(np.array(part)[:, None], len(code.unit), 1) for part in traffic)
         past[:, code.flags & STORE != 0] = [[_whole(kernel)], [1.0]]
         shares = Shares(past, late)
 
-        def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
+        def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, kernel.waves, groups, mhz or chip.clock_mhz, load)
             result = gpu.steady()
             return (gpu, result), gpu.load_of(result), 0.0

@@ -182,7 +182,7 @@ def _operator(options: Namespace, rest: list[str]) -> Subject:
     before = ["--target", options.target] if options.target else []  # what stood in front of OP
     given = parser.parse_args([options.what, *before, *rest])
     limits = {"threads": 1, "max_instructions": options.max_instructions, "timeout": options.timeout, "seed": options.seed}
-    return one_of(operator_subjects(Namespace(**{**vars(given), **limits, "kernel": "tree"})), options.kernel)
+    return one_of(operator_subjects(Namespace(**{**vars(given), **limits, "kernel": "tree"}), compares=False), options.kernel)
 
 
 def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:

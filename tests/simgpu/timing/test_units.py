@@ -208,17 +208,17 @@ def test_a_matrix_instruction_blocks_the_valu_for_its_shadow_only() -> None:
 
 def test_a_barrier_lets_its_own_workgroup_go() -> None:
     cu, work = idle(Issue(Unit.NONE, Kind.BARRIER), ALU, waves=2, groups=2, code_stream=0)
-    ledger = state.Ledger(
+    result = state.CuResult(
         *(np.zeros(2, np.int64) for _ in range(2)), np.zeros((2, len(Stall)), np.int64), np.full((2, 8), -1, np.int32),
         np.zeros((2, 8), np.int64), np.zeros(len(Tally)), np.zeros(2, np.int64), np.zeros((0, state.LOG), np.int64),
     )  # fmt: skip
     for index, time in ((0, 10), (1, 50), (2, 20)):
         cu.waves["at"][index] += 1
-        units.go_on(cu, work, index, cu.code[0], time, time + SLOT, ledger.ends, 16)
+        units.go_on(cu, work, index, cu.code[0], time, time + SLOT, result.ends, 16)
     assert (cu.waves["ready"][:3] >= NEVER).all() and cu.groups["arrived"].tolist() == [2, 1]
-    units.release_barrier(cu, work, ledger, 0, 50)
+    units.release_barrier(cu, work, result, 0, 50)
     assert cu.waves["ready"][:2].tolist() == [50 + GFX90A.barrier] * 2 and cu.waves["ready"][2] >= NEVER
-    assert ledger.stalls[0, Stall.BARRIER_WAIT] == 40
+    assert result.stalls[0, Stall.BARRIER_WAIT] == 40
 
 
 def test_a_place_is_free_when_the_last_wave_and_its_memory_operations_ended() -> None:

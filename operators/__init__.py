@@ -4,7 +4,8 @@
     levels.py        the machine's levels: device, block, warp, atom
     resources.py     constraints and resources of a plan
     tree.py          nodes and views: one model for every operator
-    split.py         how many blocks share a reduction, and the closed form of its time
+    cost.py          seconds of a kernel launch in closed form: the one cost by which tiles are chosen, compared and searched
+    split.py         how many blocks share a reduction
     feasibility.py   whether a tree fits, and what binds
     traffic.py       what a tree moves, without executing it
     compute.py       a tree executed with numpy

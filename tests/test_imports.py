@@ -44,7 +44,7 @@ ORDER = {
     ],
     "operators": [
         "arguments.py error_model.py levels.py",
-        "resources.py",
+        "resources.py cost.py",
         "split.py tree.py",
         "traffic.py",
         "compute.py feasibility.py",

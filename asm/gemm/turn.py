@@ -14,6 +14,8 @@ from simgpu.operators.gemm.limits import POOL_ATOMS
 from simgpu.operators.gemm.plan import GemmPlan
 
 LDS_CLOCKS = 128  # of an LDS access until it is done, assumed (facts: 60 to 130); sets distances, not correctness
+# Of a load until it is there, memory busy [GPUB: 640 to 670 with misses of the TLB; GLUON: 1000 under load]; as LDS_CLOCKS.
+MEMORY_CLOCKS = {"gfx908": 640, "gfx90a": 640, "gfx942": 1000, "gfx950": 1000}
 
 LATER = 3  # matrix instructions behind an atom's last one at which its products are there
 
@@ -47,7 +49,7 @@ class Turn:
     @property
     def memory_wait(self) -> int:
         """Matrix instructions in which a load is there from behind L2."""
-        return -(-sustained(self.plan.descriptor).rates.memory_clocks // self.clocks)
+        return -(-MEMORY_CLOCKS[self.plan.descriptor.arch] // self.clocks)
 
     @property
     def fragment_words(self) -> int:

@@ -85,12 +85,19 @@ def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
     return next((name for name in ("bf16", "f16", "f32", "f64", "i8") if tail.startswith(name)), tail)
 
 
+def clock_line(chip: HardwareDescriptor, dtype: str) -> tuple[float, float]:
+    """MHz with idle matrix units and at full matrix work of a type (`element`): between them the clock falls in a line by duty. The
+    peak clock twice for a board without figures."""
+    row = _ROWS.get(chip.name, _Row())
+    idle = row.idle or chip.clock_mhz
+    return idle, row.full.get(dtype, row.full.get("", idle))
+
+
 def sustained_clock(chip: HardwareDescriptor, duty: float, active: float, dtype: str) -> Clock:
     """The clock at matrix duty `duty` (0 to 1) of the CUs that work, a share `active` of all; dtype: see `element`."""
     row = _ROWS.get(chip.name)
     if row is None:
         return Clock(chip.clock_mhz, WIDE, "no published figure of this board: its peak clock")
-    idle = row.idle or chip.clock_mhz
-    full = row.full.get(dtype, row.full.get("", idle))
+    idle, full = clock_line(chip, dtype)
     load = min(1.0, max(0.0, duty * active))
     return Clock(idle - (idle - full) * load, NARROW if row.full else WIDE, row.source)

@@ -1,4 +1,4 @@
-"""Clocks and depths inside a compute unit, and of the way to memory; one row an architecture. Bandwidths are `sustained`'s.
+"""Clocks and depths inside a compute unit, L2, and the way to memory; one row an architecture. Other bandwidths are `sustained`'s.
 
 Legend of the tags:
   [RPC]    ROCm Compute Profiler, "Pipeline descriptions"
@@ -67,6 +67,11 @@ class Pipelines:
     start: int  # clocks from a workgroup's dispatch to its first instruction
     launch_us: float  # from the host's submission to the first dispatch, and from the last wave's end to the signal
 
+    def queued(self, load: float) -> float:
+        """Nanoseconds that a request waits for others at a load of memory of 0 to 1: half the service of each, as long as the queue
+        of a server with even service."""
+        return self.queue_ns / 2 * load / (1 - load)
+
 
 _GFX90A = Pipelines(
     lds_read_port=64, lds_write_port=64, lds_port_overhead=4,  # 4-byte access 8 clocks, 16-byte 20 [RPC]
@@ -102,6 +107,7 @@ _GFX90A = Pipelines(
 _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
+    # Of L2's peak as gfx90a: Origami's 17 TB/s, 0.494 of it, is a rate in seconds, at the clock that its work held [ORI].
     l2_latency=254,  # [GLUON, loaded]
     in_flight=32 << 10,  # [GLUON, of gfx950]
     cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]

@@ -5,6 +5,7 @@
     registers.py         registers and LDS of the register-chained kernel
     shared_registers.py  of the kernel whose waves share K and V through LDS
     reductions.py        what a tile, a step and a block take: rows, resources, clocks by unit
+    cost.py              tiles as launches: their time
     paper/               policy "published": its tiles, registers and LDS of the paper's two kernels
     tiles.py             a plan: sizes, blocks, resources
     plan.py              the tiles of both policies

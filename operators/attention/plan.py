@@ -25,15 +25,14 @@ from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
+from simgpu.operators.attention.cost import attention_reduction, shared_reduction
 from simgpu.operators.attention.paper.plan import published
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import (
-    attention_reduction,
     chained_clocks,
     chained_resources,
     row_slots,
     shared_clocks,
-    shared_reduction,
     shared_resources,
     tail,
     tile_heads,

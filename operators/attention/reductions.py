@@ -7,15 +7,14 @@ registers are of different keys, so it takes each for itself; those that stage V
 from __future__ import annotations
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import dtype as find_dtype
-from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, sustained
 from simgpu.hardware.timing_rules.issue import SLOT, TRANS_SLOTS
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH
 from simgpu.operators.resources import LdsArray, ResourcePlan
-from simgpu.operators.split import Reduction
 
 _LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
 _WIDENING = 1.25  # instructions an element of 8 bits: a conversion and a packing for two, and a permutation for four of V
@@ -90,50 +89,6 @@ def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:
     return shared.LONG_TAIL if vector_clocks(p, desc) <= shared_clocks(p, desc)["matrix"] else shared.SHORT_TAIL
 
 
-def shared_reduction(p: AttentionProblem, desc: HardwareDescriptor) -> Reduction:
-    """What decides whether K and V are shared through LDS."""
-    rates, c = sustained(desc), find_dtype(p.dtype_c).bytes
-    heads = tile_heads(p, shared.TILE)
-    tiles = q_tiles(p, shared.TILE, heads)
-    steps = -(-p.lk // shared.KEYS_OF_STEP)
-    if p.causal:  # pairs of tiles
-        each = tiles * heads // (p.batch * p.heads)
-        tiles, steps = tiles // each * -(-each // 2), steps * min(2, each)
-    return Reduction(
-        tiles=tiles,
-        steps=steps,
-        step=max(shared_clocks(p, desc).values()) / rates.clock,
-        drain=shared.TILE * p.dv * c / STORE_BYTES / rates.clock,
-        resident=shared_resources(p, desc).blocks_per_cu,
-        asked_bytes=tiles * steps * shared.KEYS_OF_STEP * (p.d + p.dv) * p.element.bytes + p.qr_bytes,
-        once_bytes=p.bytes_once,
-        partial_bytes=partial_bytes(p),
-        rates=rates,
-        sharers=tiles // (p.batch * p.kv_heads),
-    )
-
-
-def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
-    """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
-    rates, e, c = sustained(desc), p.element_kv.bytes, find_dtype(p.dtype_c).bytes
-    heads = tile_heads(p, tile_q)
-    tiles, steps = q_tiles(p, tile_q, heads), -(-p.lk // tile_kv)
-    staged = tile_kv * (p.d + p.dv) * e
-    merge = chained.merge_traffic(p.dv, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
-    return Reduction(
-        tiles=tiles,
-        steps=steps,
-        step=max(chained_clocks(p, desc, tile_q, tile_kv).values()) / rates.clock,
-        drain=(merge + tile_q * p.dv * c / STORE_BYTES) / rates.clock,
-        resident=max(1, chained_resources(p, desc, tile_q, False).blocks_per_cu),
-        asked_bytes=tiles * steps * staged + p.qr_bytes,
-        once_bytes=p.bytes_once,
-        partial_bytes=partial_bytes(p),
-        rates=rates,
-        sharers=tiles // (p.batch * p.kv_heads),
-    )
-
-
 def partial_bytes(p: AttentionProblem) -> int:
     """Bytes of one partial O, maximum and sum of every query."""
-    return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * find_dtype(p.dtype_c).bytes
+    return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * dtype(p.dtype_c).bytes

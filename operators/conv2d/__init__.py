@@ -3,7 +3,8 @@
     problem.py         sizes, stride, padding, groups; operands in other layouts
     lds.py             where halo and filter taps lie in LDS
     tiles.py           tiles, and what follows from their sizes
-    limits.py          registers, LDS and time of tiles, and their limits
+    cost.py            tiles as launches: their time
+    limits.py          registers and LDS of tiles, and their limits
     plan.py            which tiles, in closed form
     tree.py            Conv2d and the nodes below it
     execute.py         the tree with numpy, at any level

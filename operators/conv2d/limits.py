@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
+from simgpu.operators.conv2d.cost import conv2d_reduction, step_clocks
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.levels import Level
@@ -18,52 +20,11 @@ from simgpu.operators.resources import (
     rounding_sgprs,
     scalar_ranges,
 )
-from simgpu.operators.split import Reduction
 
 # The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
 _CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation in f32
-
-
-def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
-    """What decides the split of the input channels; a step is a stage of channels with all taps."""
-    p, rates, e = plan.cut, sustained(plan.descriptor), plan.problem.element.bytes
-    taps, (gx, gy, gz), clocks = p.kh * p.kw, plan.grid, step_clocks(plan)
-    tiles = p.n * p.groups * gx * gy * gz
-    elements = p.n * p.oc * p.oh * p.ow
-    result = elements * dtype(p.dtype_c).bytes
-    return Reduction(
-        tiles=tiles,
-        steps=plan.ic_steps,
-        step=max(clocks.values()) / rates.clock,
-        drain=plan.pixels * plan.tile_oc * dtype(p.accumulator).bytes / STORE_BYTES / rates.clock,
-        resident=max(1, plan.resources.blocks_per_cu),
-        asked_bytes=tiles * e * (p.icg * plan.asked_halo + plan.ic_steps * plan.tile_ic * plan.tile_oc * taps) + result,
-        once_bytes=plan.problem.bytes_once,
-        partial_bytes=elements * dtype(p.accumulator).bytes,
-        rates=rates,
-        waits=taps,
-    )
-
-
-def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
-    """Clocks of a stage of channels with all taps, by what they are of: "matrix", "LDS", "cache"."""
-    p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
-    taps, channel = p.kh * p.kw, plan.tile_ic * e
-    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
-    staged = (high * wide + plan.tile_oc * taps) * channel
-    read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
-    return {
-        "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
-        "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": plan.tile_oc * taps * channel / rates.cache + halo_clocks(plan, rates.cache),
-    }
-
-
-def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
-    """Clocks of the vector cache for a stage's halo: to deliver bytes, `cache` a clock, or to take lanes."""
-    return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)
 
 
 def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
@@ -98,7 +59,16 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
     return ResourcePlan.of(d, waves, registers, lds, conv2d_scalars(plan))
 
 
+def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
+    """The plan with the soft rows of what its time consists of, before that of the problem's size."""
+    rows = conv2d_reduction(plan).time_rows(
+        plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
+    )
+    return replace(plan, constraints=(*plan.constraints[:-1], *rows, plan.constraints[-1]))
+
+
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
+    """All limits but those of its time."""
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -128,9 +98,6 @@ def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ..
         Constraint(
             "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
         ),
-        *(() if plan.policy == "published" else conv2d_reduction(plan).time_rows(
-            plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
-        )),
         Constraint(
             "problem size",
             Level.DEVICE,

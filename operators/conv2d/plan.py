@@ -27,14 +27,16 @@ from math import sqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import POLICIES, one_of
+from simgpu.operators.conv2d.cost import conv2d_reduction
 from simgpu.operators.conv2d.lds import WIDEST
-from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_reduction, conv2d_resources
+from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources, with_time_rows
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, windowed
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
-from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, untimed
 from simgpu.operators.gemm.tiling import options
 from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
+from simgpu.operators.split import price
 
 _LONGEST = 256  # pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
@@ -54,17 +56,25 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         for option in _with_halo(problem, atom, list(options(problem.gemm, descriptor, atom)))
         for t in (replace(option, blocks=1), replace(option, blocks=2))
     }
-    gemms = [with_tiling(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
+    gemms = [untimed(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
     cuts = [(gemm, cut) for gemm in gemms for cut in _windows(problem, gemm)]
     tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
-    plans = [*(plan for plan, _ in tried), *(even for plan, gemm in tried if (even := _even_rows(plan, gemm)))]
+    tried += [(even, gemm) for plan, gemm in tried if (even := _even_rows(plan, gemm))]
 
-    def order(plan: Conv2dPlan) -> tuple[bool, float, float, int]:
-        work, split = conv2d_reduction(plan), plan.split_ic
-        others = max(work.cu(split), work.l2(split))  # of those that HBM binds alike, the one that is fastest but for it
+    works = [conv2d_reduction(plan) for plan, _ in tried]
+    price(works)
+    splits = [work.split() for work in works]
+
+    def order(number: int) -> tuple[bool, float, float, int]:
+        (plan, _), work, split = tried[number], works[number], splits[number]
+        # Of plans that HBM binds alike, the one that is fastest but for it.
+        others = max(work.terms(split)[term] for term in ("CU", "L2"))
         return not plan.feasible, work.seconds(split), others, -plan.pixels * plan.tile_oc
 
-    return min(plans, key=order)
+    best = min(range(len(tried)), key=order)
+    plan, gemm = tried[best]
+    plan = replace(plan, split_ic=splits[best])
+    return with_time_rows(replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), plan.binding.name)))
 
 
 def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) -> list[Tiling]:
@@ -185,7 +195,7 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
     for high in range(min(rows, left + row) // row * row, 0, -row):
         plan = with_tile(fitted, high, channels)
         if plan is not None and plan.resources.blocks_per_cu >= blocks:
-            plan = replace(plan, blocks_wanted=blocks, split_ic=conv2d_reduction(plan).split())
+            plan = replace(plan, blocks_wanted=blocks)
             limited_by = (_passed(plan, high + row, gemm) or limits_rows) if high + row <= rows else limits_channels
             return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
     return None
@@ -205,7 +215,7 @@ def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
     other = with_tile(plan, rows, plan.tile_oc) if rows != plan.tile_oh else None
     if other is None:
         return None
-    other = replace(other, blocks_wanted=plan.blocks_wanted, split_ic=conv2d_reduction(other).split())
+    other = replace(other, blocks_wanted=plan.blocks_wanted)
     return replace(other, constraints=mark_binding(conv2d_constraints(other, gemm), "problem size"))
 
 
@@ -242,8 +252,6 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, (t.tile_m, t.tile_n), 1)
     plan = Conv2dPlan(problem, d, policy, atom, factor, window, *tiles_of, none, ())
     plan = replace(plan, resources=conv2d_resources(plan))
-    if policy == "corrected":
-        plan = replace(plan, split_ic=conv2d_reduction(plan).split())
     return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
 
 

@@ -2,6 +2,8 @@
 
     problem.py         sizes, types, storage, epilogue
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
+    edges.py           what loads and stores of single elements take
+    cost.py            tiles as launches: their time
     sides.py           the tile's sides, in closed form
     tiling.py          which of them, with which K step and split
     plan.py            the tiles: both policies

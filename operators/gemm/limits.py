@@ -67,7 +67,7 @@ class Tiling:
     split_k: int = 1  # blocks that share one tile of C, each with a part of K
     aim: str = ""  # what the tile is best for, under "corrected" (`sides.answers`)
     limited_by: str | None = None  # a constraint's name, where the policy knows what stopped it
-    idle: bool = False  # whether the matrix units are, most of the time: then loads in flight decide (`split.StagedReduction`)
+    idle: bool = False  # whether the matrix units are, most of the time: then steps of K may be longer
 
     @property
     def warp_m(self) -> int:

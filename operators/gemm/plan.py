@@ -181,12 +181,19 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
 
 def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
     """The plan of a tiling, whoever decided it."""
+    plan = untimed(problem, descriptor, policy, tiling)
+    rows = plan.constraints
+    if policy == "corrected":
+        rows = (*rows, *tiling_rows(problem, descriptor, tiling))
+    return replace(plan, constraints=mark_binding(rows, tiling.limited_by))
+
+
+def untimed(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
+    """The same without the rows of its time, which take the longest to find; the fullest hard one binds."""
     atom = atom_of(problem, descriptor)
     resources = gemm_resources(problem, descriptor, atom, tiling)
     rows = gemm_constraints(problem, descriptor, atom, tiling, resources)
-    if policy == "corrected":
-        rows = (*rows, *tiling_rows(problem, descriptor, tiling))
-    return GemmPlan(problem, descriptor, policy, tiling, atom, resources, mark_binding(rows, tiling.limited_by))
+    return GemmPlan(problem, descriptor, policy, tiling, atom, resources, mark_binding(rows))
 
 
 def without_split(plan: GemmPlan) -> GemmPlan:

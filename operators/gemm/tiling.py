@@ -22,26 +22,20 @@ the staging of what has k contiguous (s = 0; else 1), instead of the three of re
 
 where a transposed A's x counts as the next power of two in its staging (elsewhere the largest tile has room for that).
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken (`corrected_tiling`: of
-those within TOLERANCE). Of a tile, a step takes the longest of
-
-    matrix   2*tM*tN*tK / F
-    LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
-    cache    (tM + tN)*tK*e / L1
-
-clocks, and `operators.split` makes of that, of the loads' latency and of the bytes the time of the whole; where the matrix units
-are idle most of it, of the loads in flight too.
+those within TOLERANCE), by the one closed cost (`cost`, `operators.cost`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.clocks import sustained_clock
-from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import sustained
+from simgpu.operators.cost import KernelCost
+from simgpu.operators.gemm.cost import Tiles, gemm_cost, step_clocks
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
     MX_PITCH,
@@ -55,10 +49,8 @@ from simgpu.operators.gemm.limits import (
     Tiling,
     atom_of,
     by_lines,
-    cut_line_bytes,
     gemm_resources,
     matrix_flops_per_clock,
-    matrix_tflops,
     mx_scale_bytes,
     scale_ahead,
     steps_ahead,
@@ -66,10 +58,11 @@ from simgpu.operators.gemm.limits import (
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even
 from simgpu.operators.resources import Constraint
-from simgpu.operators.split import Reduction, StagedReduction
+from simgpu.operators.split import Reduction, price
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
-TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
+# Of the least time: tiles this near count as equal, and the fewest bytes decide, which also take the least power.
+TOLERANCE = 1.05
 WORD = 4  # bytes of a register
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
@@ -92,64 +85,49 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """One of those within TOLERANCE of the least time. Where products take half of it: an unsplit one, of these that which
-    moves the fewest bytes through L2, and of equals the one that leaves the CUs the most time. Where they take less, loads in
-    flight are reckoned with (`StagedReduction`): one of the fewest parts, each of which is written and read, of these the one
-    whose CUs and L2, which has whole cache lines to bring, take the least time together: a wide tile asks for little, but has
-    few blocks, and CUs that have none are no help."""
+    """Returns an unsplit tile within TOLERANCE of the least time, or a split one if there is none; of these the one that moves the
+    fewest bytes through L2, and of equals the fastest."""
+
+    known: dict[Tiling, Reduction] = {}
 
     def priced(idle: bool) -> dict[Tiling, Reduction]:
-        return {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom, idle)}
+        return dict(_priced(problem, descriptor, atom, idle, known))
 
-    works, products = priced(idle=False), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
-    busy = 2 * products >= min(work.seconds(tiling.split_k) for tiling, work in works.items())
-    works = works if busy else priced(idle=True)
-    seconds = {t: work.seconds(t.split_k) if busy else _at_held_clock(problem, work, t) for t, work in works.items()}
+    works = priced(idle=False)
+    peak = matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus  # FLOP a clock
+    least = min(works, key=lambda tiling: works[tiling].seconds(tiling.split_k))
+    products = problem.flops / (peak * 1e6 * works[least].terms(least.split_k)["MHz"])
+    if 2 * products < works[least].seconds(least.split_k):  # loads decide: longer steps, too
+        works = priced(idle=True)
+    seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
 
-    def hidden(t: Tiling) -> float:
-        return works[t].cu(t.split_k) + works[t].l2(t.split_k) + cut_bytes(problem, t) / works[t].rates.l2
-
-    def order(t: Tiling) -> tuple[int, float, float, float]:
-        work, parts = works[t], t.split_k
-        return min(2, parts) if busy else parts, work.l2(parts) if busy else hidden(t), seconds[t], work.cu(parts)
+    def order(t: Tiling) -> tuple[int, float, float]:
+        return min(2, t.split_k), works[t].asked_bytes(t.split_k), seconds[t]
 
     best = min(near, key=order)
-    work, split, aim = works[best], best.split_k, best.aim
-    if not busy and len(near) > 1 and work.hbm(split) > max(work.cu(split), work.l2(split)):
-        aim += f"; of {len(near)} that wait for HBM alike, least time of CUs and L2, {1e6 * hidden(best):.3g} us"
-    together = min(work.resident, work.rounds(split))
+    work = works[best]
+    together = min(work.resident, work.rounds(best.split_k))
     limited_by = _limited_by(problem, descriptor, atom, replace(best, blocks=together))
-    return replace(best, blocks=together, aim=aim, limited_by=limited_by)
+    return replace(best, blocks=together, limited_by=limited_by)
 
 
-def _at_held_clock(problem: GemmProblem, work: Reduction, t: Tiling) -> float:
-    """Seconds of both kernels, those of the busiest CU at the clock that its share of matrix clocks leaves: rows that a tile has
-    and the product has not draw power, too."""
-    chip, cu, split = work.rates.descriptor, work.cu(t.split_k), t.split_k
-    steps = work.rounds(split) * -(-work.steps // work.parts(split))
-    matrix = steps * step_clocks(problem, chip, t)["matrix"] / work.rates.clock
-    held = sustained_clock(chip, matrix / cu, min(1.0, work.tiles * work.parts(split) / chip.num_cus), problem.dtype)
-    return max(work.seconds(split), cu * chip.clock_mhz / held.mhz + work.second_pass(split))
-
-
-def cut_bytes(problem: GemmProblem, t: Tiling) -> float:
-    """Bytes that L2 brings besides those asked for: cache lines at both ends of a tile's rows, of which other tiles, or another K
-    step, have the rest; none where each line is asked for once."""
-    if by_lines(problem, t):
-        return 0.0
-    p = problem.even
-    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
-    asked = (
-        (p.element, p.k * p.m * gx, min(t.tile_m, p.m) if p.trans_a else min(t.tile_k, p.k)),
-        (p.element_b, p.k * p.n * gy, min(t.tile_k, p.k) if p.trans_b else min(t.tile_n, p.n)),
-    )
-    runs = ((kind.packed(count), kind.packed(run)) for kind, count, run in asked)
-    return p.batch * sum(count * cut_line_bytes(run) / run for count, run in runs)
-
-
-def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool = False) -> Iterator[Tiling]:
+def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
     """The named optima, each with the K steps that fit, split as is best for it."""
+    return (tiling for tiling, _ in _priced(problem, descriptor, atom, False, {}))
+
+
+def _priced(
+    problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool, known: dict[Tiling, Reduction]
+) -> Iterator[tuple[Tiling, Reduction]]:
+    """`options`, and what prices them; idle: where the matrix units are idle most of the time; known: what was priced, and is."""
+
+    def reduction(t: Tiling) -> Reduction:
+        key = replace(t, idle=False, aim="")
+        if key not in known:
+            known[key] = gemm_reduction(problem, descriptor, t)
+        return known[key]
+
     span = max(atom.k, atom.lane_groups * 128 // _widest(problem))
     unit = _unit(problem, atom)
     least = unit * span * _widest(problem) // 8  # bytes of one operand and stage
@@ -159,12 +137,19 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
     named = answers(problem.even, sustained(descriptor), bounds)
     if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
         named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds)
-    for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
-        for tiling in _steps(problem, descriptor, replace(smallest, tile_m=x * unit, tile_n=y * unit, aim=aim)):
-            yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+    works = [
+        (tiling, reduction(tiling))
+        for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items()
+        for tiling in _steps(problem, descriptor, replace(smallest, tile_m=x * unit, tile_n=y * unit, aim=aim), reduction)
+    ]
+    price([work for _, work in works])
+    for tiling, work in works:
+        yield tiling if problem.groups else replace(tiling, split_k=work.split()), work
 
 
-def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Iterator[Tiling]:
+def _steps(
+    problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling, reduction: Callable[[Tiling], Reduction]
+) -> Iterator[Tiling]:
     """A tile of one span of K and of two where that fits, by cache lines of one alone; where the matrix units are idle, of twice as
     many besides while the blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a
     step that K does not fill are loaded one by one, so more than two spans divide K."""
@@ -180,7 +165,7 @@ def _steps(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> I
         yield t
         if by_lines(problem, t):  # which has as many loads on their way as a longer step, and asks for fewer lines
             return
-        covered, spans = t.idle and gemm_reduction(problem, descriptor, t).covered(1), 2 * spans
+        covered, spans = t.idle and reduction(t).covered(1), 2 * spans
         if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
             return
         bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))
@@ -203,38 +188,22 @@ def _power(x: int) -> int:
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
     """What decides a tile's split of K, and its time."""
-    p, rates = problem.even, sustained(descriptor)
-    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
-    clocks, ahead = step_clocks(problem, descriptor, t), steps_ahead(problem, t)
-    blocks = gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu
-    work = Reduction(
-        tiles=p.batch * gx * gy,
+    p, ahead = problem.even, steps_ahead(problem, t)
+    resident = max(1, gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu)
+
+    def first(parts: int) -> KernelCost:
+        tiles = Tiles(t.tile_m, t.tile_n, t.tile_k, parts, resident, t.waves_m, t.waves_n)
+        return gemm_cost(problem, descriptor, tiles).deeper(ahead)
+
+    outputs = p.batch * p.m * p.n
+    return Reduction(
+        tiles=p.batch * -(-p.n // t.tile_n) * -(-p.m // t.tile_m),
         steps=-(-p.k // (ahead * t.tile_k)),
-        step=ahead * max(clocks.values()) / rates.clock,
-        drain=t.tile_m * t.tile_n * p.columns_c / p.n * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
-        resident=max(1, blocks),
-        asked_bytes=p.batch * (p.element.packed(p.k * p.m * gx) + p.element_b.packed(p.k * p.n * gy)) + p.epilogue_bytes,
-        once_bytes=p.bytes_once,
-        partial_bytes=p.batch * p.m * p.n * dtype(p.accumulator).bytes,
-        rates=rates,
-        waits=ahead,
+        elements=outputs,
+        partial_bytes=outputs * dtype(p.accumulator).bytes,
+        result_bytes=outputs * dtype(p.dtype_c).bytes,
+        first=first,
     )
-    if not t.idle:
-        return work
-    flight = p.element.packed(min(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(min(t.tile_n, p.n) * t.tile_k)
-    return StagedReduction(**vars(work), flight=ahead * flight, burst=ahead * clocks["cache"] / rates.clock)
-
-
-def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> dict[str, float]:
-    """Clocks of a K step by what they are of: "matrix", "LDS", "cache"."""
-    rates = sustained(descriptor).rates
-    of_a, of_b = (rows * kind.packed(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
-    staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
-    return {
-        "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
-        "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": staged / rates.cache,
-    }
 
 
 def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
@@ -287,9 +256,9 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
         return broken
     if t.tile_m >= problem.even.m and t.tile_n >= problem.n:
         return "problem size"
-    work = gemm_reduction(problem, d, t)
-    terms = {"occupancy": work.cu(t.split_k), "L2 bandwidth": work.l2(t.split_k), "HBM bandwidth": work.hbm(t.split_k)}
-    return max(terms, key=lambda name: terms[name])
+    terms = gemm_reduction(problem, d, t).terms(t.split_k)
+    names = {"CU": "occupancy", "L2": "L2 bandwidth", "HBM": "HBM bandwidth"}
+    return names[max(names, key=lambda name: float(terms[name]))]
 
 
 def _unit(problem: GemmProblem, atom: MFMAAtom) -> int:

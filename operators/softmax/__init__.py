@@ -2,6 +2,7 @@
 
     problem.py         sizes, types, masks
     state.py           maximum and denominator of a row, and how two states merge
+    cost.py            rows as launches: their time
     plan.py            the tiles
     tree.py            Softmax and the nodes below it
     execute.py         the tree with numpy, at any level

@@ -149,7 +149,7 @@ class Gpu:
         near = min(float(sustained(chip).rates.cache), l2 / sharing)
         config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
         config["store_rate"] = min(64.0, l2 / 2 / sharing)
-        config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, self.load[1])) * 1e9 / clock
+        config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + row.queued(self.load[1])) * 1e9 / clock
 
 
 def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
@@ -173,11 +173,6 @@ def _nearer(made: float, low: float, high: float) -> float:
     return max(low, min(made, (low + high) / 2))
 
 
-def _queued(row: Pipelines, load: float) -> float:
-    """Nanoseconds that a request waits for others: half the service of each, as long as the queue of a server with even service."""
-    return row.queue_ns / 2 * load / (1 - load)
-
-
 def _apart(row: Pipelines, waves: int) -> float:
     """Clocks from the start of a workgroup of so many waves on an XCD to the next one's."""
     return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
@@ -192,7 +187,7 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
 def _config(row: Pipelines, on: Mechanisms, mhz: float, load: Load, watched: tuple[int, int] = (0, 0)) -> np.ndarray:
     """One `state.CONFIG`, with bandwidth without end."""
     made = np.zeros(1, state.CONFIG)
-    mall, memory = (round((ns + _queued(row, busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
+    mall, memory = (round((ns + row.queued(busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
     values = {
         "lds_fifo": row.lds_fifo + 1, "lds_latency": row.lds_latency, "vmem_queue": row.vmem_queue + 1,
         "in_flight": row.in_flight if on.in_flight else 1 << 40, "cache_latency": row.cache_latency,

@@ -142,10 +142,12 @@ def test_mi100_f32_defaults() -> None:
     demand = limits["operand bandwidth"][1]
     assert demand == pytest.approx(256 * 120 * 1502e6 * 4 / 2 * (1 / 256 + 1 / 192) / 1e12)  # E10
     assert demand < limits["operand bandwidth"][0]
-    without = replace(plan.tiling, tile_m=128, tile_n=128, split_k=1)
-    square = gemm_reduction(plan.problem, plan.descriptor, without)
-    mine = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
-    assert mine.seconds(1) < TOLERANCE * square.seconds(1) and mine.asked_bytes < 0.65 * square.asked_bytes
+    # The fastest, 64 x 96, takes 3,181 us by the model of time for 3,394, but asks L2 for 2.7 times as much.
+    for sides in ((128, 128), (64, 96)):
+        other = replace(plan.tiling, tile_m=sides[0], tile_n=sides[1], split_k=1)
+        work = gemm_reduction(plan.problem, plan.descriptor, other)
+        mine = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
+        assert mine.seconds(1) < TOLERANCE * work.seconds(1) and mine.asked_bytes(1) < 0.65 * work.asked_bytes(1)
 
 
 def test_missed_bandwidth_is_a_factor_not_an_error() -> None:
@@ -257,13 +259,12 @@ def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) 
         assert min(plan.blocks, plan.descriptor.num_cus) * rates.memory_of_cu >= 0.8 * rates.hbm
 
 
-def test_of_tiles_that_wait_for_hbm_alike_one_occupies_the_cus_and_asks_l2_for_little() -> None:
+def test_of_tiles_that_wait_for_hbm_alike_one_asks_l2_for_little() -> None:
+    """All seven tiles near the least time of both products take 298 to 300 us, and 61 to 63, by the closed cost."""
     few_rows = plan_gemm(GemmProblem(16, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), hardware.target("mi300x"))
-    assert few_rows.tile_n < 128 and few_rows.blocks > 290  # 96 columns: 299 blocks on 304 CUs; 224 columns: 128
-    assert "wait for HBM alike" in few_rows.tiling.aim
-    # All tiles occupy the CUs: A is read again for each tile's columns, through L2.
+    assert (few_rows.tile_m, few_rows.tile_n) == (32, 128), "64.6 us by the model of time; 32 columns 63.3, and 1.6 times the bytes"
     experts = plan_gemm(GemmProblem(32, 4096, 7168, "f16", trans_b=True, batch=32, dtype_c="f16"), hardware.target("mi355x"))
-    assert experts.tile_n == 256
+    assert experts.tile_n == 256, "299 us by the model of time, the others 323 to 380"
 
 
 @pytest.mark.parametrize("sizes", [(3000, 5000, 2048), (352, 4096, 4096), (1000, 777, 384)])
@@ -278,7 +279,7 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     """One row by 4096 x 4096: 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever it brings."""
     mi355x = hardware.target("mi355x")
     plan = plan_gemm(GemmProblem(1, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
-    assert plan.tile_k >= 8 * plan.warp_k and plan.split_k == 1 and plan.feasible
+    assert plan.tile_k >= 8 * plan.warp_k and plan.split_k <= 2 and plan.feasible
     spans = [replace(plan.tiling, tile_k=h * plan.warp_k) for h in (1, 2, 4, 8)]
     works = [gemm_reduction(plan.problem, mi355x, t) for t in spans]
     assert all(2 * deep.seconds(1) < 1.5 * flat.seconds(1) for flat, deep in pairwise(works[:3]))
@@ -289,15 +290,16 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     assert busy.tile_k == 2 * busy.warp_k and not busy.tiling.idle
 
 
-def test_loads_wait_for_each_other_as_the_formula_says() -> None:
-    """T = A + n*q/2 * H/(T - H), with A what n latencies take and H the time of HBM."""
+def test_steps_wait_for_memory_that_is_busy() -> None:
+    """32 steps of a tile with 96 columns: each lasts no less than idle memory's latency, nor the loads of one that is at 0.9."""
     mi300x = hardware.target("mi300x")
     plan = plan_gemm(GemmProblem(1, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), mi300x)
     tiling = replace(plan.tiling, tile_n=96, tile_k=128, split_k=1)
     work = gemm_reduction(plan.problem, mi300x, tiling)
-    row, hbm, n = pipelines("gfx942"), work.hbm(1), 4096 / 128
-    alone = 1.5 * work.rates.memory_latency + n * (1e-9 * row.memory_ns + work.burst) + work.drain
-    assert work.waiting(1) == pytest.approx(alone + n * row.queue_ns * 1e-9 / 2 * hbm / (work.waiting(1) - hbm))
+    row, terms, steps = pipelines("gfx942"), work.terms(1), 4096 // 128
+    busiest = row.memory_ns + row.queue_ns / 2 * 0.9 / 0.1
+    assert steps * row.memory_ns < 1e9 * terms["loads"] < (steps + 2) * (busiest + 1e3 * work.unsplit.burst / terms["MHz"])
+    assert 1e9 * terms["loads"] > (steps - 1) * 1.1 * row.memory_ns, "memory is not idle"
 
 
 @given(case, size, size, size)
@@ -308,7 +310,8 @@ def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, 
     rows = {row.name: row for row in plan.constraints}
     work = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)
     cu = rows["L2 bandwidth"].limit
-    terms = [rows[name].use for name in ("L2 bandwidth", "HBM bandwidth", "loads in flight") if name in rows]
+    names = ("L2 bandwidth", "Infinity Cache bandwidth", "HBM bandwidth", "loads in flight")
+    terms = [rows[name].use for name in names if name in rows]
     longest = max(cu, *terms) + 1e6 * work.second_pass(plan.split_k)
     assert longest == pytest.approx(1e6 * work.seconds(plan.split_k))
     if "split of K" in rows:

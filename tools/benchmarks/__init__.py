@@ -2,6 +2,7 @@
 
     table.py            the table that `simgpu bench` prints
     goals.py            the goals of speed, a row each
+    closed_cost.py      the closed cost against the model of time, on drawn GEMMs
     clock_fit.py        the clock of MI355X, from published runs
     gemm.py             a GEMM against numpy's
     aiter_gemm.py       AITER's bf16 GEMM of gfx950 against numpy's

@@ -17,11 +17,10 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
 from simgpu.operators.gemm.plan import plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.tools.cost.candidates import candidates, splits
-from simgpu.tools.cost.gemm import Tiles, gemm_launch, gemm_seconds
 
 COLUMNS = ("tiles of", "tile", "waves", "split", "LDS", "blocks a CU", "workgroups", "L2 MB", "HBM MB", "us", "of ours")
 _TRITON = ((32, 32), (64, 32), (32, 64), (64, 64), (128, 64), (128, 128), (256, 128), (256, 256))
@@ -46,7 +45,7 @@ class Baseline:
         """The values of COLUMNS; ours: seconds of this project's tiles."""
         t = self.tiles
         return (
-            self.name, f"{t.tile_m}x{t.tile_n}x{t.tile_k}", t.waves_m * t.waves_n, t.split, self.lds_bytes, t.resident,
+            self.name, f"{t.tile_m}x{t.tile_n}x{t.tile_k}", t.waves_m * t.waves_n, t.split_k, self.lds_bytes, t.resident,
             self.workgroups, self.l2_bytes / 1e6, self.hbm_bytes / 1e6, 1e6 * self.seconds, self.seconds / ours,
         )  # fmt: skip
 
@@ -55,7 +54,7 @@ def baselines(problem: GemmProblem, d: HardwareDescriptor) -> list[Baseline]:
     """Ours, the best of the search, Triton's best, the paper's; those that fit the target."""
     plan, published = plan_gemm(problem, d), plan_gemm(problem, d, "published")
     every = candidates(plan)
-    times = gemm_seconds(problem, sustained(d), every.tiles)["total"]
+    times = gemm_seconds(problem, d, every.tiles)["total"]
     best = every.at(int(times.argmin()))
     resident = {row[:3]: row[3] for row in every.rows}[best[:3]]
     mine = Tiles(plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k, plan.resources.blocks_per_cu)
@@ -84,7 +83,7 @@ def origami(text: str, d: HardwareDescriptor, kind: str) -> Iterator[tuple[GemmP
         tile = _foreign(problem, d, tile_m, tile_n, tile_k, waves)
         if tile.resident:
             parts = np.array(splits())
-            times = gemm_seconds(problem, sustained(d), _split(tile, parts))["total"]
+            times = gemm_seconds(problem, d, _split(tile, parts))["total"]
             theirs = _split(tile, int(parts[int(np.argmin(times))]))
             lds = _lds(problem, tile_m, tile_n, tile_k, 1)
             yield problem, baselines(problem, d)[0], _priced("Origami", problem, d, theirs, lds)
@@ -111,7 +110,6 @@ def _lds(p: GemmProblem, tile_m: int, tile_n: int, tile_k: int, stages: int) -> 
 
 
 def _priced(name: str, p: GemmProblem, d: HardwareDescriptor, tiles: Tiles, lds: int) -> Baseline:
-    rates = sustained(d)
-    launch = gemm_launch(p, rates, tiles)
-    seconds = float(gemm_seconds(p, rates, tiles)["total"])
-    return Baseline(name, tiles, lds, seconds, int(launch.workgroups), float(launch.l2_bytes), float(launch.hbm_bytes))
+    kernel, seconds = gemm_cost(p, d, tiles), float(gemm_seconds(p, d, tiles)["total"])
+    l2, hbm = kernel.asked * kernel.workgroups * kernel.steps + kernel.written_bytes, kernel.hbm_bytes + kernel.written_bytes
+    return Baseline(name, tiles, lds, seconds, int(kernel.workgroups), float(l2), float(hbm))

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.gemm.cost import Tiles
 from simgpu.operators.gemm.limits import Tiling, gemm_resources
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.tools.cost.gemm import Tiles
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512

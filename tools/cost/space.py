@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import (
     Conv2d,
     Conv2dPlan,
@@ -27,18 +26,18 @@ from simgpu.operators import (
     plan_gemm,
     plan_softmax,
 )
+from simgpu.operators.attention.cost import attention_seconds
 from simgpu.operators.attention.plan import queries_that_fit, shares, with_queries
 from simgpu.operators.attention.shared_registers import TILE
+from simgpu.operators.conv2d.cost import conv2d_seconds
 from simgpu.operators.conv2d.plan import with_tile
+from simgpu.operators.cost import parts_of
+from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
+from simgpu.operators.softmax.cost import softmax_seconds
 from simgpu.operators.softmax.plan import ROW_WAVES, keeping, softmax_resources, step_elements
 from simgpu.operators.tree import Root
-from simgpu.tools.cost.attention import attention_seconds
 from simgpu.tools.cost.candidates import candidates, splits
-from simgpu.tools.cost.conv2d import conv2d_seconds
-from simgpu.tools.cost.gemm import Tiles, gemm_seconds
-from simgpu.tools.cost.launch import parts_of
-from simgpu.tools.cost.softmax import softmax_seconds
 
 Tile = tuple[int, ...]
 TILES = {
@@ -78,7 +77,7 @@ def _parts(steps: int, split: int) -> int:
 
 
 def _gemm(p: Any, d: HardwareDescriptor) -> Space:
-    plan, rates = plan_gemm(p, d), sustained(d)
+    plan = plan_gemm(p, d)
     every = candidates(plan)
     chosen = plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k
 
@@ -89,15 +88,15 @@ def _gemm(p: Any, d: HardwareDescriptor) -> Space:
         made.derivation = with_tiling(p, d, "corrected", tiling)
         return made
 
-    mine = gemm_seconds(p, rates, Tiles(*chosen, plan.resources.blocks_per_cu), plan.tiling.idle)["total"]
+    mine = gemm_seconds(p, d, Tiles(*chosen, plan.resources.blocks_per_cu))["total"]
     return Space(
         "x".join(map(str, (p.m, p.n, p.k))), chosen, float(mine), tuple(row[:3] for row in every.rows), every.splits,
-        gemm_seconds(p, rates, every.tiles, plan.tiling.idle)["total"], tree,
+        gemm_seconds(p, d, every.tiles)["total"], tree,
     )  # fmt: skip
 
 
 def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
-    plan, rates = plan_conv2d(p, d), sustained(d)
+    plan = plan_conv2d(p, d)
     step, unit = plan.waves_p * plan.atom.m, plan.waves_oc * plan.atom.n
     step //= int(np.gcd(step, plan.tile_ow))
     sides = ((oh, oc) for oh in range(step, 256 // plan.tile_ow + 1, step) for oc in range(unit, 257, unit))
@@ -111,20 +110,19 @@ def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
 
     return Space(
         f"{p.n}x{p.ic}x{p.ih}x{p.iw} by {p.oc}x{p.kh}x{p.kw}", (plan.tile_oh, plan.tile_ow, plan.tile_oc, plan.split_ic),
-        float(conv2d_seconds(plan, rates, plan.split_ic)["total"]), tuple(fitting), tuple(map(int, parts)),
-        np.array([conv2d_seconds(other, rates, parts)["total"] for other in fitting.values()]), tree,
+        float(conv2d_seconds(plan, plan.split_ic)["total"]), tuple(fitting), tuple(map(int, parts)),
+        np.array([conv2d_seconds(other, parts)["total"] for other in fitting.values()]), tree,
     )  # fmt: skip
 
 
 def _attention(p: Any, d: HardwareDescriptor) -> Space:
-    plan, rates, parts = plan_attention(p, d), sustained(d), np.array(splits())
+    plan, parts = plan_attention(p, d), np.array(splits())
     fitting = [with_queries(plan, queries) for queries in sorted(queries_that_fit(p, d))]
     if shares(p, d):
         fitting.append(with_queries(plan, TILE))
 
     def seconds(made: Any, split: Any) -> Any:
-        shape = made.tile_Q, made.tile_KV
-        return attention_seconds(p, rates, *shape, split, made.resources.blocks_per_cu, made.shared)["total"]
+        return attention_seconds(p, d, made.tile_Q, made.tile_KV, split, made.shared)["total"]
 
     def tree(tile: Tile) -> Root:
         made, tiles = FusedAttention(p, d), with_queries(plan, tile[0])
@@ -141,7 +139,7 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
 
 
 def _softmax(p: Any, d: HardwareDescriptor) -> Space:
-    plan, rates, step = plan_softmax(p, d), sustained(d), step_elements(p, d)
+    plan, step = plan_softmax(p, d), step_elements(p, d)
     uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
     most, packing = keeping(p, d)
     if packing > 1:  # then so many waves keep a row in no other way
@@ -152,7 +150,7 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     for row, (waves, use) in enumerate(fitting.items()):
         given = np.array([1]) if waves else parts  # only rows that stream are split
         held = packing if waves == most else 1
-        seconds[row, : len(given)] = softmax_seconds(p, rates, waves, step, use.blocks_per_cu, given, held)["total"]
+        seconds[row, : len(given)] = softmax_seconds(p, d, waves, step, use.blocks_per_cu, given, held)["total"]
 
     def tree(tile: Tile) -> Root:
         waves, split = tile
@@ -164,7 +162,7 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
         return made
 
     waves = plan.waves_row if plan.resident else 0
-    mine = softmax_seconds(p, rates, waves, step, plan.resources.blocks_per_cu, plan.split_n, plan.packing)["total"]
+    mine = softmax_seconds(p, d, waves, step, plan.resources.blocks_per_cu, plan.split_n, plan.packing)["total"]
     return Space(
         f"{p.rows} rows of {p.n}", (waves, plan.split_n), float(mine), tuple((waves,) for waves in fitting), tuple(map(int, parts)),
         seconds, tree,

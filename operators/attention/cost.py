@@ -1,0 +1,116 @@
+"""Fused attention's tiles as launches: products, exponentials, K and V straight to registers or through LDS, a second pass."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.clocks import element
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, sustained
+from simgpu.operators.attention import registers as chained
+from simgpu.operators.attention import shared_registers as shared
+from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.reductions import (
+    chained_clocks,
+    chained_resources,
+    partial_bytes,
+    q_tiles,
+    shared_clocks,
+    shared_resources,
+    tile_heads,
+)
+from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
+from simgpu.operators.split import Reduction
+
+# 64-byte lines of code that a workgroup runs through, counted on 60 emitted kernels within 12 %. Waves with keys of their own: a
+# constant, for each query, and for each query and column of Q and O. Waves that share K and V: a constant, and for each column.
+_CHAINED_LINES, _QUERY_LINES, _COLUMN_LINES = 17, 0.8, 0.007
+_SHARED_LINES, _SHARED_COLUMN_LINES = 95, 0.43
+
+
+def attention_seconds(
+    p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool = False
+) -> dict[str, Any]:
+    """Seconds by term of Q tiles of `tile_q` rows and `tile_kv` keys a step, masks left out; split: a number, or an array.
+    is_shared: K and V pass through LDS to eight waves."""
+    work = shared_reduction(p, d) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
+    terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
+    parts, _ = parts_of(-(-p.lk // tile_kv), split)
+    second = second_pass(sustained(d), parts, work.elements, work.partial_bytes, work.result_bytes)
+    return {**terms, "second pass": second, "total": terms["total"] + second}
+
+
+def attention_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
+    """What decides a Q tile and the split of its keys."""
+    tiles, steps = q_tiles(p, tile_q, tile_heads(p, tile_q)), -(-p.lk // tile_kv)
+    return _reduction(p, tiles, steps, lambda parts: attention_cost(p, d, tile_q, tile_kv, parts, False))
+
+
+def shared_reduction(p: AttentionProblem, d: HardwareDescriptor) -> Reduction:
+    """What decides whether K and V are shared through LDS."""
+    kernel = attention_cost(p, d, shared.TILE, shared.KEYS_OF_STEP, 1, True)
+    return _reduction(p, int(kernel.workgroups), int(kernel.steps), lambda parts: kernel)
+
+
+def _reduction(p: AttentionProblem, tiles: int, steps: int, first: Any) -> Reduction:
+    rows, size = p.batch * p.heads * p.lq, dtype(p.dtype_c).bytes
+    return Reduction(tiles, steps, rows * (p.dv + 2), partial_bytes(p), rows * p.dv * size, first)
+
+
+def attention_cost(
+    p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool
+) -> KernelCost:
+    """The first kernel."""
+    rates, e, size = sustained(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
+    heads, of_tile = p.batch * p.heads, tile_heads(p, tile_q)
+    tiles = q_tiles(p, tile_q, of_tile)
+    parts, each = parts_of(-(-p.lk // tile_kv), split)
+    blocks = tiles * parts
+    use = shared_resources(p, d) if is_shared else chained_resources(p, d, tile_q, False)
+    clocks = shared_clocks(p, d) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
+    resident = max(1, use.blocks_per_cu)
+    if is_shared and p.causal:  # a workgroup has two Q tiles of a head, one after the other
+        of_head = tiles * of_tile // heads
+        blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
+    staged = tile_kv * (p.d + p.dv) * e
+    asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
+    # Blocks that share K and V are dealt to as many XCDs in turn as leaves each to as few as can be: those that run together on one
+    # read them once.
+    dealt = d.xcds // gcd(d.xcds, heads // of_tile)
+    sharing = max(1.0, min(d.num_cus * resident, tiles / (p.batch * p.kv_heads)) / dealt)
+    missed = max(min(asked, p.kv_bytes), asked / sharing)
+    missed -= min(1.0, d.l2_bytes / p.kv_bytes) * (missed - min(missed, d.xcds * p.kv_bytes))
+    once, queries = min(missed, p.kv_bytes), heads * p.lq * p.d * p.element.bytes * 1.0
+    kept = min(1.0, d.mall_bytes / p.kv_bytes)
+    merged = 0.0 if is_shared else chained.merge_traffic(p.dv, tile_q, size)
+    merge_clocks = merged * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
+    return KernelCost(
+        rates=rates,
+        workgroups=blocks,
+        resident=resident,
+        steps=each,
+        element=element(f"x_{p.dtype}"),
+        matrix=clocks["matrix"],
+        units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
+        bare=LDS_CLOCKS,
+        # Of a wave's own step the products wait for each other's softmax; eight waves that share K and V fill each other's gaps.
+        alone=(0.0 if is_shared else clocks["matrix"] + clocks["VALU"], 0.0),
+        burst=clocks["cache"],
+        flight=staged,
+        asked=staged,
+        missed_bytes=missed + queries,
+        hbm_bytes=once + (missed - once) * (1 - kept) + queries,
+        written_bytes=choose(parts > 1, parts * partial_bytes(p) * 1.0, heads * p.lq * p.dv * size * 1.0),
+        stored=tile_q * p.dv * size + merge_clocks * STORE_BYTES,
+        code_lines=_code_lines(p, tile_q, is_shared),
+        waves=shared.WAVES if is_shared else chained.WAVES,
+    )
+
+
+def _code_lines(p: AttentionProblem, tile_q: int, is_shared: bool) -> float:
+    columns = p.d + p.dv
+    if is_shared:
+        return _SHARED_LINES + _SHARED_COLUMN_LINES * columns
+    return _CHAINED_LINES + tile_q * (_QUERY_LINES + _COLUMN_LINES * columns)

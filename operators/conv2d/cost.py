@@ -1,0 +1,111 @@
+"""A convolution's tiles as launches: a step is a stage of channels with all taps; halos are read again, filters by every tile."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any
+
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.clocks import element
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained
+from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
+from simgpu.operators.split import Reduction
+
+
+def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
+    """Seconds by term of a plan's tiles with the input channels split otherwise: a number, or an array."""
+    p, work = plan.cut, conv2d_reduction(plan)
+    terms = conv2d_cost(plan, split).terms()
+    parts, _ = parts_of(plan.ic_steps, split)
+    elements = p.n * p.oc * p.oh * p.ow
+    second = second_pass(sustained(plan.descriptor), parts, elements, work.partial_bytes, work.result_bytes)
+    return {**terms, "second pass": second, "total": terms["total"] + second}
+
+
+def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
+    """What decides the split of the input channels."""
+    p, (gx, gy, gz) = plan.cut, plan.grid
+    elements = p.n * p.oc * p.oh * p.ow
+    return Reduction(
+        tiles=p.n * p.groups * gx * gy * gz,
+        steps=plan.ic_steps,
+        elements=elements,
+        partial_bytes=elements * dtype(p.accumulator).bytes,
+        result_bytes=elements * dtype(p.dtype_c).bytes,
+        first=lambda parts: conv2d_cost(plan, parts),
+    )
+
+
+def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
+    """The first kernel."""
+    p, d, e = plan.cut, plan.descriptor, plan.problem.element.bytes
+    (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    parts, each = parts_of(plan.ic_steps, split)
+    tiles = p.n * p.groups * gx * gy * gz
+    halo, filters = high * wide * channel, plan.tile_oc * taps * channel
+    # What pads the channels of X lies past its buffer's end and asks for nothing; the packed filter holds it.
+    asked = tiles * (p.icg * plan.asked_halo * e + plan.ic_steps * filters) * 1.0
+    lines = filters + _halo_lines(plan, sustained(d).row.cache_line)
+    outputs = p.n * p.oc * p.oh * p.ow
+    size, sum_size = dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
+    x, w, _ = (prod(shape) * e * 1.0 for shape in plan.problem.shapes)
+    # Neighbours in flight on an XCD read one image's halo and one set of filters.
+    resident = max(1, plan.resources.blocks_per_cu)
+    in_flight = max(1.0, min(d.num_cus * resident, tiles) / d.xcds)
+    missed = min(asked, max(x + w, asked / in_flight**0.5))
+    least = min(missed, x + min(d.xcds, tiles) * w)
+    missed -= min(1.0, d.l2_bytes / (x / d.xcds + w)) * (missed - least)
+    kept, once = min(1.0, d.mall_bytes / (x + w)), min(missed, x + w)
+    return KernelCost(
+        rates=sustained(d),
+        workgroups=tiles * parts,
+        resident=resident,
+        steps=each,
+        element=element(plan.atom.mnemonic),
+        matrix=clocks["matrix"],
+        units=max(clocks["LDS"], clocks["cache"]),
+        bare=LDS_CLOCKS * taps,
+        burst=clocks["cache"],
+        flight=halo + filters,
+        asked=max(lines, asked / (tiles * plan.ic_steps)),
+        missed_bytes=missed,
+        hbm_bytes=once + (missed - once) * (1 - kept),
+        written_bytes=choose(parts > 1, parts * outputs * sum_size, outputs * size) * 1.0,
+        stored=plan.pixels * plan.tile_oc * choose(parts > 1, sum_size, size),
+        waves=plan.waves_p * plan.waves_oc,
+    )
+
+
+def _halo_lines(plan: Conv2dPlan, line: int) -> float:
+    """Bytes of the cache lines that a stage's halo lies in: of runs that begin at multiples of what lies between them; 0 where few
+    channels are made more, whose runs are whole filters' rows."""
+    p, e = plan.problem, plan.problem.element.bytes
+    if plan.factor > 1:
+        return 0.0
+    high, wide = plan.cut.halo(plan.tile_oh, plan.tile_ow)
+    if p.layout == "nchw":
+        runs, run, apart = high * plan.tile_ic, wide * plan.lattice[1] * e, p.iw * e
+    else:
+        runs, run, apart = high * wide, plan.tile_ic * e, p.ic * e
+    return float(runs * (run + line - gcd(run, apart, line)))
+
+
+def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
+    """Clocks of a stage of channels with all taps, by what they are of: "matrix", "LDS", "cache"."""
+    p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
+    taps, channel = p.kh * p.kw, plan.tile_ic * e
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    staged = (high * wide + plan.tile_oc * taps) * channel
+    read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
+    return {
+        "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
+        "LDS": read / rates.lds_read + staged / rates.lds_write,
+        "cache": plan.tile_oc * taps * channel / rates.cache + halo_clocks(plan, rates.cache),
+    }
+
+
+def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
+    """Clocks of the vector cache for a stage's halo: to deliver bytes, `cache` a clock, or to take lanes."""
+    return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)

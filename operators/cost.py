@@ -1,0 +1,236 @@
+"""Seconds of one launch of a tiled kernel in closed form: the one cost by which tiles are derived, compared, ranked and searched.
+
+It is the model of `simgpu time` (`simgpu.timing`) without its events: the same constants (`hardware.rates`), the same clock, the
+same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of them that run together take
+
+    fill + steps * max(j * units + bare/j, j * level ..., wait) + drain      clocks
+
+units   the busiest of matrix units, LDS, vector cache and VALU
+level   a step's bytes, and its part of the results, over the CU's part of what L2, the Infinity Cache and HBM sustain
+wait    a step waits for its last load: the latency of memory and the clocks in which the step's loads leave the CU, and no less
+        than one CU's misses take. The latency grows with memory's load r by queue_ns/2 * r/(1 - r)
+fill    kernel arguments, first loads, first LDS write and read
+drain   results, at half of L2's rate, and the last store's latency
+
+Waves that load element by element wait for each few of them, `apart` clocks a step, and pass the vector cache in turn: N of them
+that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step no
+less. Some workgroups alone may do so, at an edge; a CU runs its part of them, and one last.
+
+With C(n, a) what n workgroups take while `a` CUs want as much, a launch of W workgroups on C CUs, n = floor(W/C), r = W - n*C takes
+
+    max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and no less than the dispatch of W workgroups
+
+and before them each CU the dispatch of its first one and the code that it has not run yet. The clock is the board's by duty
+(`hardware.rates.clocks`); it and memory's load are found by iteration. T is the longest of the times that each term of a step gives
+alone. A second kernel that adds parts of a split reduction: `second_pass`.
+
+Fields may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.rates.clocks import clock_line
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
+
+_PASSES = 2  # of the fixed point of clock and memory's load
+_MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back (`simgpu.timing.gpu`)
+# Taken branches to code that no wave ran before: 4 to 6 on emitted GEMMs, each an instruction fetch from L2.
+_JUMPS = 4
+_WAVES_A_CU = 32  # of a second pass: it takes few registers
+_GROUP_ELEMENTS = 1024  # that a workgroup of a second pass adds: 256 work-items of four
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """One launch. Clocks and bytes of a step are of one workgroup."""
+
+    rates: Sustained
+    workgroups: Any
+    resident: Any  # workgroups of a CU at a time, by registers, LDS and wave slots
+    steps: Any  # of a workgroup's loop
+    element: str = ""  # type of the matrix instructions, as `clocks.element` names it
+    matrix: Any = 0.0  # clocks of the matrix units a step
+    units: Any = 0.0  # clocks a step of the busiest other unit of the CU: LDS, vector cache, VALU
+    bare: Any = 0.0  # clocks a step in which a lone workgroup has no instruction to issue: barrier, first LDS read
+    burst: Any = 0.0  # clocks in which a step's loads pass the vector cache
+    flight: Any = 0.0  # bytes of a workgroup's loads in flight
+    asked: Any = 0.0  # bytes a step that L2 is asked for, in whole cache lines
+    missed_bytes: Any = 0.0  # of the launch's loads, what L2 does not have
+    hbm_bytes: Any = 0.0  # of these, what the Infinity Cache does not have
+    written_bytes: Any = 0.0  # of the launch
+    stored: Any = 0.0  # bytes that a workgroup stores at its end
+    code_lines: Any = 0.0  # of 64 bytes, that a workgroup runs through
+    waves: int = 4  # of a workgroup
+    # Of a wave that loads by elements: clocks in which it does not, and those of the vector cache, which serves one wave at a time.
+    alone: tuple[Any, Any] = (0.0, 0.0)  # a step
+    once: tuple[Any, Any] = (0.0, 0.0)  # at the end
+    edge: tuple[Any, Any] = (0.0, 0.0)  # a step of a workgroup at an edge
+    edges: Any = 0.0  # share of the workgroups at an edge
+    edge_stored: Any = 0.0  # bytes that one of these stores besides
+
+    def deeper(self, ahead: int) -> KernelCost:
+        """The same kernel where so many steps wait for their loads once."""
+        if ahead == 1:
+            return self
+        names = ("matrix", "units", "bare", "burst", "flight", "asked")
+        return replace(self, steps=-(-self.steps // ahead), **{name: ahead * getattr(self, name) for name in names})
+
+    def terms(self) -> dict[str, Any]:
+        """Seconds by term, each with fill and drain: "CU", "loads", "L2", "Infinity Cache", "HBM". Also "launch", the host's part;
+        "total", the longest term and "launch"; and "MHz", the clock."""
+        chip, row = self.rates.descriptor, self.rates.row
+        cus, whole = chip.num_cus, largest(1, self.workgroups // chip.num_cus)
+        active, rest = least(self.workgroups, cus), self.workgroups % cus
+        idle, full = clock_line(chip, self.element)
+        dispatch = largest(1 / row.groups_per_clock, self.waves / row.waves_per_clock) / chip.xcds
+        mhz, load = chip.clock_mhz * 1.0, 0.0
+        for _ in range(_PASSES):
+            alone = reduce(largest, _Clocked(self, mhz, load).cycles(whole, active).values()) + dispatch * active
+            duty = whole * self.steps * self.matrix / alone
+            moved = (self.hbm_bytes + self.written_bytes) * whole * active / self.workgroups
+            load = (load + least(_MOST_LOAD, moved * 1e6 * mhz / (alone * self.rates.hbm))) / 2
+            mhz = idle - (idle - full) * least(1.0, duty) * active / cus
+        at = _Clocked(self, mhz, load)
+        found = at.cycles(whole, active)
+        more = (self.workgroups > cus) & (rest > 0)
+        if np.any(more):
+            one_more, without = at.cycles(whole + 1, rest), at.cycles(whole, rest)
+            spread = at.cycles(whole + 1, self.workgroups / (whole + 1))
+            for name, first in found.items():
+                later = first + largest(0.0, one_more[name] - without[name])
+                found[name] = choose(more, largest(later, spread[name]), first)
+        found = {
+            name: largest(first + dispatch * active, self.workgroups * dispatch) / (1e6 * mhz) for name, first in found.items()
+        }
+        total = self.rates.launch + reduce(largest, found.values())
+        return {**found, "launch": self.rates.launch, "total": total, "MHz": mhz}
+
+
+_NUMBERS = tuple(each.name for each in fields(KernelCost) if each.name not in ("rates", "element", "waves"))
+
+
+class _Clocked:
+    """A launch at a clock and a load of memory."""
+
+    def __init__(self, cost: KernelCost, mhz: Any, load: Any) -> None:
+        row, rates, steps = cost.rates.row, cost.rates, cost.workgroups * cost.steps
+        self.cost, hertz = cost, 1e6 * mhz
+        queue = row.queued(load)
+        self.memory = (row.memory_ns + queue) * 1e-3 * mhz
+        draw = 1e3 / mhz / (1 / row.cu_memory + queue / row.in_flight)  # bytes a clock of one CU's misses
+        self.l2 = row.l2_share * rates.descriptor.l2_bytes_per_clock
+        self.last = self.memory + cost.burst + row.barrier + row.lds_latency
+        self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
+        self.busy = largest(cost.matrix, cost.units)
+        # Clocks of a step for each CU that wants as much.
+        self.levels = {
+            "L2": cost.asked / self.l2,
+            "Infinity Cache": (cost.missed_bytes + cost.written_bytes) / steps * hertz / rates.mall,
+            "HBM": (cost.hbm_bytes + cost.written_bytes) / steps * hertz / rates.hbm,
+        }
+
+    def cycles(self, count: Any, active: Any) -> dict[str, Any]:
+        """Clocks, by term, of a CU that runs `count` workgroups while `active` CUs want as much."""
+        cost, row = self.cost, self.cost.rates.row
+        start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
+        full, rest = count // cost.resident, count % cost.resident
+        found = self._together(cost.resident, active)
+        last = self._together(largest(1, rest), active) if np.any(rest > 0) else found
+        start = start + self._at_edges(count, active)
+        return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
+
+    def _at_edges(self, count: Any, active: Any) -> Any:
+        """Clocks that a CU's part of the workgroups at an edge take more; the last one that it runs is one of them."""
+        cost = self.cost
+        if not np.any(cost.edges > 0):
+            return 0.0
+        j = least(count, cost.resident)
+        plain = [self.in_turn(cost.alone, j), self.last, j * self.drawn, *(j * active * each for each in self.levels.values())]
+        there = self.in_turn(cost.edge, 1 + cost.edges * (j - 1))
+        more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy + cost.bare / j)))
+        more = more + j * cost.edge_stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active))
+        return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
+
+    def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
+        """Clocks of j workgroups' waves that spend `clocks` apart and at a unit that serves one wave at a time (Schweitzer's
+        approximation of mean value analysis: a wave finds there the others in proportion to the time that they spend there)."""
+        apart, served = clocks
+        more = j * self.cost.waves * served - apart
+        return apart + (more + (more * more + 4 * apart * served) ** 0.5) / 2
+
+    def _together(self, j: Any, active: Any) -> dict[str, Any]:
+        """Clocks, by term, of j workgroups that run together."""
+        cost, row = self.cost, self.cost.rates.row
+        fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
+        drain = j * cost.stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
+        step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
+        fill = fill + self.in_turn(cost.once, j)
+        return {
+            "CU": fill + cost.steps * step + drain,
+            # The first step's are the fill's.
+            "loads": fill + (cost.steps - 1) * largest(self.last, j * self.drawn) + step + drain,
+            **{name: fill + cost.steps * j * each * active + drain for name, each in self.levels.items()},
+        }
+
+
+def beside(kernels: Sequence[KernelCost]) -> KernelCost:
+    """Several launches of one board, matrix type and number of waves as one of arrays, one launch behind the other."""
+    first = kernels[0]
+    sizes = [np.size(kernel.workgroups) for kernel in kernels]
+    total, ends = sum(sizes), np.cumsum(sizes)
+
+    def joined(values: list[Any]) -> np.ndarray:
+        column = np.empty(total)
+        for value, size, end in zip(values, sizes, ends, strict=True):
+            column[end - size : end] = value
+        return column
+
+    made: dict[str, Any] = {}
+    for name in _NUMBERS:
+        values = [getattr(kernel, name) for kernel in kernels]
+        pairs = isinstance(values[0], tuple)
+        made[name] = tuple(joined([value[i] for value in values]) for i in (0, 1)) if pairs else joined(values)
+    return KernelCost(first.rates, element=first.element, waves=first.waves, **made)
+
+
+def second_pass(rates: Sustained, parts: Any, elements: Any, partial: float, result: float) -> Any:
+    """Seconds of the kernel that adds `parts` partial results of so many elements and bytes each; 0 for one part.
+
+    A work-item adds its parts one after the other, each a load's latency after the last.
+    """
+    d = rates.descriptor
+    groups = -(-elements // _GROUP_ELEMENTS)
+    at_once = d.num_cus * _WAVES_A_CU // 4
+    chain = -(-groups // at_once) * (parts + 1.5) * rates.memory_latency
+    drawn = min(d.num_cus, groups) * rates.memory_of_cu
+    spilt = largest(0.0, parts * partial - d.mall_bytes)
+    moved = largest((parts * partial + result) / min(rates.mall, drawn), (spilt + result) / min(rates.hbm, drawn))
+    return choose(parts > 1, rates.launch + largest(chain, moved), 0.0)
+
+
+def parts_of(steps: Any, split: Any) -> tuple[Any, Any]:
+    """(blocks that share a tile, steps of each) when every block but the last has the same number of steps."""
+    each = -(-steps // split)
+    return -(-steps // each), each
+
+
+def largest(one: Any, other: Any) -> Any:
+    """The larger of two numbers, or of each pair of two arrays' elements."""
+    return np.maximum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else max(one, other)
+
+
+def least(one: Any, other: Any) -> Any:
+    """The smaller of two numbers, or of each pair of two arrays' elements."""
+    return np.minimum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else min(one, other)
+
+
+def choose(condition: Any, one: Any, other: Any) -> Any:
+    """One of two values, or of each pair of elements, by a condition or an array of these."""
+    return np.where(condition, one, other) if isinstance(condition, np.ndarray) else (one if condition else other)

@@ -1,0 +1,171 @@
+"""A GEMM's tiles, whoever chose them, as launches: loop, caches by the order of the tiles, epilogue, second pass of a split K.
+
+In flight on an XCD are c tiles, h rows of them by w columns (`order` numbers them so, h = sqrt(c*tN/tM)): they read h*tM rows of A
+and w*tN columns of B through their L2 once. What was read before and still fits is a hit.
+
+Of a tile, a step takes the longest of
+
+    matrix   2*tM*tN*tK / F
+    LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
+    cache    (tM + tN)*tK*e / L1, and a clock for each 64 bytes that a row touches
+
+clocks, and asks L2 for whole cache lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.matrix_table import FORMATS
+from simgpu.hardware.rates.clocks import element
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained, sustained
+from simgpu.operators.cost import KernelCost, choose, largest, least, parts_of, second_pass
+from simgpu.operators.gemm.edges import edges
+from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
+from simgpu.operators.gemm.problem import GemmProblem
+
+_COALESCED = 64  # bytes that the vector cache passes a clock
+_LOAD_BYTES = 16  # of a lane's load
+# Instructions a register of an operand that is transposed on its way to LDS, by bytes of an element.
+_TRANSPOSED = {1: 4, 2: 1}
+# 64-byte lines of code that a workgroup runs through, counted on 90 emitted kernels within 12 %: so many, and of each instruction
+# of a step 1.7 times its 8 bytes in the loop and in the last step, and of each accumulator 30 bytes of epilogue.
+_CODE_LINES, _STEP_LINES, _ACCUMULATOR_LINES = 28, 1.7 * 8 / 64, 30 / 64
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles to be priced: numbers, or arrays that broadcast."""
+
+    tile_m: Any
+    tile_n: Any
+    tile_k: Any
+    split_k: Any = 1
+    resident: Any = 1  # workgroups a CU
+    waves_m: int = 2
+    waves_n: int = 2
+
+
+def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Tiles) -> dict[str, Any]:
+    """Seconds by term: those of the first kernel, "second pass" and the sum of both as "total"."""
+    p, rates = problem.even, sustained(descriptor)
+    terms = gemm_cost(problem, descriptor, tiles).terms()
+    parts, _ = parts_of(-(-p.k // tiles.tile_k), tiles.split_k)
+    elements = p.batch * p.m * p.n
+    partial, result = (elements * dtype(kind).bytes * 1.0 for kind in (p.accumulator, p.dtype_c))
+    second = second_pass(rates, parts, elements, partial, result)
+    return {**terms, "second pass": second, "total": terms["total"] + second}
+
+
+def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) -> dict[str, Any]:
+    """Clocks of a K step by what they are of: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
+    rates = sustained(descriptor).rates
+    of_a, of_b = (rows * kind.packed(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
+    staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
+    return {
+        "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
+        "LDS": read / rates.lds_read + staged / rates.lds_write,
+        "cache": largest(staged / rates.cache, _touched(problem.even, t, _COALESCED) / _COALESCED),
+    }
+
+
+def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) -> KernelCost:
+    """The first kernel."""
+    p, rates = problem.even, sustained(descriptor)
+    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
+    parts, each = parts_of(-(-p.k // t.tile_k), t.split_k)
+    blocks = gx * gy * p.batch * parts
+    clocks = step_clocks(p, descriptor, t)
+    once = p.batch * (p.element.packed(p.m * p.k) + p.element_b.packed(p.k * p.n)) * 1.0
+    asked = p.batch * (p.element.packed(p.k * p.m * gx) + p.element_b.packed(p.k * p.n * gy)) * 1.0
+    missed = least(asked, _missed(p, rates, t, gx, gy, parts, blocks))
+    kept = min(1.0, descriptor.mall_bytes / once)
+    written = choose(parts > 1, p.batch * p.m * p.n * dtype(p.accumulator).bytes * parts, p.epilogue_bytes) * 1.0
+    stored = choose(parts > 1, dtype(p.accumulator).bytes, dtype(p.dtype_c).bytes * p.columns_c / p.n)
+    words, issued = _transposed(p, t)
+    atom = atom_of(p, descriptor)
+    formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
+    of_memory = rates.row.memory_ns * 1e-3 * descriptor.clock_mhz - rates.row.l2_latency
+    found = edges(p, rates.row, t, rates.row.l2_latency + of_memory * least(1.0, missed / asked))
+    busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
+    before = largest(largest(clocks["matrix"], busy), 0.0 if found.narrow else rates.row.l2_latency + of_memory)
+    none = 0.0, 0.0
+    step, last, edge = ((each.apart + before, each.served) for each in (found.step, found.last, found.at_edge))
+    ends = (p.k % t.tile_k != 0) & (not found.always)  # in a step that is loaded by elements
+    return KernelCost(
+        rates=rates,
+        workgroups=blocks,
+        resident=t.resident,
+        steps=each,
+        element=element(atom.mnemonic, formats),
+        matrix=clocks["matrix"],
+        units=largest(busy, 0.0 if found.always else clocks["cache"]),
+        alone=step if found.always else none,
+        once=tuple(choose(ends, each, 0.0) for each in last),
+        edges=largest(found.cut, found.clipped),
+        edge=tuple(choose(found.cut > 0, each, 0.0) for each in edge),
+        edge_stored=stored * found.stored,
+        bare=LDS_CLOCKS,
+        burst=clocks["cache"],
+        flight=p.element.packed(least(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(least(t.tile_n, p.n) * t.tile_k),
+        asked=_touched(p, t, rates.row.cache_line),
+        missed_bytes=missed,
+        hbm_bytes=once + (missed - once) * (1 - kept),
+        written_bytes=written,
+        stored=stored,
+        code_lines=_code_lines(p, descriptor, t, words),
+        waves=t.waves_m * t.waves_n,
+    )
+
+
+def _touched(p: GemmProblem, t: Any, line: int) -> Any:
+    """Bytes of the lines that a step's rows of A and B touch."""
+    sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
+    return sum(
+        (t.tile_k if across else side) * _lines(kind, side if across else t.tile_k, line) * line for across, side, kind in sides
+    )
+
+
+def _lines(kind: DType, count: Any, line: int) -> Any:
+    """Lines that a run of so many elements lies in on average, if it begins at a multiple of itself (`limits.cut_line_bytes`)."""
+    run = kind.packed(count)
+    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
+
+
+def _transposed(p: GemmProblem, t: Any) -> tuple[Any, Any]:
+    """Registers of a step's operands that are transposed on their way to LDS, all lanes counted, and the instructions that does."""
+    sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
+    words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]
+    return sum(count for count, _ in words), sum(count * each for count, each in words)
+
+
+def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, transposed: Any) -> Any:
+    atom, lanes = atom_of(p, d), t.waves_m * t.waves_n * d.wavefront_size
+    matrix = t.tile_m * t.tile_n * t.tile_k / (t.waves_m * t.waves_n * atom.m * atom.n * atom.k * atom.blocks)
+    staged = t.tile_m * p.element.packed(t.tile_k) + t.tile_n * p.element_b.packed(t.tile_k)
+    read = t.waves_n * t.tile_m * p.element.packed(t.tile_k) + t.waves_m * t.tile_n * p.element_b.packed(t.tile_k)
+    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + _transposed(p, t)[1] / lanes
+    copies = choose(-(-p.k // t.tile_k) > t.split_k, 2, 1)
+    accumulators = t.tile_m * t.tile_n * dtype(p.accumulator).registers / lanes
+    return _CODE_LINES + copies * _STEP_LINES * each + _ACCUMULATOR_LINES * accumulators
+
+
+def _missed(p: GemmProblem, rates: Sustained, t: Tiles, gx: Any, gy: Any, parts: Any, blocks: Any) -> Any:
+    """Bytes of A and B that L2 does not have."""
+    d = rates.descriptor
+    in_flight = largest(1, least(d.num_cus * t.resident, blocks) / d.xcds)
+    rows = least(largest((in_flight * t.tile_n / t.tile_m) ** 0.5, 1), gy)
+    rows = gy / -(-gy // rows)  # equal groups of rows
+    columns = least(largest(in_flight / rows, 1), gx)
+    once_a, once_b = p.element.packed(p.m * p.k) * 1.0, p.element_b.packed(p.k * p.n) * 1.0
+    first = p.batch * (gx / columns * once_a + gy / rows * once_b)
+    # Each XCD reads at least its share of A and all of B, and keeps for later what L2 holds.
+    fewest = least(first, p.batch * (once_a + min(d.xcds, p.m) * once_b))
+    again = least(1.0, d.l2_bytes / ((once_a + once_b) / parts))
+    return largest(p.batch * (once_a + once_b), first - again * (first - fewest))

@@ -1,0 +1,161 @@
+"""What a GEMM takes where its kernel loads and stores one element at a time (`asm.parts.staging`, `asm.gemm`).
+
+    every step      elements narrower than a register, in rows that are no whole number of registers apart
+    the last step   where k does not fill it
+    tiles at edges  of rows that lie beside each other in memory (B stored (k,n), A stored (k,m)), if the edge cuts a wide load
+
+An element is a load of its own behind its comparison with the edge. Narrow ones are joined as soon as a register's are there, so
+that a wave waits for each of these: for the vector cache, and for L2 or memory where a wide load would touch a line first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.rates.pipelines import Pipelines
+from simgpu.operators.cost import choose, largest, least
+from simgpu.operators.gemm.problem import GemmProblem
+
+_WAVE = 64
+_WORD, _WIDEST = 4, 16  # bytes of a register, and of a lane's widest load
+_LINE = 64  # bytes that the vector cache delivers a clock
+_TOGETHER = 16  # lanes that the coalescer takes at a time, of loads up to 4 bytes; of wider ones a quarter
+_MOST_LINES = 7  # clocks that lanes of different lines and banks take at most
+_ISSUE = 24  # clocks of a wave for an element: limit, comparison, two idle turns, selection, load, a turn of four each
+_SLOT = 4  # clocks of a wave for an instruction
+
+
+@dataclass(frozen=True)
+class ByElements:
+    """Clocks of a wave for a K step whose operands are loaded by elements."""
+
+    apart: Any  # in which it waits, or issues, while other waves may load
+    served: Any  # of the address coalescer, which serves one wave at a time
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where tiles load and store by elements."""
+
+    step: ByElements  # anywhere
+    last: ByElements  # of what k leaves to the last step
+    at_edge: ByElements  # of a tile at an edge that cuts its loads
+    always: bool  # whether every step is loaded so
+    narrow: bool  # whether a register holds several elements, which a wave waits for
+    cut: Any  # share of the tiles at an edge that cuts their loads
+    clipped: Any  # share of the tiles that are stored by elements
+    stored: Any  # bytes by which L2 is asked for more of these, over a whole tile's
+
+
+def edges(p: GemmProblem, row: Pipelines, t: Any, missed: Any) -> Edges:
+    """Of tiles t. missed: clocks of a load that the vector cache does not have, on average."""
+    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
+    sides = _sides(p, t)
+    inside = p.m / (gy * t.tile_m), p.n / (gx * t.tile_n)
+    ends = tuple(1 - count * (1 - share) for count, share in zip((gy, gx), inside, strict=True))
+    filled = p.k % t.tile_k / t.tile_k
+    cut = 1 - (1 - sides[0].cut) * (1 - sides[1].cut)
+    size = dtype(p.dtype_c).bytes
+    whole = (p.m // t.tile_m) * (p.n // t.tile_n) / (gx * gy)
+    narrow = size < _WORD and (p.ldc or p.columns_c) * size % _WORD
+    at = tuple(choose(side.cut > 0, end, share) for side, end, share in zip(sides, ends, inside, strict=True))
+    return Edges(
+        _by_elements(row, t, sides, inside, missed),
+        _by_elements(row, t, sides, tuple(share * filled for share in inside), missed),
+        _by_elements(row, t, sides, at, missed),
+        any(side.misaligned for side in sides), any(side.pack > 1 for side in sides), cut, 1.0 if narrow else 1 - whole,
+        (_wide(t.tile_n // (t.waves_n * 16), _WIDEST // dtype(p.accumulator).bytes) - 1) * largest(*ends),
+    )  # fmt: skip
+
+
+def _by_elements(row: Pipelines, t: Any, sides: Any, inside: Any, missed: Any) -> ByElements:
+    """inside: by side the share of its elements that lie in the matrix; others take no clock of the coalescer."""
+    apart = served = 0.0
+    for side, share in zip(sides, inside, strict=True):
+        apart, served = apart + side.loads * _ISSUE, served + side.loads * side.clocks * share
+        if side.pack > 1:
+            groups, first = side.loads / side.pack, side.loads / side.vec
+            touched = first + (groups - first) * side.touches(row.cache_line)
+            apart = apart + groups * (row.cache_latency + (side.pack - 1) * _SLOT) + touched * (missed - row.cache_latency)
+    return ByElements(apart, served)
+
+
+@dataclass(frozen=True)
+class _Side:
+    loads: Any  # elements of a lane
+    vec: Any  # of a wide load
+    pack: int  # of a register
+    clocks: Any  # of the coalescer, for one load of 64 lanes
+    misaligned: bool
+    cut: Any  # share of the tiles at an edge that cuts a wide load
+    apart: int  # bytes from one row of memory to the next
+    runs: float  # rows of memory that a load of a wave touches
+
+    def touches(self, line: int) -> float:
+        """The chance that a register's elements are the first of a line in some row, behind those of a wide load's first register:
+        of rows that begin anywhere in a line."""
+        return 1 - (1 - _WORD / line) ** self.runs if self.apart % line else 0.0
+
+
+def _sides(p: GemmProblem, t: Any) -> tuple[_Side, _Side]:
+    return (
+        _side(p.element.bits, p.trans_a, p.m, t.tile_m, t.waves_m, p.lda or (p.m if p.trans_a else p.k), False, t, p),
+        _side(p.element_b.bits, not p.trans_b, p.n, t.tile_n, t.waves_n, p.ldb or (p.k if p.trans_b else p.n), True, t, p),
+    )
+
+
+def _side(
+    bits: int, across: bool, size: int, rows: Any, waves: int, stride: int, interleaved: bool, t: Any, p: GemmProblem
+) -> _Side:
+    """across: whether its rows, not k, lie beside each other; stride: elements from one row of memory to the next."""
+    e = max(1, bits // 8)
+    apart, pack = stride * bits // 8, max(1, _WORD // e)
+    threads = t.waves_m * t.waves_n * _WAVE
+    atoms = rows // (waves * 16)
+    if not across:
+        wide = 4 if interleaved else 1
+        return _Side(rows * t.tile_k / threads, _WIDEST // e, pack, coalesced(_WIDEST, 64, apart * wide, min(e, 4)),
+                     pack > 1 and apart % _WORD != 0, 0.0, apart, _WAVE * _WIDEST / 64)  # fmt: skip
+    transposes = e < _WORD or p.dtype == "xf32"
+    vec = _wide(atoms, 4) if transposes else _WIDEST // e
+    vec = largest(vec, pack)
+    held = 2.0 ** np.ceil(np.log2(rows)) if transposes else rows
+    cuts = choose((size % rows != 0) & (size % vec != 0), 1 / -(-size // rows), 0.0)
+    clocks = 0.0
+    for each in np.unique(vec).tolist():
+        clocks = choose(vec == each, coalesced(int(each) * e, 8 * int(each) * e, apart, e), clocks)
+    return _Side(held * t.tile_k / threads, vec, pack, clocks,
+                 pack > 1 and apart % _WORD != 0, cuts, apart, 1.0)  # fmt: skip
+
+
+def _wide(atoms: Any, most: int) -> Any:
+    """The largest power of two that divides so many atoms, `most` at most."""
+    atoms = atoms.astype(np.int64) if isinstance(atoms, np.ndarray) else int(atoms)
+    return least(atoms & -atoms, most)
+
+
+@lru_cache(maxsize=4096)
+def coalesced(piece: int, run: int, stride: int, size: int) -> float:
+    """Clocks in which a load of `size` bytes of 64 lanes passes the coalescer, on average over where it begins; lanes are `piece`
+    bytes apart within runs of `run` bytes, these `stride`. As traces count it (`checks.path_trace.group_clocks`)."""
+    lanes = np.arange(_WAVE)
+    places = lanes * piece % run + lanes * piece // run * stride
+    together = _TOGETHER if size <= _WORD else _TOGETHER // 4
+    clocks = 0.0
+    starts = range(0, _LINE, _WIDEST)
+    for start in starts:
+        for group in (places + start).reshape(-1, together):
+            lines, words = len(np.unique(group // _LINE)), np.unique(group // _WORD)
+            if lines == 1:
+                clocks += 1
+            elif group[-1] - group[0] == (together - 1) * size:
+                clocks += lines
+            else:
+                deepest = np.bincount(words % 16).max()
+                clocks += min(together, max(min(lines, _MOST_LINES), 4 * deepest))
+    return float(clocks) / len(starts)

@@ -7,7 +7,9 @@
     dwarf.py        debug sections, and how their fields are read
     lines.py        source lines of addresses
     entries.py      the entries of debug information, walked in order
-    inlined.py      which calls an address was inlined from
+    inlined.py      functions that were inlined at an address
+    frames.py       an instruction's lines from the innermost function out, the user's among them
+    demangled.py    C++ names as users write them
     mangled.py      parameters' types by a kernel's mangled name
     parameters.py   parameters' types by debug information
     debug.py        DebugInformation: lines, calls and types, read when they are asked for

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
@@ -129,18 +129,18 @@ def check_geometry(kernel: KernelInfo, geometry: Geometry) -> None:
     """Raises LaunchError for a workgroup or grid that the kernel cannot be launched with."""
     for label, extents in (("block", geometry.block), ("grid", geometry.global_size)):
         if len(extents) != 3 or min(extents) < 1 or max(extents) >= 1 << 32:
-            raise LaunchError(f"{kernel.name}: {label} {extents} needs three extents from 1 to 2^32-1")
+            raise LaunchError(f"{kernel.title}: {label} {extents} needs three extents from 1 to 2^32-1")
     items = geometry.block[0] * geometry.block[1] * geometry.block[2]
     limit = min(kernel.max_flat_workgroup_size or WORKGROUP_LIMIT, WORKGROUP_LIMIT)
     if items > limit:
         raise LaunchError(
-            f"{kernel.name}: a block of {geometry.block} has {items} work-items; "
+            f"{kernel.title}: a block of {geometry.block} has {items} work-items; "
             f"the kernel allows {limit} (max_flat_workgroup_size)"
         )
     required = kernel.required_workgroup_size
     if required and tuple(required) != tuple(geometry.block):
         raise LaunchError(
-            f"{kernel.name}: compiled for a block of {tuple(required)}, launched with {geometry.block}"
+            f"{kernel.title}: compiled for a block of {tuple(required)}, launched with {geometry.block}"
         )
 
 
@@ -153,15 +153,19 @@ def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> byte
     check_geometry(kernel, geometry)
     explicit = _explicit(kernel, args)
     if len(args) != len(explicit):
-        names = ", ".join(f"{a.name} ({a.size} bytes)" for a in explicit) or "none"
-        raise LaunchError(f"{kernel.name} takes {len(explicit)} arguments, got {len(args)}: {names}")
+        names = ", ".join(f"{a.name} ({a.size} bytes)" for a in kernel.named_arguments) or "none"
+        raise LaunchError(f"{kernel.title} takes {len(explicit)} arguments, got {len(args)}: {names}")
     segment = bytearray(kernel.kernarg_size)
-    for argument, value in zip(explicit, args, strict=True):
-        _store(segment, argument, encode(kernel.name, argument, value))
+    for index, (argument, value) in enumerate(zip(explicit, args, strict=True)):
+        try:
+            raw = encode(kernel.title, argument, value)
+        except LaunchError:  # once more, by the name in debug information, which is read only for this
+            raw = encode(kernel.title, replace(argument, name=kernel.named_arguments[index].name), value)
+        segment[argument.offset : argument.offset + argument.size] = raw
     for argument in kernel.arguments:
         if argument.hidden:
             value = hidden_value(kernel, argument.value_kind, geometry) % (1 << 8 * argument.size)
-            _store(segment, argument, value.to_bytes(argument.size, "little"))
+            segment[argument.offset : argument.offset + argument.size] = value.to_bytes(argument.size, "little")
     return bytes(segment)
 
 
@@ -177,10 +181,6 @@ def _needs_type(argument: Argument, value: object) -> bool:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.ndim == 0 and value.dtype.itemsize != argument.size
     return isinstance(value, (int, float))
-
-
-def _store(segment: bytearray, argument: Argument, raw: bytes) -> None:
-    segment[argument.offset : argument.offset + argument.size] = raw
 
 
 def encode(kernel: str, argument: Argument, value: object) -> bytes:

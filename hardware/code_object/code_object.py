@@ -16,9 +16,10 @@ from typing import Any
 
 from simgpu.hardware.code_object import bundle, compressed, elf
 from simgpu.hardware.code_object.debug import DebugInformation
+from simgpu.hardware.code_object.demangled import kernels_by_name, readable
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
-from simgpu.hardware.code_object.lines import SourceLine
+from simgpu.hardware.code_object.frames import users_line
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.code_object.names import shown
 from simgpu.hardware.errors import DecodeError
@@ -84,6 +85,11 @@ class KernelInfo:
     language: str
     debug: DebugInformation = field(repr=False, compare=False)  # of its file
 
+    @property
+    def title(self) -> str:
+        """The name as C++ writes it, for people."""
+        return readable(self.name)
+
     @cached_property
     def explicit_arguments(self) -> tuple[Argument, ...]:
         """Those that the caller gives; each launch asks for them."""
@@ -93,7 +99,18 @@ class KernelInfo:
     def typed_arguments(self) -> tuple[Argument, ...]:
         """The explicit arguments, with the types that only debug information tells: to read it may take seconds, once."""
         explicit = self.explicit_arguments
-        return _typed(explicit, self.debug.parameter_types(self.name, len(explicit)))
+        return _typed(explicit, [parameter.type for parameter in self.debug.parameters(self.name, len(explicit))])
+
+    @cached_property
+    def named_arguments(self) -> tuple[Argument, ...]:
+        """The explicit arguments for messages: those that metadata leaves nameless have their name from debug information."""
+        explicit = self.explicit_arguments
+        if all(argument.name != f"arg{index}" for index, argument in enumerate(explicit)):
+            return explicit
+        known = self.debug.parameters(self.name, len(explicit))
+        return tuple(
+            replace(argument, name=parameter.name or argument.name) for argument, parameter in zip(explicit, known, strict=True)
+        ) if known else explicit
 
     @property
     def declared(self) -> dict[str, int]:
@@ -123,6 +140,17 @@ def listed(names: Collection[str]) -> str:
     return f"{len(names)} kernel(s): {shown or 'none'}{', ...' if len(names) > LISTED else ''}"
 
 
+def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
+    """Returns the kernel of a name, mangled or as C++ writes it, without parameters, template arguments or namespaces if only one
+    fits. Raises KeyError with the names that there are."""
+    found = kernels_by_name(kernels, name)
+    if len(found) == 1:
+        return kernels[found[0]]
+    if found:
+        raise KeyError(f"{name!r} may be any of {', '.join(readable(each) for each in found)}")
+    raise KeyError(f"no kernel {name!r}; the module has: {', '.join(map(readable, kernels)) or 'none'}")
+
+
 class Loaded:
     """A kernel on a device: the part that is the same in the simulator and on a GPU."""
 
@@ -135,6 +163,11 @@ class Loaded:
     @property
     def name(self) -> str:
         return self.info.name
+
+    @property
+    def title(self) -> str:
+        """The name as C++ writes it, for people."""
+        return self.info.title
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -204,13 +237,10 @@ class CodeObject:
         raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
 
     def source_line(self, address: int) -> str | None:
-        """The `file:line` of the instruction at a virtual address, or None where the file does not say."""
-        found = self.debug.source_line(address)
+        """Returns the `file:line` that the instruction at a virtual address comes from: the user's, if it was inlined from a
+        library's header (`frames.users_line`); None if the file does not say."""
+        found = users_line(self.debug.frames(address))
         return str(found) if found else None
-
-    def call_sites(self, address: int) -> tuple[SourceLine, ...]:
-        """The lines of the calls that the code at a virtual address was inlined from, innermost first."""
-        return self.debug.call_sites(address)
 
 
 def _unwrap(data: bytes, target: str) -> bytes:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
 from simgpu.hardware.code_object.elf import ElfFile
-from simgpu.hardware.code_object.inlined import InlinedCalls
+from simgpu.hardware.code_object.frames import Frame
+from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
-from simgpu.hardware.code_object.parameters import ParameterTypes
+from simgpu.hardware.code_object.parameters import Parameter, Parameters
 
 T = TypeVar("T")
 
@@ -30,13 +31,20 @@ class DebugInformation:
         """The line of the instruction at a virtual address, or None where the file does not say."""
         return self._lines.at(address) if self._lines else None
 
-    def call_sites(self, address: int) -> tuple[SourceLine, ...]:
-        """The lines of the calls that the code at a virtual address was inlined from, innermost first."""
-        return self._inlined.at(address) if self._inlined else ()
+    def frames(self, address: int) -> tuple[Frame, ...]:
+        """Returns the line of the instruction at a virtual address and those of the calls that it was inlined from, innermost
+        first; () if the file does not say."""
+        own, calls = self.source_line(address), self._calls(address)
+        lines = [*filter(None, [own]), *(call.site for call in calls)]
+        functions = [call.function for call in calls] + [""]
+        return tuple(map(Frame, lines, functions[len(functions) - len(lines) :]))
 
-    def parameter_types(self, kernel: str, count: int) -> tuple[str, ...]:
-        """A type of each of a kernel's `count` parameters, as `mangled` has them; () where the file tells none or several."""
-        fitting = [types for types in self._parameters.get(kernel, ()) if len(types) == count]
+    def _calls(self, address: int) -> tuple[InlinedCall, ...]:
+        return _lines_read(lambda: self._inlined.at(address) if self._inlined else ()) or ()
+
+    def parameters(self, kernel: str, count: int) -> tuple[Parameter, ...]:
+        """Each of a kernel's `count` parameters; () if the file describes none or several."""
+        fitting = [each for each in self._parameters.get(kernel, ()) if len(each) == count]
         return fitting[0] if len(fitting) == 1 else ()
 
     @cached_property
@@ -52,10 +60,10 @@ class DebugInformation:
         return _lines_read(lambda: InlinedCalls(self._sections, self._lines) if self._sections and self._lines else None)
 
     @cached_property
-    def _parameters(self) -> Mapping[str, Collection[tuple[str, ...]]]:
-        """The types by function. The sections are read again for them: no part's steps decide what is known of another."""
+    def _parameters(self) -> Mapping[str, Collection[tuple[Parameter, ...]]]:
+        """The parameters by function. The sections are read again for them: no part's steps decide what is known of another."""
         try:
-            return ParameterTypes(DebugSections(ElfFile(self._data)), self._kernels).known
+            return Parameters(DebugSections(ElfFile(self._data)), self._kernels).known
         except Exception:  # damaged or too large: whoever asks says that a type is not known
             return {}
 

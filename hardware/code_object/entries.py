@@ -6,10 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simgpu.hardware.code_object.dwarf import IMPLICIT, Cursor, DebugSections, fixed_size, read_form
+from simgpu.hardware.code_object.dwarf import IMPLICIT, STRING, Cursor, DebugSections, fixed_size, read_form
 
 DW_UT_type, DW_UT_skeleton, DW_UT_split_compile, DW_UT_split_type = 2, 4, 5, 6
 UNIT_TAGS = (0x11, 0x3C, 0x41, 0x4A)  # DW_TAG_compile_unit, partial_unit, type_unit, skeleton_unit: the first entry of a unit
+DW_AT_name, DW_AT_str_offsets_base, DW_AT_abstract_origin, DW_AT_specification = 0x03, 0x72, 0x31, 0x47
+DW_FORM_ref_addr, UNIT_REFERENCES = 0x10, frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # DW_FORM_ref1 to ref8, ref_udata
+TEXT_SECTIONS = {STRING: ".debug_info", 0x0E: ".debug_str", 0x1F: ".debug_line_str"}  # by form
+INDEXED_TEXT = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))  # DW_FORM_strx and its kin
 SKIP = -1  # as a form: bytes that nothing is wanted of
 
 Values = dict[int, tuple[int, int]]  # form and value of each wanted attribute that an entry has
@@ -94,6 +98,13 @@ class Entries:
         self._sections.steps.take()
         abbreviation = self._abbreviated(unit)[cursor.uleb()]
         return abbreviation.tag, self._values(cursor, unit, abbreviation)
+
+    def text(self, unit: CompileUnit, strings: int, form: int, value: int) -> str:
+        """Reads a text of an entry. strings: the unit's DW_AT_str_offsets_base."""
+        if form in INDEXED_TEXT:
+            offsets = Cursor(self._sections[".debug_str_offsets"], strings + value * unit.offset)
+            return self._sections.text(".debug_str", offsets.number(unit.offset))
+        return self._sections.text(TEXT_SECTIONS.get(form, ""), value)
 
     def _unit(self, start: int) -> CompileUnit:
         cursor = Cursor(self._section, start)

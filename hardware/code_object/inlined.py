@@ -1,25 +1,53 @@
-"""The calls that the code at an address was inlined from (DWARF: DW_TAG_inlined_subroutine)."""
+"""Functions that were inlined at an address, and the calls that did it (DWARF: DW_TAG_inlined_subroutine)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from simgpu.hardware.code_object.dwarf import Cursor, DebugSections
-from simgpu.hardware.code_object.entries import UNIT_TAGS, CompileUnit, Entries, Values
+from simgpu.hardware.code_object.entries import (
+    UNIT_REFERENCES,
+    UNIT_TAGS,
+    CompileUnit,
+    DW_AT_abstract_origin,
+    DW_AT_name,
+    DW_AT_specification,
+    DW_AT_str_offsets_base,
+    Entries,
+    Values,
+)
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
 
-DW_TAG_inlined_subroutine = 0x1D
+DW_TAG_inlined_subroutine, DW_TAG_subprogram = 0x1D, 0x2E
 DW_AT_stmt_list, DW_AT_low_pc, DW_AT_high_pc = 0x10, 0x11, 0x12
 DW_AT_ranges, DW_AT_call_file, DW_AT_call_line = 0x55, 0x58, 0x59
 DW_AT_addr_base, DW_AT_rnglists_base = 0x73, 0x74
 DW_FORM_addr, DW_FORM_rnglistx = 0x01, 0x23
 ADDRESS_INDEXED = frozenset((0x1B, 0x29, 0x2A, 0x2B, 0x2C, 0x1F01))  # DW_FORM_addrx and its kin
-OF_UNIT = frozenset((DW_AT_stmt_list, DW_AT_low_pc, DW_AT_addr_base, DW_AT_rnglists_base))
-OF_CALL = frozenset((DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_call_file, DW_AT_call_line))
-WANTED = {DW_TAG_inlined_subroutine: OF_CALL} | dict.fromkeys(UNIT_TAGS, OF_UNIT)
-DEEPEST = 64  # calls that are told of one address
+OF_UNIT = frozenset((DW_AT_stmt_list, DW_AT_low_pc, DW_AT_addr_base, DW_AT_rnglists_base, DW_AT_str_offsets_base))
+OF_CALL = frozenset((DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_call_file, DW_AT_call_line, DW_AT_abstract_origin))
+OF_FUNCTION = frozenset((DW_AT_name, DW_AT_abstract_origin, DW_AT_specification))
+WANTED = {DW_TAG_inlined_subroutine: OF_CALL, DW_TAG_subprogram: OF_FUNCTION} | dict.fromkeys(UNIT_TAGS, OF_UNIT)
+DEEPEST = 64  # calls that are listed for one address
+CHAIN_LIMIT = 8  # entries of one function: an instance, its declaration
+
+
+class _Unit(NamedTuple):
+    unit: CompileUnit
+    lines: int  # where its line number program begins
+    strings: int  # its DW_AT_str_offsets_base
+
+
+@dataclass(frozen=True)
+class InlinedCall:
+    """A call that was inlined."""
+
+    site: SourceLine  # where the call is written
+    function: str  # that is called; "" if the file does not say
 
 
 class InlinedCalls:
@@ -27,41 +55,61 @@ class InlinedCalls:
 
     def __init__(self, sections: DebugSections, lines: LineTable) -> None:
         self._sections, self._lines = sections, lines
-        self._places: list[tuple[int, int, int]] = []  # of each call: the line table, the file's number, the line
-        entries = Entries(sections, WANTED)
+        self._units: list[_Unit] = []
+        # Of each call: numbers of the unit and of the file in its line table, the line, form and value of the function's reference.
+        self._calls: list[tuple[int, int, int, int, int]] = []
+        self._known: dict[int, InlinedCall] = {}
+        self._entries = Entries(sections, WANTED)
         # Of each range: first address, the one behind, depth, call.
-        rows = [row for unit in entries.units() for row in self._unit(entries, unit)]
+        rows = [row for unit in self._entries.units() for row in self._unit(unit)]
         table = np.array(rows, np.uint64).reshape(-1, 4)
         self._low, self._high, self._depth, self._call = table.T
 
-    def at(self, address: int) -> tuple[SourceLine, ...]:
-        """The lines of the calls that the code at an address was inlined from, innermost first."""
+    def at(self, address: int) -> tuple[InlinedCall, ...]:
+        """The calls that the code at an address was inlined from, innermost first."""
         if not 0 <= address < 1 << 64:
             return ()
         place = np.uint64(address)
         inside = np.flatnonzero((self._low <= place) & (place < self._high))
         inside = inside[np.argsort(-self._depth[inside].astype(np.int64), kind="stable")]
-        return tuple(self._line(*self._places[int(self._call[index])]) for index in inside[:DEEPEST])
+        return tuple(self._inlined(int(self._call[index])) for index in inside[:DEEPEST])
 
-    def _line(self, unit: int, file: int, line: int) -> SourceLine:
-        return SourceLine(*(self._lines.file(unit, file) or ("", "?")), line)
+    def _inlined(self, number: int) -> InlinedCall:
+        if number not in self._known:
+            at, file, line, form, value = self._calls[number]
+            site = SourceLine(*(self._lines.file(self._units[at].lines, file) or ("", "?")), line)
+            self._known[number] = InlinedCall(site, self._function(self._units[at], form, value))
+        return self._known[number]
 
-    def _unit(self, entries: Entries, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
+    def _function(self, of: _Unit, form: int, value: int) -> str:
+        """The name of the function that a reference leads to, without template arguments."""
+        for _ in range(CHAIN_LIMIT):
+            if form not in UNIT_REFERENCES:
+                break
+            _, values = self._entries.entry(of.unit, of.unit.start + value)
+            if DW_AT_name in values:
+                return self._entries.text(of.unit, of.strings, *values[DW_AT_name]).partition("<")[0]
+            form, value = values.get(DW_AT_abstract_origin, values.get(DW_AT_specification, (0, 0)))
+        return ""
+
+    def _unit(self, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
         """Yields the ranges of a unit's calls."""
         said = Attributes(self._sections, unit)
         around: list[int] = []  # the levels of the calls that an entry lies in
-        for _, level, _, tag, values in entries.walk(unit, unit.first):
-            if tag != DW_TAG_inlined_subroutine:
+        for _, level, _, tag, values in self._entries.walk(unit, unit.first):
+            if level == 0:
                 said.begin(values)
-            elif DW_AT_call_line in values:
+                self._units.append(_Unit(unit, said.lines, said.strings))
+            elif tag == DW_TAG_inlined_subroutine and DW_AT_call_line in values:
                 while around and around[-1] >= level:
                     around.pop()
                 around.append(level)
-                call = len(self._places)
-                self._places.append((said.lines, values.get(DW_AT_call_file, (0, 0))[1], values[DW_AT_call_line][1]))
+                number, file = len(self._calls), values.get(DW_AT_call_file, (0, 0))[1]
+                origin = values.get(DW_AT_abstract_origin, (0, 0))
+                self._calls.append((len(self._units) - 1, file, values[DW_AT_call_line][1], *origin))
                 for low, high in said.ranges(values):
                     if 0 <= low < high < 1 << 64:
-                        yield low, high, len(around), call
+                        yield low, high, len(around), number
 
 
 class Attributes:
@@ -71,11 +119,12 @@ class Attributes:
         self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
         self.lines = -1  # where its line number program begins
+        self.strings = 0  # DW_AT_str_offsets_base
 
     def begin(self, values: Values) -> None:
         """Takes what the unit's own entry says."""
         none = (0, 0)
-        self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
+        self.lines, self.strings = values.get(DW_AT_stmt_list, (0, -1))[1], values.get(DW_AT_str_offsets_base, none)[1]
         self._addresses, self._lists = values.get(DW_AT_addr_base, none)[1], values.get(DW_AT_rnglists_base, none)[1]
         self._low = self._resolved(*values[DW_AT_low_pc]) if DW_AT_low_pc in values else 0
 

@@ -1,23 +1,33 @@
-"""The types of functions' parameters by debug information (DWARF: DW_TAG_formal_parameter), as `mangled` has them by a name."""
+"""Names and types of functions' parameters by debug information (DWARF: DW_TAG_formal_parameter); types as `mangled` has them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection
+from typing import NamedTuple
 
-from simgpu.hardware.code_object.dwarf import STRING, TEXT_LIMIT, Cursor, DebugSections
-from simgpu.hardware.code_object.entries import UNIT_TAGS, CompileUnit, Entries, Values
+from simgpu.hardware.code_object.dwarf import TEXT_LIMIT, DebugSections
+from simgpu.hardware.code_object.entries import (
+    UNIT_REFERENCES,
+    UNIT_TAGS,
+    CompileUnit,
+    DW_AT_abstract_origin,
+    DW_AT_name,
+    DW_AT_str_offsets_base,
+    DW_FORM_ref_addr,
+    Entries,
+    Values,
+)
 from simgpu.hardware.code_object.mangled import OTHER, POINTER
 
 DW_TAG_subprogram, DW_TAG_formal_parameter, DW_TAG_base_type, DW_TAG_enumeration_type = 0x2E, 0x05, 0x24, 0x04
 POINTER_TAGS = frozenset((0x0F, 0x10, 0x42))  # DW_TAG_pointer_type, reference_type, rvalue_reference_type
 # DW_TAG_typedef, const_type, volatile_type, restrict_type, atomic_type: another name of a type, or the type with a qualifier.
 SAME_TYPE = frozenset((0x16, 0x26, 0x35, 0x37, 0x47))
-DW_AT_name, DW_AT_byte_size, DW_AT_abstract_origin, DW_AT_encoding, DW_AT_type = 0x03, 0x0B, 0x31, 0x3E, 0x49
-DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_str_offsets_base = 0x6E, 0x2007, 0x72
+DW_AT_byte_size, DW_AT_encoding, DW_AT_type, DW_AT_linkage_name, DW_AT_MIPS_linkage_name = 0x0B, 0x3E, 0x49, 0x6E, 0x2007
 WANTED = {
     DW_TAG_subprogram: frozenset((DW_AT_name, DW_AT_linkage_name, DW_AT_MIPS_linkage_name)),
-    DW_TAG_formal_parameter: frozenset((DW_AT_type, DW_AT_abstract_origin)),
+    DW_TAG_formal_parameter: frozenset((DW_AT_name, DW_AT_type, DW_AT_abstract_origin)),
     DW_TAG_base_type: frozenset((DW_AT_name, DW_AT_encoding, DW_AT_byte_size)),
     DW_TAG_enumeration_type: frozenset((DW_AT_type, DW_AT_byte_size)),
     **dict.fromkeys(SAME_TYPE, frozenset((DW_AT_type,))),
@@ -26,17 +36,20 @@ WANTED = {
 # DW_ATE_boolean, float, signed, signed_char, unsigned, unsigned_char, UTF.
 LETTERS = {0x02: "u", 0x04: "f", 0x05: "i", 0x06: "i", 0x07: "u", 0x08: "u", 0x10: "u"}
 BYTES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
-DW_FORM_ref_addr, UNIT_REFERENCES = 0x10, frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # DW_FORM_ref1 to ref8, ref_udata
-TEXT_SECTIONS = {STRING: ".debug_info", 0x0E: ".debug_str", 0x1F: ".debug_line_str"}  # by form
-INDEXED_TEXT = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))  # DW_FORM_strx and its kin
 CHAIN_LIMIT = 64  # names and qualifiers of one type
 
 
-class ParameterTypes:
-    """The types of the parameters of named functions. Damaged information raises IndexError, KeyError or ValueError."""
+class Parameter(NamedTuple):
+    """A parameter of a function."""
+
+    name: str  # "" where the file names none
+    type: str  # as f32, POINTER or OTHER
+
+
+class Parameters:
+    """The parameters of named functions. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections, names: Collection[str]) -> None:
-        self._sections = sections
         self._entries = Entries(sections, WANTED)
         self._units: list[CompileUnit] = []
         self._strings: dict[int, int] = {}  # where the places of a unit's strings begin, by where the unit does
@@ -47,8 +60,8 @@ class ParameterTypes:
         for unit in self._entries.units():
             self._units.append(unit)
             self._read(unit, found)
-        # By name, what its functions take: of each parameter a type, as f32, POINTER or OTHER.
-        self.known = {name: {self._types(*function) for function in functions} for name, functions in found.items()}
+        # By name, what its functions take.
+        self.known = {name: {self._parameters(*function) for function in functions} for name, functions in found.items()}
 
     def _read(self, unit: CompileUnit, found: dict[str, list[tuple[CompileUnit, list[Values]]]]) -> None:
         """Adds a unit's functions to those found."""
@@ -68,15 +81,23 @@ class ParameterTypes:
         """The name that the linker knows an entry by: its own where it has no other."""
         for attribute in (DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name):
             if attribute in values:
-                form, value = values[attribute]
-                if form in INDEXED_TEXT:
-                    offsets = Cursor(self._sections[".debug_str_offsets"], self._strings[unit.start] + value * unit.offset)
-                    return self._sections.text(".debug_str", offsets.number(unit.offset))
-                return self._sections.text(TEXT_SECTIONS.get(form, ""), value)
+                return self._entries.text(unit, self._strings.get(unit.start, 0), *values[attribute])
         return ""
 
-    def _types(self, unit: CompileUnit, parameters: list[Values]) -> tuple[str, ...]:
-        return tuple(self._type(unit, values) for values in parameters)
+    def _parameters(self, unit: CompileUnit, parameters: list[Values]) -> tuple[Parameter, ...]:
+        return tuple(Parameter(self._parameter_name(unit, values), self._type(unit, values)) for values in parameters)
+
+    def _parameter_name(self, unit: CompileUnit, values: Values) -> str:
+        """A parameter's own name, or that of the parameter that it is an instance of."""
+        for _ in range(CHAIN_LIMIT):
+            if DW_AT_name in values:
+                return self._name(unit, values)
+            place = DW_AT_abstract_origin in values and self._place(unit, *values[DW_AT_abstract_origin])
+            if not place:
+                break
+            unit, at = place
+            _, values = self._entries.entry(unit, at)
+        return ""
 
     def _type(self, unit: CompileUnit, values: Values) -> str:
         """The type that an entry refers to: a parameter's own, or that of the parameter that it is an instance of."""

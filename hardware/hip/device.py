@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike
 
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded, kernel_named, listed
 from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.code_object.names import original
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -219,10 +219,9 @@ class Module(Mapping[str, "Kernel"]):
         return f"<Module for {self.code.target} with {listed(self)} on {self.device.name}>"
 
     def __getitem__(self, name: str) -> Kernel:
-        info = self.code.kernels.get(name)
-        if info is None:
-            raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
-        function = self.device.library.new("hipModuleGetFunction", self.handle, original(name).encode(errors="surrogateescape"))
+        info = kernel_named(self.code.kernels, name)
+        raw = original(info.name).encode(errors="surrogateescape")
+        function = self.device.library.new("hipModuleGetFunction", self.handle, raw)
         return Kernel(self, info, function)
 
     def __iter__(self) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from simgpu.engine.finding import code_address
+from simgpu.hardware.code_object.demangled import kernels_by_name
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
@@ -34,16 +35,16 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
             lines.setdefault(int(line.rpartition(":")[2]), offset)
     if address := re.fullmatch(r"(?:(.*)\+|\+?|\*)(0x[0-9a-fA-F]+)", where):
         offset = int(address[2], 16)
-        if address[1] and address[1] != kernel:
-            raise LaunchError(f"{where}: this is {kernel}; --kernel {address[1]} chooses another of the file")
+        if address[1] and not kernels_by_name([kernel], address[1]):
+            raise LaunchError(f"{where}: this is {info.title}; --kernel {address[1]} chooses another of the file")
         if offset % 4 or offset >= info.code_size:
-            raise LaunchError(f"{where}: {kernel} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
+            raise LaunchError(f"{where}: {info.title} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
         return [offset]
     number = re.fullmatch(r"(?:.*:)?(\d+)", where)
     if number:
         if int(number[1]) not in lines:
             said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the file has no line table"
-            raise LaunchError(f"{where}: no instruction of {kernel} comes from that line; {said}")
+            raise LaunchError(f"{where}: no instruction of {info.title} comes from that line; {said}")
         return [lines[int(number[1])]]
     symbol = code.symbols.get(where)
     if symbol is not None and info.start <= symbol.address < info.start + info.code_size:
@@ -90,7 +91,7 @@ class ReplayCode:
 
     def address(self, record: int) -> str:
         """As it is printed and typed: `gemm+0x98`."""
-        return code_address(self.info.name, self.info.start, self.virtual(record))
+        return code_address(self.info.title, self.info.start, self.virtual(record))
 
     def line(self, record: int) -> str:
         """The `file:line`, or ""."""

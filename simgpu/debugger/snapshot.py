@@ -109,9 +109,9 @@ def trace(
     launch = Launch(kernel, geometry, args, parts=parts, threads=1, fuse=False, supervisor=visits)
     for offset in at:
         if offset % 4 or not 0 <= launch.entry + offset // 4 < launch.program.count:
-            raise LaunchError(f"{kernel.name}: no instruction can begin at {offset:#x}")
+            raise LaunchError(f"{kernel.title}: no instruction can begin at {offset:#x}")
     if not 0 <= wave < launch.waves:
-        raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {launch.waves}")
+        raise LaunchError(f"{kernel.title}: wave {wave} of a workgroup that has {launch.waves}")
     try:
         launch.run()
     except _Enough:

@@ -24,7 +24,7 @@ from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded, kernel_named, listed
 from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.jit import Compiler, compiler
@@ -328,9 +328,7 @@ class Module(Mapping[str, "Kernel"]):
         return f"<Module for {self.code.target} with {listed(self)}>"
 
     def __getitem__(self, name: str) -> Kernel:
-        info = self.code.kernels.get(name)
-        if info is None:
-            raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
+        info = kernel_named(self.code.kernels, name)
         return self.kernel_class(self, info)
 
     def __iter__(self) -> Iterator[str]:
@@ -359,7 +357,7 @@ class Module(Mapping[str, "Kernel"]):
     def program(self, info: KernelInfo, word: int, fuse: bool) -> Program:
         """The records of the segment that holds the kernel's code, for a value of the MODE register; fuse: see `Program`."""
         if not self._segments:
-            raise LaunchError(f"{info.name}: its module was unloaded")
+            raise LaunchError(f"{info.title}: its module was unloaded")
         for segment in self.code.segments:
             if segment.executable and segment.address <= info.start < segment.end:
                 key = segment.address, number(word), fuse
@@ -374,7 +372,7 @@ class Module(Mapping[str, "Kernel"]):
                         code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )
                 return self._programs[key]
-        raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")
+        raise LaunchError(f"{info.title}: its entry {info.start:#x} lies in no executable segment")
 
 
 class Kernel(Loaded):
@@ -387,20 +385,20 @@ class Kernel(Loaded):
     def check_buffers(self, args: Sequence[object]) -> None:
         """Raise LaunchError for a buffer that is not in this device's memory: of another device, or freed."""
         device = self.module.device
-        for argument, value in zip(self.arguments, args, strict=False):
-            where = f"{self.name}: argument {argument.name}"
+        for index, value in enumerate(args[: len(self.arguments)]):
+            problem, address = "", getattr(value, "address", None)
             if isinstance(value, Buffer):
                 try:
                     value.require(device, "use it")
                 except LaunchError as error:
-                    raise LaunchError(f"{where}: {error}") from None
-                continue
-            address = getattr(value, "address", None)
-            if isinstance(address, int) and address and device.memory.find(address) is None:
-                raise LaunchError(
-                    f"{where}: {value!r} is no memory of this Device, which has nothing at {address:#x}, "
+                    problem = str(error)
+            elif isinstance(address, int) and address and device.memory.find(address) is None:
+                problem = (
+                    f"{value!r} is no memory of this Device, which has nothing at {address:#x}, "
                     f"{device.memory.describe(address)}; a bare address is passed as an int"
                 )
+            if problem:
+                raise LaunchError(f"{self.title}: argument {self.info.named_arguments[index].name}: {problem}")
 
     def resident_groups(self, block: int | Sequence[int] = 64, dynamic_lds: int = 0) -> int:
         """Workgroups of the kernel that reside on the GPU at once, by its registers and LDS: the most of a cooperative launch."""

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Literal
 
+from simgpu.hardware.code_object.demangled import without_parameters
+from simgpu.hardware.code_object.frames import library_words
+
 Severity = Literal["error", "note"]
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
@@ -37,11 +40,13 @@ class Finding:
     count: int = 1  # how often it was seen; 0 where nothing ran (`simgpu lint`)
     severity: Severity = "error"
     workgroup: tuple[int, int, int] = (0, 0, 0)
-    source: str = ""  # file:line, or ""
+    source: str = ""  # the user's file:line, or ""
+    frames: tuple[str, ...] = ()  # that line and the lines of what was inlined there, innermost first: "hip.h:61 in __syncthreads"
     kernel: str = ""
     other_pc: int | None = None  # the earlier instruction, or the other side of a race; None where there is none
     other_text: str = ""
     other_source: str = ""
+    other_frames: tuple[str, ...] = ()
     place: str = ""  # the register, e.g. "v3", or the address
     needed: int = -1  # wait states or a counter's value; -1 where neither
     found: int = -1
@@ -60,9 +65,11 @@ class Finding:
     def __str__(self) -> str:
         """For people, over several lines."""
         lines = [f"{self.severity}: {self.kind}: {self.message}"]
-        lines.append(f"  at {self._spot(self.pc, self.text, self.source, self.emitter)}")
+        lines.append(f"  at {self._spot(self.pc, self.text, self.source, library_words(self.source, self.frames), self.emitter)}")
         if self.other_pc is not None:
-            lines.append(f"  earlier {self._spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
+            library = library_words(self.other_source, self.other_frames)
+            spot = self._spot(self.other_pc, self.other_text, self.other_source, library, self.other_emitter)
+            lines.append(f"  earlier {spot}")
         lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._who()}")
         if self.when:
             lines.append(f"  first at {self.when}")
@@ -99,11 +106,12 @@ class Finding:
 
 
 def code_address(kernel: str, start: int, pc: int) -> str:
-    """An address in code as it is printed and typed: bytes from the kernel's first instruction, `gemm+0x98`.
+    """Returns an address in code as it is printed and typed: bytes from the kernel's first instruction, `gemm+0x98`.
 
-    pc: virtual address; that alone where the kernel's start is not known, -1, or lies behind it.
+    kernel: its name; C++ parameters are left out. pc: virtual address; it is printed alone if the kernel's start is unknown (-1)
+    or comes after it.
     """
-    return f"{kernel}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
+    return f"{without_parameters(kernel)}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
 
 
 def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:

@@ -108,7 +108,7 @@ class Launch(Dispatch):
         limit = self.chip.lds_bytes
         if self.lds_bytes > limit:
             raise LaunchError(
-                f"{self.info.name}: {self.lds_bytes} bytes of LDS (static and dynamic); "
+                f"{self.info.title}: {self.lds_bytes} bytes of LDS (static and dynamic); "
                 f"{self.arch} has {limit} for a workgroup"
             )
         self.kernarg = pack(self.info, args, geometry)
@@ -117,13 +117,13 @@ class Launch(Dispatch):
         groups = geometry.groups
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
-            raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
+            raise LaunchError(f"{self.info.title}: {self.groups} workgroups; the limit is 2^62")
         self.shared = SharedState()
         self.at_work = ()
         self.cooperative = cooperative
         if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
             raise LaunchError(
-                f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
+                f"{self.info.title}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
                 f"{self.chip.num_cus} CUs, which all must"
             )
         self.parts = parts or (range(self.groups),)
@@ -135,7 +135,7 @@ class Launch(Dispatch):
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
         if self.private > PRIVATE_LIMIT:
             raise LaunchError(
-                f"{self.info.name}: {self.private} bytes of private memory for a lane; "
+                f"{self.info.title}: {self.private} bytes of private memory for a lane; "
                 f"the hardware has at most {PRIVATE_LIMIT}"
             )
         self.stride = layout.WAVE_BYTES + sum(check.wave_bytes for check in device.checks)
@@ -153,7 +153,7 @@ class Launch(Dispatch):
         with self.lock:
             if number not in self.programs:
                 if len(self.programs) == MODES:
-                    raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
+                    raise UnsupportedInstruction(f"{self.info.title}: more than {MODES} settings of MODE in a launch")
                 self.programs[number] = self.kernel.module.program(self.info, word, self.fuse)
             return self.programs[number]
 
@@ -341,7 +341,7 @@ class Launch(Dispatch):
         if run.instructions > self.max_instructions:
             # The budget is looked at where control flow branches: a short kernel ends before.
             raise InstructionLimit(
-                f"{self.info.name}: executed {run.instructions} instructions, more than "
+                f"{self.info.title}: executed {run.instructions} instructions, more than "
                 f"max_instructions={self.max_instructions}; raise it if that is meant"
             )
         return run

@@ -9,6 +9,7 @@ import numpy as np
 
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.finding import Finding, code_address, lanes_of, moment
+from simgpu.hardware.code_object.frames import library_words, users_line
 from simgpu.hardware.isa import text
 
 
@@ -36,7 +37,8 @@ class Location:
 
     pc: int  # virtual address
     text: str  # as LLVM prints it
-    source: str  # file:line, or ""
+    source: str  # the user's file:line, or ""
+    frames: tuple[str, ...]  # that line's, and those of what was inlined there, innermost first (`Frame`)
     name: str  # see `code_address`
 
 
@@ -44,9 +46,9 @@ def location_of(launch: Dispatch, record: int) -> Location:
     """The location of a record's instruction."""
     inst = launch.instruction(record)
     pc = launch.program.base + 4 * record - launch.bias
-    line = launch.code.source_line(pc)
-    name = code_address(launch.info.name, launch.info.start, pc)
-    return Location(pc, text(inst) if inst is not None else "", line or "", name)
+    frames, name = launch.code.debug.frames(pc), code_address(launch.info.title, launch.info.start, pc)
+    shown = text(inst) if inst is not None else ""
+    return Location(pc, shown, str(users_line(frames) or ""), tuple(map(str, frames)), name)
 
 
 def finding_at(
@@ -60,14 +62,14 @@ def finding_at(
     here = location_of(launch, record)
     if earlier is not None:
         there = location_of(launch, earlier)
-        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source}
+        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source, "other_frames": there.frames}
     if event is not None:
         seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
         if event.retired >= 0:
             seen["when"] = moment(event.workgroup, event.wave, event.retired)
         fields = seen | fields
-    info = launch.info
-    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=info.name, start=info.start, **fields)
+    fields |= {"source": here.source, "frames": here.frames, "kernel": launch.info.title, "start": launch.info.start}
+    return Finding(kind, message, here.pc, here.text, **fields)
 
 
 def place(launch: Dispatch, index: int) -> str:
@@ -75,15 +77,17 @@ def place(launch: Dispatch, index: int) -> str:
     inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
     virtual = launch.program.base + 4 * index - launch.bias
-    line = launch.code.source_line(virtual)
-    offset = 4 * (index - launch.entry)
-    return f"{launch.info.name}+{offset:#x} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "")
+    frames = launch.code.debug.frames(virtual)
+    line = str(users_line(frames) or "")
+    library = library_words(line, tuple(map(str, frames)))
+    at = code_address(launch.info.title, launch.info.start, virtual)
+    return f"{at} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "") + (f" ({library})" if library else "")
 
 
 def argument_names(launch: Dispatch) -> dict[int, str]:
     """The arguments by the address of the buffer that was given: `argument x`, with type and shape where they are known."""
     names: dict[int, str] = {}
-    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+    for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         address, form = getattr(value, "address", None), getattr(value, "form", None)
         if isinstance(address, int) and address not in names:
             names[address] = f"argument {argument.name}" + (f" ({form})" if form else "")
@@ -95,7 +99,7 @@ def element(launch: Dispatch, address: int) -> str:
     held = launch.memory.find(address)
     if held is not None and held.element is not None:
         return f" ({named})" if (named := held.element(address)) else ""
-    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+    for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         if held is None or getattr(value, "address", None) != held.address:
             continue
         form, away = getattr(value, "form", None), address - held.address

@@ -22,6 +22,7 @@ from simgpu import hardware
 from simgpu.device import Kernel
 from simgpu.engine.finding import Finding, Severity
 from simgpu.hardware.code_object.bundle import entries
+from simgpu.hardware.code_object.demangled import readable
 from simgpu.hardware.errors import (
     DecodeError,
     InstructionLimit,
@@ -34,7 +35,7 @@ from simgpu.hardware.errors import (
 from simgpu.hip import properties
 from simgpu.hip.gpus import GPUs, LaunchShape, Owned
 from simgpu.hip.memory import Arena
-from simgpu.hip.names import lowered_names, readable
+from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options
 from simgpu.hip.protocol import (
     CALLS,
@@ -279,7 +280,7 @@ class Server:
         number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position, _, _ = LAUNCH.unpack_from(data)
         function = self._gpus.functions[number]
         arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
-        name = readable(function.kernel.name)
+        name = function.kernel.title
         record = self.record.kernel(name, self._boards[function.device].name)
         self._seen[name] += 1
         checked = bool(self._options.check) and self._is_selected(name)
@@ -313,7 +314,7 @@ class Server:
                 self._times[number, shape] = self._gpus.seconds(self._gpus.functions[number], shape, arguments)
             except SimError as error:
                 self._times[number, shape] = None
-                name = readable(self._gpus.functions[number].kernel.name)
+                name = self._gpus.functions[number].kernel.title
                 tell(f"{self._name}: no time of kernel {name}: {error}")
         return self._times[number, shape]
 
@@ -329,7 +330,7 @@ class Server:
         times = self._seen[name]
         text = f"kernel {name} failed" + (f" in its launch {times}" if times > 1 else "")
         advice = "" if self._options.check else "\n    simgpu hip --check looks for what may have led to it"
-        said = self._with_sites(str(error)).replace(kernel.name, name.partition("(")[0])
+        said = self._with_sites(str(error))
         self.record.error(f"{text}: {type(error).__name__}: {said}{advice}")
         return next((status for kind, status in STATUSES if isinstance(error, kind)), HipStatus.LAUNCH_FAILURE)
 

@@ -52,8 +52,7 @@ class BinaryFile:
         for header in headers:
             if header.type == PT_LOAD and header.offset <= offset < header.offset + header.file_size:
                 address = header.address + offset - header.offset
-                found = self._debug.source_line(address)
-                return (str(found), *map(str, self._debug.call_sites(address))) if found else ()
+                return tuple(str(frame.line) for frame in self._debug.frames(address))
         return ()
 
 

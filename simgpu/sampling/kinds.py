@@ -52,7 +52,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
     Those of one round run at once, and the longest decides, so edges of the grid are among them. Of several rounds each kind of
     workgroup counts as often as there are such: samples lie evenly.
     """
-    name, groups, wholes, heavy = sampling.launch.info.name, sampling.launch.groups, list[Streams](), 1.0
+    name, groups, wholes, heavy = sampling.launch.info.title, sampling.launch.groups, list[Streams](), 1.0
     rounds, sizes = groups > places, list[int]()
     few = groups < FEW_ROUNDS * sampling.launch.device.descriptor.num_cus
     edges = () if rounds else ((groups - 1) // 2, 0, min(1, groups - 1), groups - 1)
@@ -178,7 +178,7 @@ def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
     """Samples where workgroups wait for those before them: the first ones run once, in the order of dispatch. LaunchError where one
     never ends all the same."""
     saved.restore()
-    name, groups = sampling.launch.info.name, sampling.launch.groups
+    name, groups = sampling.launch.info.title, sampling.launch.groups
     kept: list[Streams] = []
     executed, wanted = 0, {0, groups // 2, groups - 1}
     for group in range(groups):

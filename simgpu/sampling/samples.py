@@ -54,7 +54,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         channels = _channels(sampling, beginnings, steps)
         instructions, code = dict(launch.program.instructions), sampling.code
     except Deadlock as error:
-        raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
+        raise LaunchError(f"{kernel.title}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
     finally:
         launch.end(False)
         saved.restore()
@@ -119,5 +119,5 @@ def time_launch(
     try:
         sampled = sample(kernel, geometry, args, restore)
     except InstructionLimit as error:
-        raise LaunchError(f"{kernel.name}: {error}; a workgroup that waits for others has no time of its own") from None
+        raise LaunchError(f"{kernel.title}: {error}; a workgroup that waits for others has no time of its own") from None
     return predict(sampled, mhz=mhz, warm=warm, events=events)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-
-import triton
 
 from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object.code_object import CodeObject
 
-# Line tables name files without directories; those of Triton's own library, and where calls in it were written.
-_LIBRARY = frozenset(path.name for path in Path(triton.__file__).parent.glob("language/**/*.py"))
-_DIRECTORY = "triton/language"
-
 
 def frames(code: CodeObject, address: int) -> tuple[str, ...]:
     """`file:line` from the instruction's own line out to the kernel's, Triton's library left out where a caller is known."""
-    own = code.source_line(address) or ""
-    calls = [str(place) for place in code.call_sites(address) if _DIRECTORY not in place.directory]
-    inside = calls and own.rpartition(":")[0] in _LIBRARY
-    return tuple(dict.fromkeys(([own] if own and not inside else []) + calls))
+    found = code.debug.frames(address)
+    users = [frame for frame in found if not frame.is_library] or found[:1]
+    return tuple(dict.fromkeys(str(frame.line) for frame in users))
 
 
 def line_of(code: CodeObject, address: int) -> str:

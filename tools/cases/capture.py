@@ -59,7 +59,7 @@ class Capture(FileKernel):
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """The run, and after it the memory from each pointer argument to the end of its region, by argument."""
         kernel, arguments, memory = self.bind(device)
-        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
+        outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, argument in enumerate(self.info.explicit_arguments):
             found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)

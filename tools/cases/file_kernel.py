@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.hardware.code_object.demangled import kernels_by_name, readable, spellings
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
 from simgpu.tools.shared.errors import UsageError, did_you_mean
@@ -78,7 +79,7 @@ class FileKernel:
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """The run of one launch, and the arrays of the buffer arguments after it, by argument."""
         kernel, arguments, buffers = self.bind(device)
-        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
+        outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, buffer in buffers.items():
             before = self.inputs[index].array
@@ -97,6 +98,7 @@ def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     make = argument_maker(np.random.default_rng(options.seed), device.arch)
     inputs = [make(spec) for spec in options.arg]
     default = info.required_workgroup_size or (64,)
+    _require_types(info, inputs)
     extents: dict[str, Any] = {
         "block": parse_extents("--block", options.block) if options.block else tuple(default),
         "dynamic_lds": options.dynamic_lds,
@@ -106,16 +108,34 @@ def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     return FileKernel(device, code, info, inputs, extents)
 
 
+def _require_types(info: KernelInfo, inputs: Sequence[Input]) -> None:
+    """Raises UsageError for a float where the kernel takes an integer or a pointer, and for an integer where it takes a float."""
+    for index, (argument, entry) in enumerate(zip(info.typed_arguments, inputs, strict=False)):
+        if not isinstance(entry.value, (np.generic, np.ndarray)) or entry.value.ndim:
+            continue
+        is_float = entry.value.dtype.kind not in "iu"
+        wanted = "u64" if argument.is_pointer else argument.value_type
+        if wanted and is_float != wanted.startswith(("f", "bf")):
+            name, number = info.named_arguments[index].name, entry.spec.partition(":")[2]
+            example = "a buffer, as zeros:f32:64, or u64:0" if argument.is_pointer else f"{wanted}:{number}"
+            taken = "a pointer" if argument.is_pointer else wanted
+            raise UsageError(f"--arg {entry.spec}: argument {name} of {info.title} is {taken}: give {example}")
+
+
 def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
-    """`name`, or the only kernel; UsageError lists what there is."""
-    listed = ", ".join(kernels) or "none"
+    """The kernel that `name` means (`kernels_by_name`), or the only one; UsageError lists what there is."""
+    listed = ", ".join(map(readable, kernels)) or "none"
     if name is None and len(kernels) == 1:
         return next(iter(kernels))
     if name is None:
         raise UsageError(f"the file has {len(kernels)} kernels: choose one with --kernel ({listed})")
-    if name not in kernels:
-        raise UsageError(f"no kernel {name!r}{did_you_mean(name, kernels)}; the file has: {listed}")
-    return name
+    found = kernels_by_name(kernels, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"--kernel {name} may be any of: {', '.join(map(readable, found))}; write more of it")
+    known = dict.fromkeys(spelling for each in kernels for spelling in spellings(each)[1:])
+    raise UsageError(f"no kernel {name!r}{did_you_mean(name, known)}; the file has: {listed}")
 
 
 def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input]:

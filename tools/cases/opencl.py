@@ -27,7 +27,7 @@ def compile_opencl(text: str, target: str, path: Path) -> tuple[bytes | None, st
         folder = Path(scratch)
         (folder / path.name).write_text(text, "utf-8")
         compiled = [
-            *tool.clang, *LANGUAGE, *MACHINE, f"-mcpu={target}", f"-I{path.parent.absolute()}", "-gline-tables-only",
+            *tool.clang, *LANGUAGE, *MACHINE, f"-mcpu={target}", f"-I{path.parent.absolute()}", "-g",
             "-fdebug-compilation-dir=.", "-c", f"./{path.name}", "-o", "kernels.o",
         ]  # fmt: skip
         linked = [*tool.lld, "-shared", "kernels.o", "-o", "kernels.co"]

@@ -64,7 +64,7 @@ class Subject:
         """A debugger of it."""
         from simgpu import debug
 
-        with progress(f"preparing {self.kernel.name}"):
+        with progress(f"preparing {self.kernel.title}"):
             return debug(self.kernel, **self.call, group=group, source=self.source, names=self.names)
 
 
@@ -102,7 +102,7 @@ def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) ->
     steps = [each.kernel.name for each in launches]
     at = (len(steps) - 1) * last if step is None else steps.index(kernel_named(dict.fromkeys(steps), step))
     for each in launches[:at]:
-        launched(each.kernel.name, partial(each.kernel.launch, **each.call))
+        launched(each.kernel.title, partial(each.kernel.launch, **each.call))
     return launches[at]
 
 

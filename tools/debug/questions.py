@@ -24,7 +24,7 @@ def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarra
     if name is None or name not in known:
         raise LaunchError(f"no array {name or ''}: there are {', '.join(known) or 'none with type and shape'}")
     array = known[name]
-    with progress(f"running {subject.kernel.name}"):
+    with progress(f"running {subject.kernel.title}"):
         held = whole_launch(subject.kernel, subject.geometry, subject.call["args"], array.address)
     return name, values_of(array, held)
 

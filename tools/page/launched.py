@@ -60,7 +60,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
     numbers = {offset: number for number, (offset, _, _) in enumerate(rows)}
     in_lds = accesses(one.visits)
     return {
-        "name": info.name, "target": code.target, **extents, "resources": info.declared, "error": one.error,
+        "name": info.title, "target": code.target, **extents, "resources": info.declared, "error": one.error,
         "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
@@ -80,7 +80,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
 def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]]:
     """Names of the launch's buffers by address, and rows and bytes of a row of those that are matrices."""
     names, shapes = {}, {}
-    for number, (argument, value) in enumerate(zip(one.kernel.info.explicit_arguments, one.call.get("args", ()), strict=False)):
+    for number, (argument, value) in enumerate(zip(one.kernel.info.named_arguments, one.call.get("args", ()), strict=False)):
         if not isinstance(value, Buffer):
             continue
         names[value.address] = argument.name or f"argument {number}"

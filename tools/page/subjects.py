@@ -39,4 +39,4 @@ def _of_run(run: Run) -> Page:
     kernel: Any = run.kernel
     one = Watched(kernel, run.call, run=run, findings=run.findings, origins=kernel.module.origins).look()
     note = "recorded after the launch: registers are those of a wave that ran anew"
-    return Page(kernel.name, launches_document([one]), notes=[note])
+    return Page(kernel.title, launches_document([one]), notes=[note])

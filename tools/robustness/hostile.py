@@ -96,10 +96,10 @@ def read_all(data: bytes, target: str = "") -> None:
     code = CodeObject.parse(data, target)
     code.image(1 << 40)
     for kernel in list(code.kernels.values())[:4]:
-        code.debug.parameter_types(kernel.name, len(kernel.typed_arguments))
+        code.debug.parameters(kernel.name, len(kernel.named_arguments))
         for address in (kernel.start, kernel.start + 4, kernel.entry + kernel.code_size - 4):
             code.source_line(address)
-            code.call_sites(address)
+            code.debug.frames(address)
         for _ in disassemble(code.read(kernel.entry, min(kernel.code_size, 1 << 12)), code.target):
             pass
     list(map(code.source_line, (0, -1, 1 << 64)))

@@ -127,7 +127,7 @@ def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | No
     unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked must differ in it
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
-        "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
+        "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-g", "-fdebug-compilation-dir=.",
         *(_linked(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
     amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", version, "-nogpulib", "-O3"]

@@ -113,7 +113,7 @@ class HowFar:
         self._ended = 0
 
     def __rich__(self) -> str:
-        name, (ended, every) = self._launch.info.name, self._launch.ended
+        name, (ended, every) = self._launch.info.title, self._launch.ended
         # What was taken between the two readings of `ended` is missing from it: it may fall behind what was said before.
         self._ended = ended = max(ended, self._ended)
         if time.perf_counter() - self._begun < COUNTED_AFTER:

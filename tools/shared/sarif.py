@@ -35,10 +35,23 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
         },
         "occurrenceCount": max(1, finding.count),
     }  # fmt: skip
+    if len(finding.frames) > 1:  # code that was inlined: the lines that led to it
+        result["stacks"] = [_stack(finding.frames)]
     if finding.other_pc is not None:
         other = _location(finding.kernel, finding.other_pc, finding.other_text, finding.other_source, artifact)
         result["relatedLocations"] = [{**other, "message": {"text": f"earlier: {finding.other_text}"}}]
     return result
+
+
+def _stack(frames: Sequence[str]) -> dict[str, Any]:
+    """The frames of inlined code, innermost first."""
+    made = []
+    for frame in frames:
+        source, _, function = frame.partition(" in ")
+        file, _, line = source.rpartition(":")
+        place = {"artifactLocation": {"uri": file.replace("\\", "/")}, "region": {"startLine": max(1, int(line))}}
+        made.append({"location": {"physicalLocation": place, "message": {"text": function or "the kernel"}}})
+    return {"message": {"text": "inlined from"}, "frames": made}
 
 
 def _location(kernel: str, pc: int, text: str, source: str, artifact: str) -> dict[str, Any]:

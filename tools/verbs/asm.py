@@ -37,5 +37,5 @@ def run(options: Namespace) -> int:
     elif output != STDOUT:
         show(f"{options.file} -> {output}: {code.target}, {len(data):,} bytes")
         for kernel in code.kernels.values():
-            show(f"{kernel.name}: " + ", ".join(f"{value:,} {name}" for name, value in kernel.declared.items()))
+            show(f"{kernel.title}: " + ", ".join(f"{value:,} {name}" for name, value in kernel.declared.items()))
     return 0

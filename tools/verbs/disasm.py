@@ -71,6 +71,7 @@ def _document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
         source = line
     return {
         "name": kernel.name,
+        "title": kernel.title,
         "entry": kernel.entry,
         "code_bytes": kernel.code_size,
         "resources": {name: getattr(kernel, name) for name in RESOURCES},
@@ -83,7 +84,7 @@ def _document(code: CodeObject, kernel: KernelInfo) -> dict[str, Any]:
 def _show(document: dict[str, Any]) -> None:
     instructions = document["instructions"]
     print(
-        f"\n{document['name']}: {len(instructions)} instructions, "
+        f"\n{document['title']}: {len(instructions)} instructions, "
         f"{document['code_bytes']} bytes at {document['entry']:#x}"
     )
     show(table("Resources (metadata)", ("field", "value"), _fields(document["resources"])))

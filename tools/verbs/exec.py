@@ -87,7 +87,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
             **run_document(outcome),
         })  # fmt: skip
     else:
-        show(f"{info.name} of {options.file} on {device.arch}")
+        show(f"{info.title} of {options.file} on {device.arch}")
         show(table("Resources", ("resource", "value"), info.declared.items()))
         if results:
             shown = [result.document() for result in results]

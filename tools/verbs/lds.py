@@ -46,7 +46,7 @@ class Looked:
 def run(options: Namespace) -> int:
     """Prints the accesses and suggestions of each kernel that is launched; raises what run or exec raises."""
     wanted, rest = own_options(add_json_option, options)
-    found = [launched(one.kernel.name, partial(looked, one)) for one in subjects("lds", options.what, rest, compares=False)]
+    found = [launched(one.kernel.title, partial(looked, one)) for one in subjects("lds", options.what, rest, compares=False)]
     if wanted.json:
         print_json([_document(one) for one in found])
     else:
@@ -65,7 +65,7 @@ def looked(subject: Subject) -> Looked:
     watched = Watched(kernel, subject.call)
     every = joined([accesses(watched.look(wave).visits) for wave in range(waves)])
     kernel.launch(**subject.call)  # what comes after it may read what it writes
-    return Looked(kernel.name, kernel.module.code.target, every, buffers(every))
+    return Looked(kernel.title, kernel.module.code.target, every, buffers(every))
 
 
 def _document(one: Looked) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def run(options: Namespace) -> int:
     if options.verbose:
         for name in names:
             count = len(found[name])
-            show(f"{name}: " + ("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"))
+            show(f"{code.kernels[name].title}: " + ("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"))
     return status

@@ -62,10 +62,10 @@ def run(options: Namespace) -> int:
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
     timed = [
-        Timed(one, launched(one.kernel.name, partial(one.kernel.time, **one.call, **how)))
+        Timed(one, launched(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
         for one in subjects("time", options.what, rest, compares=False)
     ]
-    found = [(one.subject.kernel.name, one.prediction) for one in timed]
+    found = [(one.subject.kernel.title, one.prediction) for one in timed]
     if wanted.html:
         _save_page(wanted, timed)
     if wanted.perfetto:
@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     if wanted.speedscope:
         from simgpu.timing.speedscope import profiles
 
-        stacks = profiles([(one.subject.kernel.name, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
+        stacks = profiles([(one.subject.kernel.title, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
         write(wanted.speedscope, json.dumps(stacks, separators=(",", ":")).encode(), wanted.force)
     if wanted.att:
         from simgpu.timing.thread_trace import write_trace
@@ -102,10 +102,10 @@ class Timed:
         """The source lines that led to a code offset, the outermost call first."""
         kernel, origins = self.subject.kernel, self.subject.origins
         code, address = kernel.module.code, kernel.info.start + offset
-        own = str(code.source_line(address) or "")
+        lines = [str(frame.line) for frame in reversed(code.debug.frames(address))]
         if origins:
-            own = origins.get(own, "").removeprefix("before ")
-        return [*map(str, reversed(code.call_sites(address))), *([own] if own else [])]
+            lines = [origins[line].removeprefix("before ") for line in lines if line in origins]
+        return lines
 
 
 def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:

@@ -111,7 +111,7 @@ def run(options: Namespace) -> int:
         ])  # fmt: skip
     else:
         for snapshot, tiles in zip(snapshots, compared, strict=True):
-            show(*_lines(subject.kernel.name, snapshot))
+            show(*_lines(subject.kernel.title, snapshot))
             if not tiles or options.show:
                 show(*_tables(snapshot, chosen, options.view, lanes))
             for comparison in tiles:
@@ -131,14 +131,14 @@ def _save_page(
     watched = Watched(kernel, subject.call, origins=subject.origins).look(options.wave)
     rows = {offset: row for row, (offset, _, _) in enumerate(watched.rows)}
     watched.stops = [
-        {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.name, one)[1].plain,
+        {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.title, one)[1].plain,
          "tables": [(sheet.title, sheet.columns, [[cell.plain for cell in row] for row in sheet.rows])
                     for sheet in _tables(one, chosen, options.view, lanes)]}
         for one in snapshots
     ]  # fmt: skip
     note = "nothing was counted: the kernel ran as far as to the last visit; fragments and LDS are those of its first workgroup"
     document = launches_document([watched], subject.folders)
-    Page(f"trace of {kernel.name} at {options.at}", document, shlex.join(["simgpu", *options.words]), [note]).save(
+    Page(f"trace of {kernel.title} at {options.at}", document, shlex.join(["simgpu", *options.words]), [note]).save(
         options.html, options.force
     )
 
@@ -152,7 +152,7 @@ def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Sn
     except ValueError:
         raise UsageError(f"--group {options.group}: give the workgroup's numbers, as 1,0,0") from None
     try:
-        with progress(f"simulating {subject.kernel.name}"):
+        with progress(f"simulating {subject.kernel.title}"):
             found = trace(
                 subject.kernel, offsets, **subject.call, group=group, wave=options.wave, hits=options.hits, skip=options.skip
             )

@@ -64,7 +64,7 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
     """The control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
     segment = next((s for s in code.segments if s.executable and s.address <= kernel.entry < s.end), None)
     if segment is None:
-        raise DecodeError(f"kernel {kernel.name}: its entry {kernel.entry:#x} lies in no executable segment")
+        raise DecodeError(f"kernel {kernel.title}: its entry {kernel.entry:#x} lies in no executable segment")
     places = {relocation.place for relocation in code.relocations}
     loaded = functools.cache(code.image)
 
@@ -90,10 +90,13 @@ class FindingList:
         """One more; of those of a pair of places, the one that lacks most stays."""
         pc = self.kernel.entry if step is None else step.pc
         if other is not None:
-            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_source": self.code.source_line(other.pc) or ""}
+            frames = tuple(map(str, self.code.debug.frames(other.pc)))
+            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_frames": frames}
+            fields["other_source"] = self.code.source_line(other.pc) or ""
         finding = Finding(
             kind, message, pc, "" if step is None else text(step.inst), count=0, severity="error" if error else "note",
-            source=self.code.source_line(pc) or "", kernel=self.kernel.name, start=self.kernel.start, **fields,
+            source=self.code.source_line(pc) or "", frames=tuple(map(str, self.code.debug.frames(pc))),
+            kernel=self.kernel.title, start=self.kernel.start, **fields,
         )  # fmt: skip
         key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
         had = self.found.get(key)

@@ -52,7 +52,7 @@ def kinds_of(inst: Instruction) -> set[str]:
 def findings(launch: Dispatch) -> list[Finding]:
     """One for each argument made from an array of the kind that an instruction of the kernel does not mean."""
     forms = []
-    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+    for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         form = getattr(value, "form", None)
         if form is not None and form.dtype in NUMPY.values():
             forms.append((argument.name, form.dtype))

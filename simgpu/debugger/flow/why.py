@@ -262,7 +262,8 @@ class Why:
         return self._nodes[key]
 
     def _argument(self, offset: int) -> str:
-        for argument in self._debugger.kernel.info.arguments:
+        info = self._debugger.kernel.info
+        for argument in (*info.named_arguments, *info.arguments):
             if argument.offset <= offset < argument.offset + argument.size:
                 return f"argument {argument.name}"
         return f"byte {offset} of the kernel arguments"

@@ -101,7 +101,7 @@ def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
         words += np.frombuffer(raw, np.uint32, descriptor.preload_length, first).tolist()
     if len(words) > descriptor.user_sgprs:
         raise LaunchError(
-            f"{info.name}: its descriptor asks for more launch state than its {descriptor.user_sgprs} user SGPRs hold"
+            f"{info.title}: its descriptor asks for more launch state than its {descriptor.user_sgprs} user SGPRs hold"
         )
     return words
 

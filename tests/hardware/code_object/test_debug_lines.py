@@ -102,11 +102,13 @@ def compare(data: bytes) -> tuple[int, int]:
     for segment in code.segments:
         for address in range(segment.address - 4, segment.end + 4, 4) if segment.executable else ():
             at = bisect.bisect_right(starts, address) - 1
-            assert code.source_line(address) == (table[at][2] if at >= 0 else None), hex(address)
+            line = code.debug.source_line(address)
+            assert (line and str(line)) == (table[at][2] if at >= 0 else None), hex(address)
             inside = sorted((call for call in inlined if call[0] <= address < call[1]), key=lambda call: -call[2])
-            found = [(line.directory, line.file, line.line) for line in code.call_sites(address)]
+            calls_here = code.debug.frames(address)[line is not None :]
+            found = [(call.line.directory, call.line.file, call.line.line) for call in calls_here]
             assert found == [call[3] for call in inside], hex(address)
-            lines, nested = lines + (code.source_line(address) is not None), nested + bool(found)
+            lines, nested = lines + (line is not None), nested + bool(found)
     return lines, nested
 
 

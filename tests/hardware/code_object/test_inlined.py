@@ -28,7 +28,7 @@ def test_call_sites(dwarf: int) -> None:
     found = {}
     for offset, text in disassemble(code.read(kernel.entry, kernel.code_size), "gfx942"):
         address = kernel.entry + offset
-        found[text.split()[0]] = [code.source_line(address), *(str(place) for place in code.call_sites(address))]
+        found[text.split()[0]] = [str(frame.line) for frame in code.debug.frames(address)]
     assert found["v_fma_f32"] == ["k.c:2", "k.c:5", "k.c:8"]
     assert found["v_mul_f32_e32"] == ["k.c:5", "k.c:8"]
     assert found["global_store_dword"] == ["k.c:8"]
@@ -36,4 +36,4 @@ def test_call_sites(dwarf: int) -> None:
 
 def test_damaged_debug_information_counts_as_absent() -> None:
     debug = DebugInformation(b"\x7fELF, cut off", ["k"])
-    assert debug.source_line(0) is None and debug.call_sites(0) == () and debug.parameter_types("k", 1) == ()
+    assert debug.frames(0) == () and debug.parameters("k", 1) == ()

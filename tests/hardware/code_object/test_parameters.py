@@ -65,7 +65,10 @@ def test_they_are_the_source_s_and_the_mangled_name_s(options: list[str]) -> Non
     for name, kernel in code.kernels.items():
         mangled = parameter_types(name)
         types, told = wanted[name if mangled is None else next(key for key in wanted if f"{len(key)}{key}" in name)]
-        assert code.debug.parameter_types(name, len(types)) == told, (types, name)
+        known = code.debug.parameters(name, len(types))
+        assert tuple(parameter.type for parameter in known) == told, (types, name)
+        assert [parameter.name for parameter in known] == [argument.name for argument in kernel.named_arguments]
+        assert [parameter.name for parameter in known] == [f"a{place}" for place in range(len(types))]
         for argument, type_ in zip(kernel.typed_arguments, told, strict=True):
             assert argument.value_type == ("" if type_ == "pointer" else type_)
         if mangled is not None:
@@ -82,10 +85,10 @@ def test_what_a_kernel_s_name_means() -> None:
     """
     for version in (4, 5):
         code = CodeObject.parse(linked(source, "-O1", f"-gdwarf-{version}", language="c++"))
-        assert code.debug.parameter_types("k", 2) == ("f32", "pointer")
-        assert code.debug.parameter_types("k", 1) == code.debug.parameter_types("one", 1) == ()
+        assert code.debug.parameters("k", 2) == (("x", "f32"), ("t", "pointer"))
+        assert code.debug.parameters("k", 1) == code.debug.parameters("one", 1) == ()
     lines = CodeObject.parse(linked(source, "-O1", "-gline-tables-only", language="c++"))
-    assert lines.debug.parameter_types("k", 2) == ()
+    assert lines.debug.parameters("k", 2) == ()
 
 
 # -- when it is read ------------------------------------------------------------------------------

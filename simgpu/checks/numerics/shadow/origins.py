@@ -81,7 +81,7 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     else:
         link = int(held.link[place] if dtype.itemsize == 4 else held.half_link[place, address >> 1 & 1])
     if link == NOBODY:
-        raise LaunchError(f"{kernel.name}: workgroup {group} stored the element, but no float that it computed can be told from it")
+        raise LaunchError(f"{kernel.title}: workgroup {group} stored the element, from no float that it computed")
     shares, complete = _shares(run.made, link)
     total = sum(one.share for one in shares.values()) or 1.0
     found = [

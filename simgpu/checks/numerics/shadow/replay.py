@@ -24,7 +24,7 @@ def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tu
     trace = launch.at_work[0].checks["shadow"].trace
     if trace.overflows:
         raise LaunchError(
-            f"{kernel.name}: workgroup {group} does {trace.wanted[0] / ROOM:.1f} times as much as can be followed, "
+            f"{kernel.title}: workgroup {group} does {trace.wanted[0] / ROOM:.1f} times as much as can be followed, "
             f"{4 * ROOM >> 20} MiB of values: take a smaller problem"
         )
     return trace.drain(0), launch

@@ -1,0 +1,135 @@
+"""C++ names as users write them: `_Z4axpyfPKfPf` is axpy(float, float const*, float*), and `--kernel axpy` names it."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import re
+from collections.abc import Iterable
+from functools import cache
+
+SHOWN = 160  # characters of a name; a longer one is abbreviated
+
+
+@cache
+def readable(name: str) -> str:
+    """Returns the name as C++ writes it, abbreviated if it is longer than SHOWN; a name of C is returned as it is.
+
+    Without a C++ library that demangles, the identifiers remain: ns::scale of _ZN2ns5scaleEPf.
+    """
+    return abbreviated(demangled(name))
+
+
+@cache
+def demangled(name: str) -> str:
+    """Returns the whole name as C++ writes it."""
+    if not name.startswith("_Z"):
+        return name
+    return _by_library(name.partition(".")[0]) or _identifiers(name)
+
+
+def abbreviated(name: str) -> str:
+    """Shortens a long name: template arguments become `<…>`, then parameters `(…)`, then its end is cut.
+
+    >>> abbreviated("sort<" + "std::pair<int, float>, " * 8 + "int>(int*)")
+    'sort<…>(int*)'
+    """
+    if len(name) <= SHOWN:
+        return name
+    short = _collapsed(name, "<", ">")
+    if len(short) > SHOWN:
+        short = _collapsed(short, "(", ")")
+    return short if len(short) <= SHOWN else f"{short[:SHOWN]}…"
+
+
+def without_parameters(name: str) -> str:
+    """Removes the result, the parameters and all blanks: scale<float> of `void scale<float>(float*, int)`."""
+    text = name.removeprefix("void ")
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "<") - (character == ">")
+        if character == "(" and not depth and not text.startswith("(anonymous namespace)", at):
+            text = text[:at]
+            break
+    return "".join(text.split())
+
+
+def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
+    """Returns the kernels that a user may mean, by the linker's name: that kernel itself, or every one that C++ calls so.
+
+    wanted: a mangled name, a whole C++ name, or one without parameters, without template arguments or without namespaces.
+    The most exact reading that fits any kernel decides.
+
+    >>> kernels_by_name(["_Z4axpyfPKfPf", "_Z5scaleIfEvPT_"], "scale")
+    ['_Z5scaleIfEvPT_']
+    """
+    names = list(kernels)
+    if wanted in names:
+        return [wanted]
+    forms = [spellings(name) for name in names]
+    for reading in range(len(spellings(""))):
+        found = [name for name, of_name in zip(names, forms, strict=True) if of_name[reading] == "".join(wanted.split())]
+        if found:
+            return found
+    return []
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Returns the ways to write the name of a kernel, without blanks, the most exact first: whole, then without parameters, without
+    template arguments, without namespaces."""
+    whole = demangled(name).removeprefix("void ")
+    short = without_parameters(whole)
+    bare = _collapsed(short, "<", ">").replace("<…>", "")
+    return "".join(whole.split()), short, bare, bare.rpartition("::")[2]
+
+
+def _collapsed(name: str, opening: str, closing: str) -> str:
+    """Replaces what each outermost pair of brackets holds by `…`."""
+    made, depth = [], 0
+    for character in name:
+        depth -= character == closing and depth > 0
+        if not depth:
+            made.append(character)
+        if character == opening:
+            made += "…" * (not depth)
+            depth += 1
+    return "".join(made)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    for found in ("libstdc++.so.6", "libc++abi.so.1", ctypes.util.find_library("stdc++")):
+        try:
+            return ctypes.CDLL(found) if found else None
+        except OSError:
+            continue
+    return None
+
+
+def _by_library(name: str) -> str | None:
+    """Calls `__cxa_demangle` of the C++ library."""
+    library = _library()
+    if library is None:
+        return None
+    demangle = library.__cxa_demangle
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    status = ctypes.c_int()
+    made = demangle(name.encode(), None, None, ctypes.byref(status))
+    if status.value or not made:
+        return None
+    text = ctypes.string_at(made).decode(errors="replace")
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    free(made)
+    return text
+
+
+def _identifiers(name: str) -> str:
+    """The identifiers of a name: ns::scale of _ZN2ns5scaleEPf."""
+    parts, at = [], len("_Z")
+    while match := re.match(r"[NKL]*(\d+)", name[at:]):
+        start = at + match.end()
+        at = start + int(match[1])
+        parts.append(name[start:at])
+    return "::".join(parts) or name

@@ -1,0 +1,51 @@
+"""Source lines of an instruction, from the function that was inlined last out to the kernel, and the user's own among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simgpu.hardware.code_object.lines import SourceLine
+
+# Parts of paths that users do not write: this package's headers, HIP's and ROCm's, the compiler's and the system's, Triton's.
+LIBRARIES = (
+    "simgpu/tools/shared/device/", "simgpu/tools/cases/opencl.h", "/include/hip/", "/opt/rocm", "/lib/clang/", "/usr/include/",
+    "/usr/lib/", "triton/language/",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A source line, and the function that it is in."""
+
+    line: SourceLine
+    function: str  # "" for the kernel's own, and where the file names none
+
+    @property
+    def is_library(self) -> bool:
+        """Whether the line is in a header that users do not write."""
+        return any(part in f"{self.line.directory}/{self.line.file}" for part in LIBRARIES)
+
+    def __str__(self) -> str:
+        return f"{self.line} in {self.function}" if self.function else str(self.line)
+
+
+def users_line(frames: Sequence[Frame]) -> SourceLine | None:
+    """Returns the line of the innermost frame that is in no library, or else of the innermost; None without frames."""
+    found = next((frame for frame in frames if not frame.is_library), next(iter(frames), None))
+    return found.line if found else None
+
+
+def library_words(source: str, frames: Sequence[str]) -> str:
+    """Returns what was inlined at a user's line, `in __syncthreads, hip.h:61`; "" if the instruction is of that line itself.
+
+    source: the line, one of the frames' (printed frames, innermost first). The function is the one that the line calls.
+
+    >>> library_words("k.hip:5", ("math.h:27 in sqrtf", "k.hip:5"))
+    'in sqrtf, math.h:27'
+    """
+    lines, functions = zip(*(frame.partition(" in ")[::2] for frame in frames), strict=True) if frames else ((), ())
+    inside = lines.index(source) if source in lines else 0
+    if not inside:
+        return ""
+    return f"in {functions[inside - 1]}, {lines[0]}" if functions[inside - 1] else lines[0]

@@ -11,6 +11,7 @@
     frames.py       an instruction's lines from the innermost function out, the user's among them
     demangled.py    C++ names as users write them
     mangled.py      parameters' types by a kernel's mangled name
+    locals.py       local variables: the registers that hold them at an address
     parameters.py   parameters' types by debug information
     debug.py        DebugInformation: lines, calls and types, read when they are asked for
     descriptor.py   the 64-byte kernel descriptor

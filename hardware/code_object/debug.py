@@ -15,6 +15,7 @@ from simgpu.hardware.code_object.elf import ElfFile
 from simgpu.hardware.code_object.frames import Frame
 from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
+from simgpu.hardware.code_object.locals import Local, Locals
 from simgpu.hardware.code_object.parameters import Parameter, Parameters
 
 T = TypeVar("T")
@@ -46,6 +47,14 @@ class DebugInformation:
         """Each of a kernel's `count` parameters; () if the file describes none or several."""
         fitting = [each for each in self._parameters.get(kernel, ()) if len(each) == count]
         return fitting[0] if len(fitting) == 1 else ()
+
+    def locals(self, address: int) -> tuple[Local, ...]:
+        """Returns the variables in scope at a virtual address, those of the innermost scope first."""
+        return _lines_read(lambda: self._locals.at(address) if self._locals else ()) or ()
+
+    @cached_property
+    def _locals(self) -> Locals | None:
+        return _lines_read(lambda: Locals(DebugSections(ElfFile(self._data))))
 
     @cached_property
     def _sections(self) -> DebugSections | None:

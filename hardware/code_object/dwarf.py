@@ -144,7 +144,7 @@ def fixed_size(form: int, address: int, offset: int) -> int | None:
 
 
 def read_form(cursor: Cursor, form: int, address: int, offset: int) -> int:
-    """A form's value as a number: of a string, where it begins. Raises ValueError for a form that is not known."""
+    """A form's value as a number: of a string or a block, where it begins. Raises ValueError for a form that is not known."""
     size = fixed_size(form, address, offset)
     if size is not None:
         return cursor.number(size)
@@ -155,7 +155,8 @@ def read_form(cursor: Cursor, form: int, address: int, offset: int) -> int:
     if form == STRING:
         return cursor.text_at()
     if form in BLOCKS:
+        first = cursor.at
         size = cursor.number(BLOCKS[form]) if BLOCKS[form] else cursor.uleb()
         cursor.at += size
-        return 0
+        return first
     raise ValueError(f"DWARF form {form:#x} is not known")

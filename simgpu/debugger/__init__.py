@@ -13,6 +13,7 @@
     findings.py     what checked mode finds in the workgroup, each with its place
     marks.py        where registers hold elements of the source's variables, in kernels compiled with marks
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
+    locals.py       variables of HIP and OpenCL sources, by debug information
     variables.py    variables of the source, of kernels with marks: what they hold at a moment
     flow/           where a value came from: backward through the run
 """

@@ -40,7 +40,7 @@ CAPABILITIES = {
           for kind in KINDS),
     ],
 }  # fmt: skip
-SCOPES = ("Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
+SCOPES = ("Locals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
 SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for the lanes of one
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
@@ -301,6 +301,10 @@ class Adapter:
         def one(name: str, value: str, children: int = 0) -> dict[str, Any]:
             return {"name": name, "value": value, "variablesReference": children, **({} if children else {"evaluateName": name})}
 
+        if scope == "Locals":
+            from simgpu.debugger.locals import local_values
+
+            return [one(each.name, views.summary(each, snapshot.exec)) for each in local_values(held, wave)]
         if scope in ("VGPR", "AGPR"):
             file, rows = ("v", snapshot.vgprs) if scope == "VGPR" else ("a", snapshot.agprs)
             if register >= 0:
@@ -343,6 +347,11 @@ class Adapter:
             return {"result": "\n".join(lines), "variablesReference": 0}
         if text.split("[")[0] in held.names:
             return {"result": str(held.element(text)[1]), "variablesReference": 0}
+        from simgpu.debugger.locals import local_values
+
+        local = next((each for each in local_values(held) if each.name == text), None)
+        if local is not None:  # a hover, or a watched name
+            return {"result": views.summary(local, held.snapshot().exec), "variablesReference": 0}
         return {"result": " ".join(line.strip() for line in views.value(held, text, "")), "variablesReference": 0}
 
     def on_readMemory(self, arguments: dict[str, Any]) -> dict[str, Any]:

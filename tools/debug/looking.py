@@ -84,18 +84,27 @@ class Looking(Commands):
             self._lines(views.registers(self.debugger, name, ""))
 
     def _locals(self) -> None:
+        from simgpu.debugger.locals import local_values
+        from simgpu.debugger.marks import marks
         from simgpu.debugger.variables import assigned
 
-        for found in assigned(self.debugger):
-            self._lines(views.variable(found))
+        if marks(self.debugger.kernel.module.code):
+            for found in assigned(self.debugger):
+                self._lines(views.variable(found))
+            return
+        active, every = self.debugger.snapshot().exec, local_values(self.debugger)
+        for each in every:
+            self.output(f"{each.name} = {views.summary(each, active)}" + (f"  (in {each.function})" if each.function else ""))
+        if not every:
+            self.output("No locals: the kernel was compiled without -g.")
 
     def do_print(self, text: str) -> None:
-        """print[/x|/d|/u|/f|/h] WHAT: a Triton variable (acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9]), as hexadecimal, i32,
-        u32, f32 or f16 halves; an element (C[3,5]); or an expression (f32(v17[3]) * 2)."""
+        """print[/x|/d|/u|/f|/h] WHAT: a variable (i, i[3] of lane 3; of Triton acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9])
+        as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or an expression (f32(v17[3]) * 2)."""
         form, rest = _form(text)
         if not rest:
             raise LaunchError("print WHAT: a register, an element or an expression")
-        if self._print_variable(rest):
+        if self._print_variable(rest, form):
             return
         if rest.split("[")[0].strip() in self.debugger.names:
             address, found = self.debugger.element(rest)
@@ -106,18 +115,24 @@ class Looking(Commands):
             return
         self._lines(views.value(self.debugger, rest, form))
 
-    def _print_variable(self, text: str) -> bool:
-        """Whether it is a variable of the source; an element of a tensor that the kernel was given goes before."""
+    def _print_variable(self, text: str, form: str) -> bool:
+        """Prints a variable of the source, if the text names one; an element of a tensor that was passed goes before."""
+        from simgpu.debugger.locals import local_values
         from simgpu.debugger.marks import marks
         from simgpu.debugger.variables import variables
 
         name, _, part = text.partition("[")
         name = name.strip()
-        if (part and name in self.debugger.names) or all(mark.name != name for mark in marks(self.debugger.kernel.module.code)):
+        if part and name in self.debugger.names:
             return False
-        (found,) = variables(self.debugger, [name])
-        self._lines(views.variable(found, part.rstrip().removesuffix("]")))
-        return True
+        if any(mark.name == name for mark in marks(self.debugger.kernel.module.code)):
+            (found,) = variables(self.debugger, [name])
+            self._lines(views.variable(found, part.rstrip().removesuffix("]")))
+            return True
+        local = next((each for each in local_values(self.debugger) if each.name == name), None)
+        if local is not None:
+            self._lines(views.local(local, self.debugger.snapshot().exec, part.rstrip().removesuffix("]"), form))
+        return local is not None
 
     def do_lane(self, text: str) -> None:
         """lane apply L[-L] print[/F] REGISTER: the register in some lanes (rocgdb)."""

@@ -15,6 +15,7 @@ from simgpu.tools.shared.arrays import array_type
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.debugger.locals import LocalValue
     from simgpu.debugger.variables import Variable
     from simgpu.hardware.isa.instruction import Reg
 
@@ -76,11 +77,16 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
     for text, row in zip(names, values, strict=True):
         cells = [_cell(value, kind, form or "x") for value in row]
         cells = [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)]
-        width = max(map(len, cells))
-        many = _columns(width)
-        for first in range(0, len(cells), many):
-            shown = " ".join(cell.rjust(width) for cell in cells[first : first + many])
-            yield f"{text if not first else '':5}{f'[{first}]':>5} {shown}"
+        yield from _rows(text, cells)
+
+
+def _rows(name: str, cells: list[str]) -> Iterator[str]:
+    """Lanes in rows of eight or four, the first with the name."""
+    width = max(map(len, cells))
+    many = _columns(width)
+    for first in range(0, len(cells), many):
+        shown = " ".join(cell.rjust(width) for cell in cells[first : first + many])
+        yield f"{name if not first else '':5}{f'[{first}]':>5} {shown}"
 
 
 def _columns(width: int) -> int:
@@ -147,6 +153,42 @@ def array(values: np.ndarray, first: int) -> Iterator[str]:
         held = flat[at : at + COLUMNS]
         cells = [f"{float(one):.6g}" if flat.dtype.kind not in "iu" else f"{int(one):#x}" for one in held]
         yield f"{first + at * flat.itemsize:#x}: {' '.join(cells)}"
+
+
+def summary(found: LocalValue, active: int) -> str:
+    """A variable in one line: its value, or those of the first active lanes if they differ."""
+    if found.values is None:
+        return "<optimized out>"
+    form = "x" if found.type in ("pointer", "") else ""
+    if not found.values.ndim:
+        return number(found.values[()], form)
+    lanes = [lane for lane in range(len(found.values)) if active >> lane & 1]
+    shown = [_lane(found.values[lane], form) for lane in lanes]
+    if len(set(shown)) == 1:
+        return shown[0]
+    return "{" + ", ".join(shown[:COLUMNS]) + (", ..." if len(shown) > COLUMNS else "") + "}"
+
+
+def local(found: LocalValue, active: int, part: str, form: str) -> Iterator[str]:
+    """A variable by lanes; (…) where EXEC has a lane off. part: one lane. Raises LaunchError for a lane that it has not."""
+    form = form or ("x" if found.type in ("pointer", "") else "")
+    values = found.values
+    if values is None:
+        yield f"{found.name} = <optimized out>"
+    elif not values.ndim:
+        yield f"{found.name} = {number(values[()], form)}"
+    elif part:
+        if not part.isdecimal() or int(part) >= len(values):
+            raise LaunchError(f"{found.name}[{part}]: a lane is a number from 0 to {len(values) - 1}")
+        yield f"{found.name}[{part}] = {_lane(values[int(part)], form)}"
+    else:
+        cells = [_lane(value, form) for value in values]
+        yield from _rows(found.name, [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)])
+
+
+def _lane(value: Any, form: str) -> str:
+    """A lane's number, or its words."""
+    return number(value, form) if not np.ndim(value) else " ".join(number(word, "x") for word in value)
 
 
 def variable(found: Variable, part: str = "") -> Iterator[str]:

@@ -1,0 +1,87 @@
+"""Variables of HIP and OpenCL sources at a moment, lane by lane, where debug information says which registers hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+
+from simgpu.hardware.code_object.locals import Local, Piece
+
+if TYPE_CHECKING:
+    from simgpu.debugger.debugger import Debugger
+
+LANES = 64
+DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "pointer": np.dtype(np.uint64)}
+
+
+@dataclass(frozen=True)
+class LocalValue:
+    """A variable at a moment. values: an element a lane, or one for the whole wave; None if it is optimized out."""
+
+    name: str
+    type: str  # as f32 or i64, "pointer"; "" for what is shown as words
+    function: str  # that was inlined, whose variable it is; "" for the kernel's own
+    values: np.ndarray | None
+
+
+def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue]:
+    """Returns the variables in scope where a wave stands, those of the innermost scope first, then the kernel's arguments.
+
+    A name that an inner scope has again hides the outer one.
+    """
+    address = debugger.code.virtual(debugger.record(wave))
+    found: dict[str, LocalValue] = {}
+    for local in debugger.kernel.module.code.debug.locals(address):
+        held = None if local.pieces is None else _values(debugger, local, local.pieces, wave)
+        value = LocalValue(local.name, local.type, local.function, held)
+        if local.name not in found:
+            found[local.name] = value
+    for passed in _arguments(debugger):
+        if passed.name not in found or found[passed.name].values is None:
+            found[passed.name] = passed
+    return list(found.values())
+
+
+def _arguments(debugger: Debugger) -> Iterator[LocalValue]:
+    """The kernel's arguments as they were passed; kernels change them in registers only."""
+    segment, info = debugger.replay.launch.kernarg, debugger.kernel.info
+    for argument, typed in zip(info.named_arguments, info.typed_arguments, strict=True):
+        raw = segment[argument.offset : argument.offset + argument.size]
+        kind = "pointer" if argument.is_pointer else typed.value_type
+        yield LocalValue(argument.name, kind, "", _viewed(np.frombuffer(raw, np.uint8)[None], kind, argument.size)[0])
+
+
+def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int | None) -> np.ndarray:
+    size = local.size or sum(piece.size or 4 for piece in pieces)
+    parts = []
+    for piece in pieces:
+        bytes_ = piece.size or (size if len(pieces) == 1 else 4)
+        if not piece.register:
+            parts.append(np.frombuffer((piece.value % (1 << 8 * bytes_)).to_bytes(bytes_, "little"), np.uint8)[None])
+            continue
+        count, first = -(-bytes_ // 4), int(piece.register[1:])
+        name = piece.register if count == 1 else f"{piece.register[0]}[{first}:{first + count - 1}]"
+        words = debugger.registers(name, wave)
+        words = words[:, None] if words.ndim == 1 else words
+        parts.append(np.ascontiguousarray(words.T).view(np.uint8)[:, :bytes_])
+    lanes = max(len(part) for part in parts)
+    raw = np.concatenate([np.broadcast_to(part, (lanes, part.shape[1])) for part in parts], axis=1)
+    values = _viewed(raw, local.type, size)
+    return values if lanes > 1 else values[0]
+
+
+def _viewed(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
+    """Rows of bytes as numbers of a type; as unsigned words where the type is no number."""
+    dtype = DTYPES.get(kind)
+    if dtype is None and kind[1:].isdecimal() and kind[0] in "fiu":
+        dtype = np.dtype(f"{kind[0]}{int(kind[1:]) // 8}")
+    if dtype is None or dtype.itemsize != size or raw.shape[1] != size:
+        padded = np.zeros((len(raw), -(-max(1, raw.shape[1]) // 4) * 4), np.uint8)
+        padded[:, : raw.shape[1]] = raw
+        words = padded.view(np.uint32)
+        return words[:, 0] if words.shape[1] == 1 else words
+    return np.ascontiguousarray(raw).view(dtype)[:, 0]

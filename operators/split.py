@@ -24,6 +24,8 @@ from simgpu.operators.cost import KernelCost, beside, parts_of, second_pass
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
+# Of the least time: what is this near counts as equal, and fewer bytes decide, which also take less power.
+TOLERANCE = 1.05
 _ROUNDS = 4  # eta >= 4/5 from four full rounds on
 
 

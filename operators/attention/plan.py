@@ -46,7 +46,7 @@ from simgpu.operators.resources import (
     limit_rows,
     mark_binding,
 )
-from simgpu.operators.split import Reduction
+from simgpu.operators.split import TOLERANCE, Reduction
 
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
@@ -101,7 +101,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     crossing: tuple[Constraint, ...] = ()
     if shares(p, desc):
         work = shared_reduction(p, desc)
-        if (better := work.seconds(1)) < seconds:
+        if (better := work.seconds(1)) < TOLERANCE * seconds:  # eight waves ask L2 for K and V once
             return _with_rows(_shared_tiles(p, desc, tile_q_max), work, _crossing(seconds, better, True))
         crossing = _crossing(better, seconds, False)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())

@@ -58,11 +58,9 @@ from simgpu.operators.gemm.limits import (
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even
 from simgpu.operators.resources import Constraint
-from simgpu.operators.split import Reduction, price
+from simgpu.operators.split import TOLERANCE, Reduction, price
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
-# Of the least time: tiles this near count as equal, and the fewest bytes decide, which also take the least power.
-TOLERANCE = 1.05
 WORD = 4  # bytes of a register
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 

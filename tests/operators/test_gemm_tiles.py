@@ -14,7 +14,8 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
-from simgpu.operators.gemm.tiling import TOLERANCE, gemm_reduction
+from simgpu.operators.gemm.tiling import gemm_reduction
+from simgpu.operators.split import TOLERANCE
 
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
 size = st.one_of(st.integers(1, 300), st.integers(1, 20000))

@@ -93,6 +93,12 @@ def test_a_kernel_that_fails_keeps_its_findings(capsys: Capture, tmp_path: Path)
     assert out.err.startswith("simgpu check: MemoryFault")
 
 
+@pytest.mark.parametrize("verb", ["exec", "run"])
+def test_exec_and_run_are_left_out(verb: str, capsys: Capture, kernel: str) -> None:
+    assert main(["check", verb, kernel, "--grid", "1"]) == 2
+    assert f"leave '{verb}' out: simgpu check FILE|OP takes" in capsys.readouterr().err
+
+
 def test_usage_errors(capsys: Capture, kernel: str) -> None:
     assert main(["check", kernel]) == 2
     assert "--grid" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
 from typing import Any
 
 from simgpu.tools.cases.operator_options import names_operator
@@ -66,10 +67,12 @@ def run(options: Namespace) -> int:
     if (options.what is None) == (options.capture is None):
         raise UsageError("give a FILE, an OP or --capture FOLDER; see `simgpu check --help`")
     options.what = options.what or options.capture
+    if options.what in ("exec", "run") and not Path(options.what).exists():
+        raise UsageError(f"leave {options.what!r} out: simgpu check FILE|OP takes the options of `simgpu {options.what}`")
     verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
     wanted, rest = own_options(_own_options, options)
     claim([wanted.sarif], wanted.force)
-    inner = Parser(prog=f"simgpu check {verb}")
+    inner = Parser(prog="simgpu check")
     module.configure(inner)
     outputs = [*_given("html", wanted), *_given("against", wanted), *(["--force"] if wanted.force else [])]
     watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None)

@@ -66,6 +66,7 @@ class HazardRule:
     registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
     opcode: Literal["", "same", "different"] = ""  # whether it is about two of one mnemonic, or of two
     between: str = ""  # a class that must occur between the two
+    tolerated: bool = False  # whether kernels that AMD ships break it everywhere and run (docs/lint.md, "AMD's own assembly")
 
     def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
         """Whether registers, opcodes and what lies between are as the rule says; not the classes."""
@@ -206,7 +207,7 @@ RULES: tuple[HazardRule, ...] = (
     HazardRule("SGPR by VALU, memory reads", "valu", "vmem", "raw", (5, 5, 5, 5), _SEEN, registers="sgpr"),
     HazardRule("SGPR by VALU, lane select", "valu", "readlane|writelane", "raw", (4, 4, 4, 4), _SEEN,
                roles=("lane_select",), registers="sgpr"),
-    HazardRule("SGPR by VALU, VALU reads", "valu", "valu", "raw", (0, 0, 2, 2), _SEEN, registers="sgpr"),
+    HazardRule("SGPR by VALU, VALU reads", "valu", "valu", "raw", (0, 0, 2, 2), _SEEN, registers="sgpr", tolerated=True),
     # VGPRs from VALU to VALU.
     HazardRule("VALU result, DPP", "valu", "dpp", "raw", (2, 2, 2, 2), _SEEN),
     HazardRule("VALU result, v_readlane", "valu", "readlane", "raw", (0, 0, 1, 1), _SEEN),
@@ -226,7 +227,7 @@ RULES: tuple[HazardRule, ...] = (
                registers="hwreg"),
     HazardRule("s_setreg, same hwreg set", "setreg", "setreg", "waw", (2, 2, 2, 2), _SEEN, registers="hwreg"),
     HazardRule("M0 by SALU, its implicit readers", "salu", "sendmsg|gds|ds_addtid|movrel|lds_dma|lds_direct",
-               "writes", (1, 1, 1, 1), "observed, LLVM 19; gfx950's LDS DMA by formula", registers="m0"),
+               "writes", (1, 1, 1, 1), "observed, LLVM 19; gfx950's LDS DMA by formula", registers="m0", tolerated=True),
     HazardRule("wide store data, overwritten", "store_gt8", "valu|mfma", "war", (1, 1, 2, 2), _SEEN,
                roles=("data",)),
     HazardRule("wide buffer store data with SGPR offset, overwritten", "store_gt8_soffset", "valu|mfma",

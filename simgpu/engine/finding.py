@@ -11,6 +11,10 @@ from simgpu.hardware.code_object.demangled import without_parameters
 from simgpu.hardware.code_object.frames import library_words
 
 Severity = Literal["error", "note"]
+# How certain it is, see docs/lint.md: on every path, or in one block; in every further round of a loop; on some path; on every path
+# if two accesses touch the same LDS; nothing where no paths were looked at.
+Certainty = Literal["", "every path", "every round", "some path", "addresses"]
+CERTAIN = ("every path", "every round")
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 
@@ -56,6 +60,15 @@ class Finding:
     places: tuple[FindingPlace, ...] = ()  # the next of them, the most often seen first
     start: int = -1  # virtual address of the kernel's first instruction, -1 where that is not known
     when: str = ""  # the moment at which it was seen first, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if not known
+    rule: str = ""  # what of its kind: the hazard rule, or what is done to a register whose operation is out
+    certainty: Certainty = ""
+    clocks_between: int = -1  # that the time model puts between the two instructions; -1 where it does not say
+    clocks_taken: int = -1  # that the earlier one's operation takes
+
+    @property
+    def certain(self) -> bool:
+        """Whether it holds whichever way the branches go."""
+        return self.certainty in CERTAIN
 
     @property
     def is_internal(self) -> bool:
@@ -70,6 +83,9 @@ class Finding:
             library = library_words(self.other_source, self.other_frames)
             spot = self._spot(self.other_pc, self.other_text, self.other_source, library, self.other_emitter)
             lines.append(f"  earlier {spot}")
+        if self.clocks_taken >= 0:
+            between = f"the time model puts {self.clocks_between} clocks between the two"
+            lines.append(f"  {between}; the operation takes {self.clocks_taken}")
         lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._who()}")
         if self.when:
             lines.append(f"  first at {self.when}")
@@ -80,7 +96,7 @@ class Finding:
                 at = self._spot(place.pc, place.text, place.source)
                 if place.other_pc is not None:
                     at += f", earlier {self._spot(place.other_pc, place.other_text, place.other_source)}"
-                lines.append(f"    {at}; seen {_times(place.count)}")
+                lines.append(f"    {at}" + (f"; seen {_times(place.count)}" if place.count else ""))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -94,7 +110,7 @@ class Finding:
     def _who(self) -> str:
         """Which wave met it and how often; on what path, where nothing ran."""
         if not self.count:
-            return "on some path"
+            return PATHS[self.certainty]
         who = f"workgroup {self.workgroup}, wave {self.wave}"
         if self.lanes:
             who += f", lanes {lane_ranges(self.lanes)}"
@@ -103,6 +119,15 @@ class Finding:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+PATHS: dict[Certainty, str] = {
+    "": "no path decides it",
+    "every path": "certain: on every path",
+    "every round": "certain: whenever the loop goes round again",
+    "some path": "on some path",
+    "addresses": "certain if both touch the same LDS",
+}  # fmt: skip
 
 
 def code_address(kernel: str, start: int, pc: int) -> str:

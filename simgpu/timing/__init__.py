@@ -8,6 +8,7 @@
     units.py         its units, a few functions each
     cu.py            a compute unit, event by event
     dispatch.py      which workgroups a CU gets, where they differ
+    stretches.py     stretches of code that one wave runs alone
     gpu.py           rounds over the GPU: what a CU has of L2 and memory that all share
     predict.py       a launch by its samples, at the clock that the board holds: cycles and time
     lines.py         where the time goes, by instruction

@@ -133,7 +133,7 @@ class Gpu:
     def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = self.work._replace(order=self.work.order[:groups])
-        config = _config(self.row, self.on, self.mhz, self.load, self.watched)
+        config = quiet_config(self.row, self.on, self.mhz, self.load, self.watched)
         config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
         if self.on.bandwidth:
             self._share(config, sharing)
@@ -184,7 +184,9 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
-def _config(row: Pipelines, on: Mechanisms, mhz: float, load: Load, watched: tuple[int, int] = (0, 0)) -> np.ndarray:
+def quiet_config(
+    row: Pipelines, on: Mechanisms, mhz: float, load: Load = (0.0, 0.0), watched: tuple[int, int] = (0, 0)
+) -> np.ndarray:
     """One `state.CONFIG`, with bandwidth without end."""
     made = np.zeros(1, state.CONFIG)
     mall, memory = (round((ns + row.queued(busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))

@@ -52,7 +52,7 @@ def code_document(
     each instruction touched, each once, by offset.
     """
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
-    steps = [LintStep.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
+    steps = [LintStep(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
     live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
     profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
     found = [users_line(code.debug.frames(info.start + offset)) for offset, _, _ in rows]

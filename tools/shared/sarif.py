@@ -31,6 +31,8 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
         "properties": {
             "workgroup": list(finding.workgroup), "wave": finding.wave, "lanes": list(finding.lanes),
             "place": finding.place, "needed": finding.needed, "found": finding.found,
+            "rule": finding.rule, "certainty": finding.certainty, "pairs": finding.pairs,
+            "clocksBetween": finding.clocks_between, "clocksTaken": finding.clocks_taken,
             "when": finding.when, "emitter": finding.emitter, "otherEmitter": finding.other_emitter,
         },
         "occurrenceCount": max(1, finding.count),

@@ -6,6 +6,8 @@ import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu import hardware
+from simgpu.checks.lint.causes import TOLERATED
+from simgpu.engine.finding import Finding, code_address
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show
@@ -29,6 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="board or architecture: what assembly is for, or which entry of a bundle")
+    parser.add_argument("--each", action="store_true", help="one finding for each pair of places (default: for each cause)")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     parser.add_argument("--verbose", action="store_true", help="say which kernels were looked at")
     add_force_option(parser)
@@ -37,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the findings; status 1 if any of them is an error."""
-    from simgpu.checks.lint import lint_kernel
+    from simgpu.checks.lint import lint_causes, lint_kernel
 
     claim([options.sarif], options.force)
     code = read_code_object(options.file, options.target)
@@ -46,7 +49,8 @@ def run(options: Namespace) -> int:
     if not code.kernels:
         raise UsageError(f"{options.file}: there is no kernel in it")
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
-    found = {name: lint_kernel(code, code.kernels[name]) for name in names}
+    look = lint_kernel if options.each else lint_causes
+    found = {name: look(code, code.kernels[name]) for name in names}
     findings = [finding for name in names for finding in found[name]]
     status = int(has_errors(findings))
     if options.sarif:
@@ -56,9 +60,17 @@ def run(options: Namespace) -> int:
         print_json({"linted": options.file, "kernels": names, "findings": documents, "status": status})
         return status
     for finding in findings:
-        show(str(finding))
+        show(_line(finding) if finding.rule in TOLERATED and not options.each else str(finding))
     if options.verbose:
         for name in names:
-            count = len(found[name])
+            count = sum(finding.pairs for finding in found[name])
             show(f"{code.kernels[name].title}: " + ("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"))
     return status
+
+
+def _line(finding: Finding) -> str:
+    """A rule that shipped kernels break everywhere: where first, and how often."""
+    places = f"{finding.pairs} pairs of places, the first at" if finding.pairs > 1 else "at"
+    spot = code_address(finding.kernel, finding.start, finding.pc)
+    where = f"{places} {spot} `{finding.text}`"
+    return f"{finding.severity}: {finding.kind}: {finding.rule}: {where} (shipped kernels break this rule everywhere)"

@@ -1,36 +1,49 @@
-"""Which way branches can go, where scalar registers remember a condition.
+"""Which way branches can go, by what is known of scalar registers on a path.
 
-Compilers keep the outcome of one branch as 0 or -1 in SGPRs and branch by it again. A path that takes the one and not the other
-does not exist, and what lacks on it lacks nowhere. Facts say what such registers, SCC and VCC hold on a path; a condition
-that is put into a register without being known divides the path in two. EXEC counts as not 0 where a condition is masked by it.
+A path that takes a condition for true at one branch and for false at another does not exist, and what lacks on it lacks nowhere.
+Facts are what is known on a path: outcomes of tests whose registers did not change since, values that scalar registers may hold,
+SCC, and whether VCC and EXEC are 0. Compilers also keep the outcome of a branch as 0 or -1 in SGPRs and branch by it again: a
+condition that is put into a register without being known divides the path in two. EXEC counts as not 0 where a condition is
+masked by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from simgpu.checks.lint.registers import FILES, NAMED
+from simgpu.checks.lint.compares import ANY, BranchTest, Compare, Values, compare_of, decided, limited, registers, single
+from simgpu.checks.lint.registers import EXEC, FILES, M0, VCC, span
+from simgpu.checks.lint.registers import SCC as SCC_BIT
 from simgpu.checks.lint.steps import LintStep
+from simgpu.checks.lint.work_items import IDS, VECTORS_FROM, vector_values, vectors_of
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES
 
-Facts = tuple[tuple[int, int], ...]  # (cell, value) in order; a cell is the number of an SGPR, or one of these two
-SCC, VCC_ANY, EXEC_ANY = -1, -2, -3  # SCC; whether VCC and EXEC are not 0
+# A cell is the number of an SGPR (what it holds), one of these, `VALUES` + the number of an SGPR or `VECTORS_FROM` + that of a VGPR
+# (what it may hold), or a test (its outcome).
+Cell = int | BranchTest
+Facts = frozenset[tuple[Cell, Any]]
+# SCC; whether VCC and EXEC are not 0; the comparisons of which SCC and VCC hold the outcome.
+SCC, VCC_ANY, EXEC_ANY, SCC_TEST, VCC_TEST = -1, -2, -3, -4, -5
+VALUES = 1000
 TESTED = {"scc": SCC, "vcc": VCC_ANY, "exec": EXEC_ANY}
-NO_FACTS: Facts = ()
-AT_ENTRY: Facts = ((EXEC_ANY, 1),)  # a wave begins with a lane that is active
+TESTS = {SCC: SCC_TEST, VCC_ANY: VCC_TEST}
+NO_FACTS: Facts = frozenset()
 WORD = 0xFFFFFFFF
-FLAGS = (0, 1, WORD)  # the values that are kept
+FLAGS = (0, 1, WORD)  # the values that are kept where paths are many
 EXEC_OPERAND = Reg("s", isa.EXEC, 2)
-COMPARISONS = {"eq": int.__eq__, "lg": int.__ne__, "gt": int.__gt__, "ge": int.__ge__, "lt": int.__lt__, "le": int.__le__}
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
+SCALARS = span("s", 0, 128) | VCC | EXEC | M0 | SCC_BIT
+ADDS = {"s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub_i32": -1}
 
 
 def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
     """The SGPRs that hold conditions: what is compared with a number or masked by EXEC, and what is moved there."""
-    steps = list(steps)
+    steps = [step for step in steps if step.inst.mnemonic.startswith("s_")]
     found: set[int] = set()
     for step in steps:
         sources = [operand for operand in (step.inst.args.get("src0"), step.inst.args.get("src1")) if operand is not None]
@@ -38,47 +51,243 @@ def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
         compared = step.inst.mnemonic.startswith("s_cmp_") and any(isinstance(operand, Const) for operand in sources)
         if masked or compared:
             found.update(*map(_cells, sources))
+    moves = [step for step in steps if step.inst.mnemonic in MOVES]
     before = -1
     while len(found) != before:
         before = len(found)
-        for step in steps:
-            if step.inst.mnemonic in MOVES and found.intersection(_cells(step.inst.args.get("sdst"))):
+        for step in moves:
+            if found.intersection(_cells(step.inst.args.get("sdst"))):
                 found.update(_cells(step.inst.args.get("src0")), _cells(step.inst.args.get("src1")))
     return frozenset(found - {isa.EXEC, isa.EXEC + 1})
 
 
-def feasible(step: LintStep, taken: bool, facts: Facts) -> Facts | None:
-    """What holds behind a conditional branch that was taken or not; None where it cannot go that way."""
-    tested = STATE_BRANCHES.get(step.control)
-    if tested is None:
-        return facts
-    state, where_set = tested
-    cell, value = TESTED[state], int(taken == where_set)
-    known = dict(facts)
-    if known.setdefault(cell, value) != value:
+class Conditions:
+    """What facts become along the code of a kernel.
+
+    every: whether all is kept that can be known, for a search of few paths; otherwise what more than one branch depends on.
+    """
+
+    def __init__(self, steps: Collection[LintStep], work_items: int, every: bool = False) -> None:
+        """work_items: of a workgroup, at most."""
+        self.work_items, self.every = work_items, every
+        by_vcc = any(STATE_BRANCHES.get(step.control, ("",))[0] == "vcc" for step in steps)
+        made = {step.pc: compare for step in steps if (compare := compare_of(step)) is not None}
+        made = {pc: compare for pc, compare in made.items() if by_vcc or not compare.test.relation.startswith("v_")}
+        self.compares: Mapping[int, Compare] = made
+        tests = Counter(compare.test for compare in made.values())
+        counts = Counter(test.register for test in tests.elements())
+        self.tests = frozenset(test for test, count in tests.items() if count > 1 and test.register is None)
+        self.ranged = frozenset(register for register, count in counts.items() if register is not None and count > 1)
+        self.flags = remembered(steps)
+        self.vectors = vectors_of(steps, self.ranged)
+        self.watched = SCALARS
+        for number in self.vectors:
+            self.watched |= span("v", number, 1)
+        for test in tests if every else self.tests:
+            self.watched |= registers(test)
+        self._after: dict[tuple[int, int, Facts], list[Facts]] = {}
+
+    def at_entry(self, packed: bool) -> Facts:
+        """A wave begins with a lane that is active, and the numbers of its work-items in v0; packed: those along y and z, too."""
+        numbers = IDS if packed else Values(0, self.work_items - 1)
+        return frozenset({(EXEC_ANY, 1), *([(VECTORS_FROM, numbers)] if 0 in self.vectors else [])})
+
+    def through(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
+        """What may hold after instructions: one way, or several where they keep a condition that is not known."""
+        if not steps:
+            return [facts]
+        place = steps[0].pc, len(steps), facts
+        if place not in self._after:
+            ways = [dict(facts)]
+            for step in steps:
+                if step.writes & self.watched or step.pc in self.compares:
+                    ways = [after for known in ways for after in self._behind(step, known)]
+            self._after[place] = list(dict.fromkeys(frozenset(known.items()) for known in ways))
+        return self._after[place]
+
+    def along(self, step: LintStep, taken: bool, facts: Facts) -> Facts | None:
+        """What holds after a conditional branch that was taken or not; None where it cannot go that way."""
+        tested = STATE_BRANCHES.get(step.control)
+        if tested is None:
+            return facts
+        state, where_set = tested
+        cell, value = TESTED[state], int(taken == where_set)
+        known = dict(facts)
+        if known.setdefault(cell, value) != value:
+            return None
+        test = known.get(TESTS.get(cell, cell))
+        if isinstance(test, Compare):
+            outcome = test.holds == bool(value)
+            register = test.test.register
+            if register is None or self.every:
+                known[test.test] = outcome
+            if register is not None:
+                values = limited(test.test, outcome, self._values(Reg("s", register), known))
+                if values is None:
+                    return None
+                known[VALUES + register] = values
+        return frozenset(known.items())
+
+    def _behind(self, step: LintStep, known: dict[Cell, Any]) -> list[dict[Cell, Any]]:
+        name = step.inst.mnemonic
+        if name in ("s_cselect_b32", "s_cselect_b64") and SCC not in known:
+            target = self.flags.intersection(_cells(step.inst.args.get("sdst")))
+            one, other = (_value(step.inst.args.get(source), known) for source in ("src0", "src1"))
+            if target and one is not None and other is not None and one != other:
+                return [self._changed(step, known | {SCC: way}) for way in (0, 1)]
+        return [self._changed(step, known)]
+
+    def _changed(self, step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
+        results = self._results(step, known)
+        writes = step.writes | _named(step)
+        after = {cell: value for cell, value in known.items() if not _bits(cell) & writes}
+        for cell, value in results.items():
+            if not isinstance(cell, int) or cell < 0 or cell >= VALUES or self.every or (cell in self.flags and value in FLAGS):
+                after[cell] = value
+        return after
+
+    def _results(self, step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
+        """The cells that get a known value."""
+        compare = self.compares.get(step.pc)
+        if compare is not None:
+            return self._compared(compare, known)
+        if step.inst.mnemonic.startswith("v_"):
+            return vector_values(step, known, self.work_items, VALUES)
+        found = _flag_results(step, known)
+        target = single(step.inst.args.get("sdst"))
+        if target is not None and target not in found and (self.every or target in self.ranged):
+            values = self._scalar_values(step, known)
+            if values is not None and values.low == values.high:
+                found[target] = values.low & WORD
+            if values is not None and values != ANY:
+                found[VALUES + target] = values
+        return found
+
+    def _compared(self, compare: Compare, known: dict[Cell, Any]) -> dict[Cell, Any]:
+        test, vector = compare.test, compare.test.relation.startswith("v_")
+        outcome = known.get(test)
+        if outcome is None and test.relation in ("eq", "lt", "ltu"):
+            outcome = decided(test, self._values(test.one, known), self._values(test.other, known))
+        if outcome is not None:
+            return {VCC_ANY if vector else SCC: int(outcome == compare.holds)}
+        if self.every or test in self.tests or test.register in self.ranged:
+            return {VCC_TEST if vector else SCC_TEST: compare}
+        return {}
+
+    def _values(self, term: Any, known: Mapping[Cell, Any]) -> Values:
+        """What a 32-bit source may hold."""
+        if isinstance(term, int):
+            return Values(term, term)
+        value = _value(term, known)
+        if value is not None:
+            signed = (value & WORD ^ 1 << 31) - (1 << 31)
+            return Values(signed, signed)
+        number = single(term)
+        return ANY if number is None else known.get(VALUES + number, ANY)
+
+    def _scalar_values(self, step: LintStep, known: dict[Cell, Any]) -> Values | None:
+        """What the SGPR that an instruction writes may hold; None where that is not known."""
+        name, args = step.inst.mnemonic, step.inst.args
+        if name == "s_mov_b32":
+            return self._values(args["src0"], known)
+        if name == "s_movk_i32":
+            return self._values(_immediate(args["simm16"]), known)
+        if name in ADDS and self.every:  # otherwise each round of a loop would be a path of its own
+            one, other = ("sdst", "simm16") if name == "s_addk_i32" else ("src0", "src1")
+            first, second = self._values(args[one], known), self._values(_immediate(args[other]), known)
+            low = first.low + (second.low if ADDS[name] > 0 else -second.high)
+            high = first.high + (second.high if ADDS[name] > 0 else -second.low)
+            return ANY.narrowed(low, high) if ANY.low <= low and high <= ANY.high else None
         return None
-    return tuple(sorted(known.items()))
+
+    def needs(self, blocks: Sequence[Sequence[LintStep]], following: Sequence[Sequence[int]]) -> list[frozenset[Cell]]:
+        """After each block, the tests and values of registers that a later test asks for before they change."""
+        cells: list[Cell] = [*self.tests, *(VALUES + register for register in sorted(self.ranged))]
+        number = {cell: 1 << at for at, cell in enumerate(cells)}
+        asked, kept = [], []
+        for steps in blocks:
+            asks, keeps = 0, (1 << len(cells)) - 1
+            for step in steps:
+                compare = self.compares.get(step.pc)
+                if compare is not None:
+                    register = compare.test.register
+                    asks |= keeps & number.get(compare.test if register is None else VALUES + register, 0)
+                elif step.writes & self.watched:
+                    for cell, bit in number.items():
+                        if _bits(cell) & step.writes:
+                            keeps &= ~bit
+            asked.append(asks)
+            kept.append(keeps)
+        before, changed = list(asked), True
+        while changed:
+            changed = False
+            for block in reversed(range(len(blocks))):
+                live = asked[block] | (_union(before, following[block]) & kept[block])
+                changed |= live != before[block]
+                before[block] = live
+        after = [_union(before, ways) for ways in following]
+        sets = {live: frozenset(cell for cell, bit in number.items() if bit & live) for live in set(after)}
+        return [sets[live] for live in after]
 
 
-def behind(step: LintStep, facts: Facts, kept: frozenset[int]) -> list[Facts]:
-    """What may hold behind an instruction: one way, or two where it keeps a condition that is not known."""
-    if not facts and not step.inst.mnemonic.startswith("s_"):
-        return [facts]
-    known = dict(facts)
-    name = step.inst.mnemonic
-    if name in ("s_cselect_b32", "s_cselect_b64") and SCC not in known and kept.intersection(_cells(step.inst.args.get("sdst"))):
-        one, other = (_value(step.inst.args.get(source), known) for source in ("src0", "src1"))
-        if one is not None and other is not None and one != other:
-            return [_behind(step, known | {SCC: way}, kept) for way in (0, 1)]
-    return [_behind(step, known, kept)]
+def _union(sets: Sequence[int], members: Iterable[int]) -> int:
+    found = 0
+    for member in members:
+        found |= sets[member]
+    return found
 
 
-def _behind(step: LintStep, known: dict[int, int], kept: frozenset[int]) -> Facts:
-    results = _results(step, known)
-    for cell in _written(step):
-        known.pop(cell, None)
-    known |= {cell: value for cell, value in results.items() if cell < 0 or (cell in kept and value in FLAGS)}
-    return tuple(sorted(known.items()))
+def without(facts: Facts, needed: frozenset[Cell]) -> Facts:
+    """The facts without tests and values that nobody asks for any more."""
+    return frozenset(
+        (cell, value) for cell, value in facts
+        if (isinstance(cell, int) and not VALUES <= cell < VECTORS_FROM) or cell in needed
+    )  # fmt: skip
+
+
+def flags_only(facts: Facts) -> Facts:
+    """The facts without tests and values: what SGPRs, SCC, VCC and EXEC hold."""
+    return without(facts, frozenset())
+
+
+def _immediate(operand: Any) -> Any:
+    """An immediate of 16 bits as a signed number; other operands as they are."""
+    if not isinstance(operand, isa.Imm):
+        return operand
+    value = operand.value & 0xFFFF
+    return value - (value >> 15 << 16)
+
+
+
+def _bits(cell: Cell) -> int:
+    """The registers that a fact is about."""
+    return _of_cell(cell) if isinstance(cell, int) else registers(cell)
+
+
+def _of_cell(cell: int) -> int:
+    if cell in (SCC, SCC_TEST):
+        return SCC_BIT
+    if cell in (VCC_ANY, VCC_TEST, isa.VCC, isa.VCC + 1):
+        return VCC
+    if cell in (EXEC_ANY, isa.EXEC, isa.EXEC + 1):
+        return EXEC
+    if cell >= VECTORS_FROM:
+        return 1 << FILES["v"] + cell - VECTORS_FROM
+    number = cell - VALUES if cell >= VALUES else cell
+    return {isa.VCC: VCC, isa.VCC + 1: VCC, isa.EXEC: EXEC, isa.EXEC + 1: EXEC, isa.M0: M0}.get(number) or 1 << FILES["s"] + number
+
+
+def _named(step: LintStep) -> int:
+    """The SGPRs that an instruction names as its result."""
+    found = 0
+    for number in _cells(step.inst.args.get("sdst")) if step.inst.mnemonic.startswith("s_") and not _keeps(step) else ():
+        found |= _of_cell(number)
+    return found
+
+
+def _keeps(step: LintStep) -> bool:
+    """Whether what an instruction calls its result is a source: comparisons with an immediate."""
+    return step.inst.mnemonic.startswith("s_cmpk_")
 
 
 def _cells(operand: Operand | None) -> range:
@@ -87,22 +296,7 @@ def _cells(operand: Operand | None) -> range:
     return range(0)
 
 
-def _written(step: LintStep) -> list[int]:
-    cells = [*_cells(step.inst.args.get("sdst"))]
-    scalars = step.writes >> FILES["s"] & (1 << 128) - 1
-    while scalars:
-        cells.append((scalars & -scalars).bit_length() - 1)
-        scalars &= scalars - 1
-    if step.writes >> NAMED["scc"] & 1:
-        cells.append(SCC)
-    if step.writes >> NAMED["vcc"] & 1:
-        cells += [VCC_ANY, isa.VCC, isa.VCC + 1]
-    if step.writes >> NAMED["exec"] & 1:
-        cells.append(EXEC_ANY)
-    return cells
-
-
-def _value(operand: Operand | None, known: dict[int, int]) -> int | None:
+def _value(operand: Any, known: Mapping[Cell, Any]) -> int | None:
     """A source as a number below 2^64, where it is known."""
     if isinstance(operand, Const) and operand.code in INTEGERS:
         return INTEGERS[operand.code] & (1 << 64) - 1
@@ -114,13 +308,11 @@ def _value(operand: Operand | None, known: dict[int, int]) -> int | None:
     return sum(word << 32 * at for at, word in enumerate(words) if word is not None)
 
 
-def _results(step: LintStep, known: dict[int, int]) -> dict[int, int]:
-    """The cells that get a known value."""
+def _flag_results(step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
+    """The SGPRs, SCC, VCC and EXEC that get a known value by a move, a selection or a logical instruction."""
     name, args = step.inst.mnemonic, step.inst.args
     one, other = _value(args.get("src0"), known), _value(args.get("src1"), known)
     target = _cells(args.get("sdst"))
-    if name.startswith("s_cmp_") and one is not None and other is not None:
-        return {SCC: _compared(name, one, other)}
     if name.startswith("s_mov_b") and one is not None:
         return _words(target, one)
     if name.startswith("s_cselect_b") and SCC in known:
@@ -138,22 +330,13 @@ def _results(step: LintStep, known: dict[int, int]) -> dict[int, int]:
         if mask == 0:
             return _words(target, 0) | {SCC: 0}
         if mask == full:
-            return {SCC: 1} | ({VCC_ANY: 1} if isa.VCC in target else {})
+            return {SCC: 1, VCC_ANY: 1} if isa.VCC in target else {SCC: 1}
     return {}
 
 
-def _words(target: range, value: int) -> dict[int, int]:
-    found = {cell: value >> 32 * at & WORD for at, cell in enumerate(target)}
+def _words(target: range, value: int) -> dict[Cell, Any]:
+    found: dict[Cell, Any] = {cell: value >> 32 * at & WORD for at, cell in enumerate(target)}
     for first, cell in ((isa.VCC, VCC_ANY), (isa.EXEC, EXEC_ANY)):
         if target == range(first, first + 2):
             found[cell] = int(value != 0)
     return found
-
-
-def _compared(name: str, one: int, other: int) -> int:
-    relation, kind = name.removeprefix("s_cmp_").split("_")
-    if kind == "i32":
-        one, other = ((value & WORD ^ 1 << 31) - (1 << 31) for value in (one, other))
-    elif kind == "u32":
-        one, other = one & WORD, other & WORD
-    return int(COMPARISONS[relation](one, other))

@@ -7,19 +7,21 @@ the classes that lay between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from simgpu.checks.lint.flow import PathAnalysis, fewest
+from simgpu.checks.lint.flow import PathAnalysis
+from simgpu.checks.lint.gaps import ClauseGap, StatesGap
 from simgpu.checks.lint.registers import bits
 from simgpu.checks.lint.steps import LintStep
-from simgpu.hardware.timing_rules.clauses import continued
-from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, reach
+from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST, continued
+from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, max_states, reach
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
 BETWEEN = frozenset(word for rule in RULES for word in rule.between.split("|") if word)
 BINDING = frozenset({"valu"})  # the earlier instructions of these rules
+CROWD = 32  # instructions that a walk keeps before it leaves out those that bind no more
 NO_CLASSES: frozenset[str] = frozenset()
 NO_REGISTERS: frozenset[Register] = frozenset()
 # An instruction's address, the classes of BETWEEN behind it, and what of a matrix instruction's results another one wrote anew.
@@ -37,118 +39,195 @@ class TooClose:
     needed: int
     found: int
 
+    @property
+    def gap(self) -> StatesGap | ClauseGap:
+        """What may lie between the two while it is too little."""
+        return ClauseGap() if self.rule.relation == "clause" else StatesGap(self.needed)
+
 
 class Distances:
-    """since: wait states behind each instruction; clause: the open clause of memory instructions (`clauses.Clause`)."""
+    """What may still bind at one place.
 
-    __slots__ = ("clause", "since")
+    born: of each instruction the clock after it, of a clock that counts wait states and shows 0 here; clause: the open clause of
+    memory instructions (`clauses.Clause`).
+    """
 
-    def __init__(self) -> None:
-        self.since: dict[Key, int] = {}
-        self.clause: dict[int, int] = {}
+    __slots__ = ("born", "clause")
 
-    def copy(self) -> Distances:
-        other = Distances()
-        other.since, other.clause = self.since.copy(), self.clause.copy()
-        return other
+    def __init__(self, born: dict[Key, int], clause: dict[int, int]) -> None:
+        self.born, self.clause = born, clause
 
     def joined(self, other: Distances) -> Distances | None:
-        """The fewest by either way; None if that is this."""
-        result = self.copy()
-        fewest(result.since, other.since)
-        fewest(result.clause, other.clause)
-        return None if (self.since, self.clause) == (result.since, result.clause) else result
+        """The fewest wait states by either way; None if that is this."""
+        born = self.born | {key: at for key, at in other.born.items() if at > self.born.get(key, at - 1)}
+        clause = self.clause | {pc: n for pc, n in other.clause.items() if n < self.clause.get(pc, n + 1)}
+        return None if (born, clause) == (self.born, self.clause) else Distances(born, clause)
+
+
+class HazardWindow:
+    """The instructions that may still bind, as a walk passes on.
+
+    clock: wait states; touched: registers that any of them touches, or more; ordered: whether one may bind what shares no register.
+    """
+
+    __slots__ = ("born", "clause", "clock", "ordered", "touched")
+
+    def __init__(self, state: Distances) -> None:
+        self.born, self.clause, self.clock = dict(state.born), state.clause, 0
+        self.touched, self.ordered = -1, True  # until they are looked at
 
 
 class Hazards(PathAnalysis[Distances, TooClose]):
     """The data flow over the steps of a kernel, by address.
 
     xnack: the code object's setting; unwaited: where an s_waitcnt is missing on every path, which would be a wait state and
-    break a clause.
+    break a clause; apart: pairs of addresses, earlier and later, that no path joins.
     """
 
-    def __init__(self, steps: Mapping[int, LintStep], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:
-        self.steps = steps
-        self.target = target
-        self.xnack = xnack
-        self.unwaited = frozenset(unwaited)
-        self._reach: dict[int, int] = {}
-        self._pairs: dict[tuple[Key, int], tuple[HazardRule | None, int]] = {}
+    def __init__(
+        self, steps: Mapping[int, LintStep], target: str, xnack: str = "off", unwaited: Collection[int] = (),
+        apart: Collection[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        self.steps, self.target, self.xnack = steps, target, xnack
+        self.unwaited, self.apart = frozenset(unwaited), frozenset(apart)
+        self.longest = max_states(target)
+        self._reach: dict[int, int] = {}  # by the number of an effect, as are the rules
+        self._rules: dict[tuple[int, frozenset[str], frozenset[Register], int], tuple[HazardRule | None, int]] = {}
+        self._ends: dict[tuple[int, int], tuple[list[TooClose], Distances]] = {}
 
     def begin(self, step: LintStep) -> Distances:
-        return Distances()
+        return Distances({}, {})
 
     def forget(self, state: Distances) -> Distances:
-        return Distances()
-
-    def copy(self, state: Distances) -> Distances:
-        return state.copy()
+        return Distances({}, {})
 
     def size(self, state: Distances) -> int:
-        return len(state.since) + len(state.clause)
+        return len(state.born) + len(state.clause)
 
     def join(self, state: Distances, other: Distances) -> Distances | None:
         return state.joined(other)
 
-    def pass_by(self, state: Distances, step: LintStep, tell: Callable[[TooClose], None] | None) -> Distances:
-        """Changes the state by one instruction; what it lacks is told, and taken for mended."""
-        if step.pc in self.unwaited:
-            state.since = {key: since + 1 for key, since in state.since.items()}
-            state.clause = {}
+    def through(self, state: Distances, steps: Sequence[LintStep], tell: Callable[[TooClose], None]) -> Distances:
+        """What a block does far from its begin is looked at once, as it does not depend on what was before the block."""
+        far = self._far(steps)
+        window = HazardWindow(state)
+        for step in steps[:far]:
+            self._pass_by(window, step, tell)
+        if far == len(steps):
+            return self._state(window)
+        place = steps[far].pc, len(steps) - far
+        if place not in self._ends:
+            found: list[TooClose] = []
+            for step in steps[far:]:
+                self._pass_by(window, step, found.append)
+            self._ends[place] = found, self._state(window)
+        found, end = self._ends[place]
+        for seen in found:
+            tell(seen)
+        return end
+
+    def _far(self, steps: Sequence[LintStep]) -> int:
+        """How many of a block's first instructions what was before it can bear upon.
+
+        The instructions before the block bind for as long as the longest rule. What they lack counts as mended and so ages those of
+        the block, which bind as long again. A clause ends at an instruction of another kind.
+        """
+        if len(steps) <= self.longest:
+            return len(steps)
+        states, broken = 0, self.xnack not in LONGEST
+        for at, step in enumerate(steps):
+            if states >= 2 * self.longest and broken:
+                return at
+            states += step.effect.access.states
+            broken |= not KINDS & step.effect.access.classes
+        return len(steps)
+
+    def _state(self, window: HazardWindow) -> Distances:
+        self._prune(window)
+        return Distances({key: at - window.clock for key, at in window.born.items()}, window.clause)
+
+    def _prune(self, window: HazardWindow) -> None:
+        """Leaves out what binds no more."""
+        window.born = {key: at for key, at in window.born.items() if window.clock - at < self.reach(self.steps[key[0]])}
+        window.touched, window.ordered = 0, False
+        for pc, _, _ in window.born:
+            window.touched |= self.steps[pc].touched
+            window.ordered |= self.steps[pc].effect.ordered
+
+    def _pass_by(self, window: HazardWindow, step: LintStep, tell: Callable[[TooClose], None]) -> None:
+        """Passes one instruction; what lacks is told, and taken for mended."""
         later = step.effect.access
-        worst: TooClose | None = None
-        touched = step.reads | step.writes
-        for key, since in state.since.items():
-            earlier = self.steps[key[0]]
-            if not earlier.effect.ordered and not touched & (earlier.reads | earlier.writes):
-                continue
-            rule, needed = self._rule(key, step)
-            if rule is not None and needed > since and (worst is None or needed - since > worst.needed - worst.found):
-                shared = bits(rule.shared(earlier.effect.access, later))
-                worst = TooClose(step, earlier, rule, shared, needed, since)
-        if worst is not None and tell is not None:
-            tell(worst)
-        self._age(state, step, later.states + (worst.needed - worst.found if worst else 0))
-        state.clause, overwrite = continued(state.clause, step.pc, self._use, self.target, self.xnack)
-        if overwrite is not None and tell is not None:
+        if step.pc in self.unwaited:
+            window.clock += 1
+            window.clause = {}
+        if window.born and (window.ordered or window.touched & step.touched or len(window.born) > CROWD):
+            self._prune(window)
+            worst = self._worst(window, step)
+            if worst is not None:
+                tell(worst)
+                window.clock += worst.needed - worst.found
+        if later.classes & BETWEEN or "mfma" in later.classes:
+            self._mark(window, step)
+        window.clock += later.states
+        if self.reach(step):
+            window.born[step.pc, NO_CLASSES, NO_REGISTERS] = window.clock
+            window.touched |= step.touched
+            window.ordered |= step.effect.ordered
+        if self.xnack not in LONGEST:
+            return
+        window.clause, overwrite = continued(window.clause, step.pc, self._use, self.target, self.xnack)
+        if overwrite is not None and (overwrite.earlier, step.pc) not in self.apart:
             earlier, rule = self.steps[overwrite.earlier], overwrite.rule
-            shared = bits(rule.shared(earlier.effect.access, later))
-            tell(TooClose(step, earlier, rule, shared, overwrite.needed, overwrite.found))
-        return state
+            tell(TooClose(step, earlier, rule, bits(rule.shared(earlier.effect.access, later)), overwrite.needed, overwrite.found))
+
+    def _worst(self, window: HazardWindow, step: LintStep) -> TooClose | None:
+        """The rule of which most wait states lack before an instruction."""
+        most, found = 0, None
+        for key, at in window.born.items():
+            earlier = self.steps[key[0]]
+            if earlier.effect.ordered or step.touched & earlier.touched:
+                rule, needed = self._rule(key, step)
+                if rule is not None and needed - (window.clock - at) > most and (earlier.pc, step.pc) not in self.apart:
+                    most, found = needed - (window.clock - at), (earlier, rule, needed)
+        if found is None:
+            return None
+        earlier, rule, needed = found
+        shared = bits(rule.shared(earlier.effect.access, step.effect.access))
+        return TooClose(step, earlier, rule, shared, needed, needed - most)
 
     def _use(self, pc: int) -> RegisterUse:
         return self.steps[pc].effect.access
 
     def _rule(self, key: Key, later: LintStep) -> tuple[HazardRule | None, int]:
-        pair = key, later.pc
-        if pair not in self._pairs:
-            pc, classes, anew = key
+        pc, classes, anew = key
+        effect = self.steps[pc].effect
+        pair = id(effect), classes, anew, id(later.effect)
+        if pair not in self._rules:
             between = [_something(classes)] if classes else []
             if anew:
                 between.append(RegisterUse("", frozenset({"mfma"}), writes=anew))
-            self._pairs[pair] = clash(self.steps[pc].effect.access, later.effect.access, self.target, between)
-        return self._pairs[pair]
+            self._rules[pair] = clash(effect.access, later.effect.access, self.target, between)
+        return self._rules[pair]
 
     def reach(self, step: LintStep) -> int:
-        """The most wait states that any rule asks behind an instruction."""
-        if step.pc not in self._reach:
-            self._reach[step.pc] = reach(step.effect.access, self.target)
-        return self._reach[step.pc]
+        """The most wait states that any rule asks after an instruction."""
+        number = id(step.effect)
+        if number not in self._reach:
+            self._reach[number] = reach(step.effect.access, self.target)
+        return self._reach[number]
 
-    def _age(self, state: Distances, step: LintStep, states: int) -> None:
+    def _mark(self, window: HazardWindow, step: LintStep) -> None:
+        """Marks the instructions that may bind with what this one is, or writes anew."""
         access = step.effect.access
         classes, matrix = access.classes & BETWEEN, "mfma" in access.classes
-        aged: dict[Key, int] = {}
-        for (pc, seen, anew), since in state.since.items():
-            if since + states < self._reach[pc]:
-                earlier = self.steps[pc].effect.access
-                marked = seen | classes if classes and earlier.classes & BINDING else seen
-                rewritten = anew | earlier.writes & access.writes if matrix and "mfma" in earlier.classes else anew
-                key = pc, marked, rewritten
-                aged[key] = min(since + states, aged.get(key, since + states))
-        if self.reach(step):
-            aged[step.pc, NO_CLASSES, NO_REGISTERS] = 0
-        state.since = aged
+        marked: dict[Key, int] = {}
+        for (pc, between, anew), at in window.born.items():
+            earlier = self.steps[pc].effect.access
+            after = between | classes if classes and earlier.classes & BINDING else between
+            rewritten = anew | earlier.writes & access.writes if matrix and "mfma" in earlier.classes else anew
+            key = pc, after, rewritten
+            marked[key] = max(at, marked.get(key, at))
+        window.born = marked
 
 
 @cache

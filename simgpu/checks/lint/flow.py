@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from simgpu.checks.lint.graph import Graph
@@ -12,8 +14,7 @@ from simgpu.hardware.isa.code.flow import Blocks
 
 S = TypeVar("S")
 T = TypeVar("T")
-BUDGET = 20_000_000  # instructions passed and parts of states joined, of one analysis: half a minute
-K = TypeVar("K")
+BUDGET = 20_000_000  # instructions passed and parts of states joined, of one analysis: a minute at most
 
 
 class Lines(Blocks):
@@ -22,23 +23,71 @@ class Lines(Blocks):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.following, graph.entries)
         self.graph = graph
-        self._steps = [[graph.steps[node] for node in line] for line in self.nodes]
+        self.all_steps = [[graph.steps[node] for node in line] for line in self.nodes]
 
     def steps(self, block: int) -> list[LintStep]:
         """The instructions of a block."""
-        return self._steps[block]
+        return self.all_steps[block]
+
+    @functools.cached_property
+    def parts(self) -> list[list[tuple[Sequence[LintStep], bool]]]:
+        """Each block cut after what calls code that is not followed: the instructions, and whether all that runs after is."""
+        found: list[list[tuple[Sequence[LintStep], bool]]] = []
+        for line, steps in zip(self.nodes, self.all_steps, strict=True):
+            cuts = [at + 1 for at, node in enumerate(line) if node in self.graph.unknown]
+            ends = list(dict.fromkeys((*cuts, len(line))))
+            found.append([(steps[start:end], end not in cuts) for start, end in zip((0, *ends), ends, strict=False)])
+        return found
+
+    @functools.cached_property
+    def places(self) -> dict[int, list[int]]:
+        """The nodes of each address: several where a function is followed for several calls."""
+        found: dict[int, list[int]] = {}
+        for line in self.nodes:
+            for node in line:
+                found.setdefault(self.graph.steps[node].pc, []).append(node)
+        return found
+
+    @functools.cached_property
+    def spots(self) -> dict[int, tuple[int, int]]:
+        """Block and place in the block of each node."""
+        return {node: (block, at) for block, line in enumerate(self.nodes) for at, node in enumerate(line)}
+
+    @functools.cached_property
+    def nodes_before(self) -> list[list[int]]:
+        """The nodes that lead to each node."""
+        found: list[list[int]] = [[] for _ in self.graph.following]
+        for node, after in enumerate(self.graph.following):
+            for other in after:
+                found[other].append(node)
+        return found
+
+    @functools.cached_property
+    def loops(self) -> list[frozenset[int]]:
+        """The blocks of each loop, the smallest first: all that lead back to a loop's first block without passing it again."""
+        bodies: dict[int, set[int]] = {}
+        for block, after in enumerate(self.following):
+            for head in after:
+                if head <= block:
+                    body = bodies.setdefault(head, {head})
+                    pending = [block]
+                    while pending:
+                        member = pending.pop()
+                        if member not in body:
+                            body.add(member)
+                            pending += self.preceding[member]
+        return sorted(map(frozenset, bodies.values()), key=len)
+
+    def loop_around(self, *places: int) -> frozenset[int] | None:
+        """The blocks of the smallest loop around the instructions at all these addresses, however they are called."""
+        wanted = {self.spots[node][0] for pc in places for node in self.places[pc]}
+        return next((loop for loop in self.loops if wanted <= loop), None)
 
     def precedes(self, earlier: int, later: int) -> bool:
         """Whether every path to the instruction at address `later` passes `earlier` in the same block."""
-        lines = ([step.pc for step in steps] for steps in self._steps)
-        return all(earlier in line[: line.index(later)] for line in lines if later in line)
-
-
-def fewest(mine: dict[K, int], theirs: Mapping[K, int]) -> None:
-    """Lowers and adds what `theirs` has less of, or alone."""
-    for key, count in theirs.items():
-        if count < mine.get(key, count + 1):
-            mine[key] = count
+        befores = {self.spots[node] for node in self.places[earlier]}
+        afters = [self.spots[node] for node in self.places[later]]
+        return all(any(block == other and at < place for other, at in befores) for block, place in afters)
 
 
 class PathAnalysis(Generic[S, T]):
@@ -49,15 +98,11 @@ class PathAnalysis(Generic[S, T]):
         raise NotImplementedError
 
     def forget(self, state: S) -> S:
-        """What holds behind code that was not followed."""
+        """What holds after code that was not followed."""
         raise NotImplementedError
 
-    def copy(self, state: S) -> S:
-        """A state that `pass_by` may change."""
-        return state
-
-    def pass_by(self, state: S, step: LintStep, tell: Callable[[T], None] | None) -> S:
-        """What holds behind an instruction."""
+    def through(self, state: S, steps: Sequence[LintStep], tell: Callable[[T], None]) -> S:
+        """What holds after the instructions of a block, or of part of one. It leaves `state` as it is, and tells what it finds."""
         raise NotImplementedError
 
     def size(self, state: S) -> int:
@@ -68,17 +113,23 @@ class PathAnalysis(Generic[S, T]):
         """What holds by either of two ways; None if that is the first."""
         raise NotImplementedError
 
-    def along(self, last: LintStep, taken: bool, state: S) -> S | None:
-        """What holds behind a block's last instruction that branched or did not; None where no path goes that way."""
+    def along(self, block: int, last: LintStep, taken: bool, state: S) -> S | None:
+        """What holds after a block whose last instruction branched or did not; None where no path goes that way."""
         return state
 
 
-def examine(blocks: Lines, flow: PathAnalysis[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
-    """Carry an analysis to its fixed point, and then tell what it found; returns whether that was within the budget.
+@dataclass(frozen=True)
+class Flowed(Generic[S, T]):
+    """An analysis at its fixed point. before: what holds before each block, None where no path comes; found: what it tells of."""
 
-    Nothing is told where it was not.
-    """
+    before: list[S | None]
+    found: list[T]
+
+
+def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Flowed[S, T] | None:
+    """Carries an analysis to its fixed point; None where that was not within the budget."""
     before: list[S | None] = [None] * len(blocks.nodes)
+    told: list[list[T]] = [[] for _ in blocks.nodes]
     waiting: list[int] = []
     listed: set[int] = set()
 
@@ -96,26 +147,18 @@ def examine(blocks: Lines, flow: PathAnalysis[S, T], tell: Callable[[T], None], 
     while waiting:
         block = heapq.heappop(waiting)
         listed.remove(block)
-        behind = _through(blocks, block, flow, before[block], None)
-        budget -= len(blocks.nodes[block]) + flow.size(behind) * (1 + len(blocks.following[block]))
+        state = before[block]
+        assert state is not None
+        told[block] = []  # the last time that a block is passed, it is by its final state
+        for steps, followed in blocks.parts[block]:
+            state = flow.through(state, steps, told[block].append)
+            state = state if followed else flow.forget(state)
+        budget -= len(blocks.nodes[block]) + flow.size(state) * (1 + len(blocks.following[block]))
         if budget < 0:
-            return False
+            return None
         last = blocks.steps(block)[-1]
         for other in blocks.following[block]:
-            there = flow.along(last, blocks.steps(other)[0].pc == last.target, behind)
+            there = flow.along(block, last, blocks.steps(other)[0].pc == last.target, state)
             if there is not None:
                 arrive(other, there)
-    for block, state in enumerate(before):
-        if state is not None:
-            _through(blocks, block, flow, state, tell)
-    return True
-
-
-def _through(blocks: Lines, block: int, flow: PathAnalysis[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:
-    assert state is not None
-    state = flow.copy(state)
-    for node in blocks.nodes[block]:
-        state = flow.pass_by(state, blocks.graph.steps[node], tell)
-        if node in blocks.graph.unknown:
-            state = flow.forget(state)
-    return state
+    return Flowed(before, [one for found in told for one in found])

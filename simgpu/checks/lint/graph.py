@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simgpu.checks.lint import constants
-from simgpu.checks.lint.steps import LintStep
-from simgpu.hardware.errors import DecodeError, SimError
-from simgpu.hardware.isa import decode
+from simgpu.checks.lint.steps import Decoder, LintStep
+from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, successors
 from simgpu.hardware.isa.kinds import ControlKind
 
@@ -62,7 +61,7 @@ class Graph:
 
     def __init__(self, code: bytes, base: int, target: str, entries: Sequence[int], relocated: constants.Read) -> None:
         """code: the bytes from address `base` on; entries: addresses; relocated: reads a word that loading relocates."""
-        self.code, self.base, self.target = code, base, target
+        self.decoder = Decoder(code, base, target)
         self.steps: list[LintStep] = []
         self.following: list[list[int]] = []
         self.calls: list[CallPath] = []
@@ -92,11 +91,8 @@ class Graph:
             return None
         step = self.known.get(pc)
         if step is None:
-            offset = pc - self.base
             try:
-                if offset < 0 or offset >= len(self.code) or offset % 4:
-                    raise DecodeError(f"{pc:#x} lies outside the code")
-                step = LintStep.of(pc, decode(self.code, offset, self.target))
+                step = self.decoder.step(pc)
             except SimError as error:
                 self._remark(NO_INSTRUCTION, origin, f"behind it a path leads to no instruction: {error}")
                 return None

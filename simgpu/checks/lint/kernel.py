@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from simgpu.checks.declared import excesses, used
 from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
+from simgpu.checks.lint.causes import Case, grouped, judged, order
+from simgpu.checks.lint.conditions import Conditions
 from simgpu.checks.lint.distances import Hazards, TooClose
-from simgpu.checks.lint.flow import Lines, examine
+from simgpu.checks.lint.flow import Lines, PathAnalysis, examine
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.outstanding import Unwaited, Waits
 from simgpu.checks.lint.registers import first
+from simgpu.checks.lint.search import PathSearch
 from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
@@ -21,8 +24,10 @@ from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.effects import Effect
 
 WAVE = 64  # work-items
+ROUNDS = 8  # in which pairs that no path joins are left out
 BY_PLACE = ("resource", "uninitialized")  # kinds of which an instruction may have several
 
 
@@ -32,32 +37,82 @@ def lint(code: CodeObject) -> list[Finding]:
 
 
 def lint_kernel(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """The findings of one kernel: errors first, then by address. Raises DecodeError as `lint`."""
+    """The findings of one kernel, one for a kind and a pair of places, by `causes.order`. Raises DecodeError as `lint`."""
+    return [case.finding for case in sorted(_cases(code, kernel), key=order)]
+
+
+def lint_causes(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
+    """The same, one for each cause: `causes.grouped`."""
+    return grouped(_cases(code, kernel))
+
+
+def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
+    """What was found, in no order."""
     graph = graph_of(code, kernel)
-    blocks = Lines(graph)
+    blocks, steps = Lines(graph), graph.known.values()
     told = FindingList(code, kernel)
-    definedness = Definedness(kernel, graph.known)
     several = kernel.max_flat_workgroup_size > WAVE
-    waits = Waits(graph.known, lds_behind(blocks) if several else {})
-    done = [examine(blocks, definedness, told.undefined), examine(blocks, waits, told.wait)]
-    lacking = [finding for finding in told.found.values() if (finding.kind, finding.severity) == ("missing-wait", "error")]
-    unwaited = {finding.pc for finding in lacking if finding.other_pc is not None and blocks.precedes(finding.other_pc, finding.pc)}
-    done.append(examine(blocks, Hazards(graph.known, code.target, code.xnack, unwaited), told.hazard))
-    if not all(done):
+    work_items = kernel.max_flat_workgroup_size
+    definedness = Definedness(kernel, blocks, Conditions(steps, work_items))
+    defined = examine(blocks, definedness)
+    search = PathSearch(blocks, lambda: Conditions(steps, work_items, every=True), defined.before if defined else None)
+    behind = lds_behind(blocks) if several else {}
+    waits = _possible(blocks, search, lambda apart: Waits(graph.known, behind, apart))
+    unwaited = {one.step.pc for one in waits or () if one.sure and blocks.precedes(one.earlier.pc, one.step.pc)}
+    hazards = _possible(blocks, search, lambda apart: Hazards(graph.known, code.target, code.xnack, unwaited, apart))
+    for unwritten in defined.found if defined else ():
+        told.undefined(unwritten)
+    for late in waits or ():
+        told.wait(late)
+    for close in hazards or ():
+        told.hazard(close)
+    if defined is None or waits is None or hazards is None:
         told.add(NOT_FOLLOWED, None, "the paths are too many to follow all of them: not everything was looked at", error=False)
     elif several:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
+    _add_remarks(told, code, kernel, graph)
+    return judged(told.found.values(), blocks, search, code.target)
+
+
+Pair = TypeVar("Pair", Unwaited, TooClose)
+
+
+def _possible(
+    blocks: Lines, search: PathSearch, analysis: Callable[[set[tuple[int, int]]], PathAnalysis[Any, Pair]]
+) -> list[Pair] | None:  # fmt: skip
+    """What an analysis finds, but for pairs of instructions that no path joins; None where it was given up.
+
+    What it takes for mended may hide something else, so it runs again without such pairs.
+    """
+    apart: set[tuple[int, int]] = set()
+    found: list[Pair] = []
+    for _ in range(ROUNDS):
+        flowed = examine(blocks, analysis(apart))
+        if flowed is None:
+            return None
+        never = {(one.earlier.pc, one.step.pc) for one in flowed.found if search.way(one.earlier, one.step, one.gap) is None}
+        apart |= never
+        found = [one for one in flowed.found if (one.earlier.pc, one.step.pc) not in apart]
+        if not never:
+            break
+    return found
+
+
+def _add_remarks(told: FindingList, code: CodeObject, kernel: KernelInfo, graph: Graph) -> None:
+    """What is found without paths: of the control flow itself, of declared registers, of code that never runs."""
     for remark in graph.remarks.values():
         told.add(remark.kind, graph.known.get(remark.pc), remark.message, error=remark.kind == NO_INSTRUCTION)
-    for excess in excesses(kernel, used((pc, step.effect) for pc, step in graph.known.items())):
+    places: dict[int, tuple[int, Effect]] = {}  # an effect at its first place
+    for pc in sorted(graph.known):
+        places.setdefault(id(graph.known[pc].effect), (pc, graph.known[pc].effect))
+    for excess in excesses(kernel, used(places.values())):
         place = kernel.start if excess.place is None else excess.place
-        told.add("resource", graph.known.get(place), excess.message, place=excess.what)
+        told.add("resource", graph.known.get(place), excess.message, place=excess.what, certainty="every path")
     if graph.complete:
         for step, count in unreachable(code, kernel, graph):
             never = f"{count} instructions that never run" if count > 1 else "an instruction that never runs"
             told.add("unreachable", step, f"no path leads here: {never}", error=False)
-    return sorted(told.found.values(), key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind))
 
 
 def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
@@ -78,17 +133,19 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
 
 
 class FindingList:
-    """Findings as they come in, one for a kind and a pair of places."""
+    """What is found, one case for a kind and a pair of places."""
 
     def __init__(self, code: CodeObject, kernel: KernelInfo) -> None:
         self.code, self.kernel = code, kernel
-        self.found: dict[tuple[Any, ...], Finding] = {}
+        self.found: dict[tuple[Any, ...], Case] = {}
 
     def add(
-        self, kind: str, step: LintStep | None, message: str, other: LintStep | None = None, error: bool = True, **fields: Any
+        self, kind: str, step: LintStep | None, message: str, pair: Unwaited | TooClose | None = None,
+        other: LintStep | None = None, error: bool = True, **fields: Any,
     ) -> None:  # fmt: skip
         """One more; of those of a pair of places, the one that lacks most stays."""
         pc = self.kernel.entry if step is None else step.pc
+        other = pair.earlier if pair is not None else other
         if other is not None:
             frames = tuple(map(str, self.code.debug.frames(other.pc)))
             fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_frames": frames}
@@ -100,33 +157,35 @@ class FindingList:
         )  # fmt: skip
         key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
         had = self.found.get(key)
-        if had is None or _lacking(finding) > _lacking(had):
-            self.found[key] = finding
+        if had is None or _lacking(finding) > _lacking(had.finding):
+            self.found[key] = Case(finding, pair)
 
     def wait(self, seen: Unwaited) -> None:
         waits = " ".join(f"{counter}({count})" for counter, count in seen.waits)
         place, needed = first(seen.registers), min(count for _, count in seen.waits)
         if seen.what == "shared":
-            message = f"`{text(seen.operation.inst)}` may be under way when other waves use LDS behind the barrier: "
+            message = f"`{text(seen.earlier.inst)}` may be under way when other waves use LDS behind the barrier: "
             message += f"s_waitcnt {waits} is needed before it" + ("" if seen.sure else ", unless their addresses differ")
         else:
-            message = wait_message(place, seen.what, text(seen.operation.inst), waits)
-        self.add("missing-wait", seen.step, message, seen.operation, seen.sure, place=place, needed=needed)
+            message = wait_message(place, seen.what, text(seen.earlier.inst), waits)
+        self.add("missing-wait", seen.step, message, seen, error=seen.sure, place=place, needed=needed, rule=seen.what)
 
     def hazard(self, seen: TooClose) -> None:
-        place = first(seen.registers)
-        message = hazard_message(seen.rule.name, place, text(seen.earlier.inst), seen.needed, seen.found)
-        self.add("hazard", seen.step, message, seen.earlier, place=place, needed=seen.needed, found=seen.found)
+        place, rule = first(seen.registers), seen.rule.name
+        message = hazard_message(rule, place, text(seen.earlier.inst), seen.needed, seen.found)
+        self.add("hazard", seen.step, message, seen, place=place, needed=seen.needed, found=seen.found, rule=rule)
 
     def undefined(self, seen: Unwritten) -> None:
         place = first(seen.registers)
-        self.add("uninitialized", seen.step, f"{seen.use} depends on {place}, which holds what nothing defined", place=place)
+        message = f"{seen.use} depends on {place}, which holds what nothing defined"
+        certainty = "every path" if seen.sure else "some path"
+        self.add("uninitialized", seen.step, message, place=place, rule=seen.use, certainty=certainty)
 
     def barrier(self, seen: Uneven) -> None:
         way = "where it branches" if seen.taken else "where it does not branch"
         branch = text(seen.branch.inst)
         message = f"a wave comes to this barrier from `{branch}` only {way}: waves that differ in EXEC there do not meet"
-        self.add("barrier", seen.barrier, message, seen.branch)
+        self.add("barrier", seen.barrier, message, other=seen.branch, certainty="some path")
 
 
 def _lacking(finding: Finding) -> int:
@@ -154,7 +213,7 @@ def unreachable(code: CodeObject, kernel: KernelInfo, graph: Graph) -> Iterator[
                 inst = decode(raw, at, code.target)
                 size = inst.size
                 if inst.spec.control is not ControlKind.NOP and (run or before is None or before.control is not ControlKind.TRAP):
-                    run.append(LintStep.of(pc, inst))
+                    run.append(LintStep(pc, inst))
         else:
             size, before = step.inst.size, step
         at += size

@@ -7,10 +7,11 @@ an operation for certain grows with what was issued since, so the fewest decides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from simgpu.checks.lint.flow import PathAnalysis, fewest
+from simgpu.checks.lint.flow import PathAnalysis
+from simgpu.checks.lint.gaps import OperationGap
 from simgpu.checks.lint.steps import LintStep, lds_use
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
@@ -27,90 +28,107 @@ class Unwaited:
     """An instruction that touches what an operation is yet to write. waits: the counts that complete it."""
 
     step: LintStep
-    operation: LintStep
+    earlier: LintStep  # whose operation it is
     what: str  # read or overwritten; ended or shared, of LDS
     registers: int
     waits: tuple[tuple[str, int], ...]
     sure: bool = True  # no: the addresses decide, and these are not known
 
+    @property
+    def gap(self) -> OperationGap:
+        """What may lie between the two while the operation is out."""
+        return OperationGap(self.earlier, whole=bool(self.registers))
+
 
 class Outstanding:
     """What may be out at one place, operations by the address of their instruction.
 
-    queues: of each in-order queue, how many operations it was given since; scalar; flat: counters not waited for, as bits;
-    lds: of each operation on LDS, whether or not it writes registers, how many its queue was given since.
+    queues: of each in-order queue, when it was given each operation, of a clock that counts those of the queue and shows 0 here;
+    scalar; flat: counters not waited for, as bits; lds: of each operation on LDS, whether or not it writes registers, when its
+    queue was given it; registers: all that these may write, or more.
     """
 
     __slots__ = ("flat", "lds", "queues", "registers", "scalar")
 
-    def __init__(self) -> None:
-        self.queues: tuple[dict[int, int], dict[int, int]] = {}, {}
-        self.scalar: frozenset[int] = frozenset()
-        self.flat: dict[int, int] = {}
-        self.lds: dict[int, int] = {}
-        self.registers = 0  # all that they may write, or more
-
-    def copy(self) -> Outstanding:
-        other = Outstanding()
-        other.queues = self.queues[0].copy(), self.queues[1].copy()
-        other.scalar, other.flat, other.lds = self.scalar, self.flat.copy(), self.lds.copy()
-        other.registers = self.registers
-        return other
+    def __init__(
+        self, queues: tuple[dict[int, int], dict[int, int]], scalar: frozenset[int], flat: dict[int, int], lds: dict[int, int],
+        registers: int,
+    ) -> None:  # fmt: skip
+        self.queues, self.scalar, self.flat, self.lds, self.registers = queues, scalar, flat, lds, registers
 
     def joined(self, other: Outstanding) -> Outstanding | None:
         """What may be out by either way; None if that is this."""
-        result = self.copy()
-        for mine, theirs in (*zip(result.queues, other.queues, strict=True), (result.lds, other.lds)):
-            fewest(mine, theirs)
-        for pc, counters in other.flat.items():
-            result.flat[pc] = result.flat.get(pc, 0) | counters
-        result.scalar |= other.scalar
-        result.registers |= other.registers
-        return None if result._all() == self._all() else result
+        one, two = (_latest(mine, theirs) for mine, theirs in zip(self.queues, other.queues, strict=True))
+        flat = self.flat | {pc: counters | self.flat.get(pc, 0) for pc, counters in other.flat.items()}
+        lds, scalar = _latest(self.lds, other.lds), self.scalar | other.scalar
+        if ((one, two), scalar, flat, lds) == (self.queues, self.scalar, self.flat, self.lds):
+            return None
+        return Outstanding((one, two), scalar, flat, lds, self.registers | other.registers)
 
-    def _all(self) -> tuple[object, ...]:
-        return self.queues, self.scalar, self.flat, self.lds
+
+def _latest(mine: dict[int, int], theirs: dict[int, int]) -> dict[int, int]:
+    return mine | {pc: at for pc, at in theirs.items() if at > mine.get(pc, at - 1)}
+
+
+class WaitWalk:
+    """A state on its way through a block. given: how many operations each in-order queue was given."""
+
+    __slots__ = ("flat", "given", "lds", "queues", "registers", "scalar")
+
+    def __init__(self, state: Outstanding) -> None:
+        self.queues, self.given = [dict(queue) for queue in state.queues], [0, 0]
+        self.scalar, self.flat, self.lds, self.registers = set(state.scalar), dict(state.flat), dict(state.lds), state.registers
+
+    def state(self) -> Outstanding:
+        """What may be out where the walk is."""
+        one, two = ({pc: at - given for pc, at in queue.items()} for queue, given in zip(self.queues, self.given, strict=True))
+        lds = {pc: at - self.given[1] for pc, at in self.lds.items()}
+        return Outstanding((one, two), frozenset(self.scalar), dict(self.flat), lds, self.registers)
 
     def wait(self, counts: Mapping[str, int]) -> None:
         """An s_waitcnt passes."""
-        if not counts:
-            return
         for at, counter in enumerate(COUNTERS):
             left = counts.get(counter)
             if left is None:
                 continue
-            if self.queues[at]:
-                kept = {pc: since for pc, since in self.queues[at].items() if since < left}
-                self.queues = (kept, self.queues[1]) if at == 0 else (self.queues[0], kept)
-            if counter == "lgkmcnt":
-                self.lds = {pc: since for pc, since in self.lds.items() if since < left}
+            least = self.given[at] - left
+            self.queues[at] = {pc: given for pc, given in self.queues[at].items() if given > least}
+            if at:
+                self.lds = {pc: given for pc, given in self.lds.items() if given > least}
             if left == 0:
                 self.flat = {pc: rest for pc, bits in self.flat.items() if (rest := bits & ~(1 << at))}
-                if counter == "lgkmcnt":
-                    self.scalar = frozenset()
+                if at:
+                    self.scalar.clear()
         if not (self.queues[0] or self.queues[1] or self.scalar or self.flat):
             self.registers = 0
+
+    def drop(self, pc: int) -> None:
+        """No path leads here with the operation of this instruction out."""
+        for held in (*self.queues, self.flat, self.lds):
+            held.pop(pc, None)
+        self.scalar.discard(pc)
 
 
 class Waits(PathAnalysis[Outstanding, Unwaited]):
     """The data flow over the steps of a kernel, by address.
 
     behind: what LDS may be used for (read, write) between each barrier, by address, and the next ones; none where a workgroup has
-    one wave.
+    one wave; apart: pairs of addresses, an operation's and a later instruction's, that no path joins while the operation is out.
     """
 
-    def __init__(self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]]) -> None:
-        self.steps = steps
-        self.behind = behind
+    def __init__(
+        self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]], apart: Collection[tuple[int, int]] = ()
+    ) -> None:
+        self.steps, self.behind = steps, behind
+        self.apart: dict[int, list[int]] = {}  # operations by the later instruction
+        for operation, later in apart:
+            self.apart.setdefault(later, []).append(operation)
 
     def begin(self, step: LintStep) -> Outstanding:
-        return Outstanding()
+        return Outstanding(({}, {}), frozenset(), {}, {}, 0)
 
     def forget(self, state: Outstanding) -> Outstanding:
-        return Outstanding()
-
-    def copy(self, state: Outstanding) -> Outstanding:
-        return state.copy()
+        return Outstanding(({}, {}), frozenset(), {}, {}, 0)
 
     def size(self, state: Outstanding) -> int:
         return sum(map(len, (*state.queues, state.scalar, state.flat, state.lds)))
@@ -118,99 +136,111 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
     def join(self, state: Outstanding, other: Outstanding) -> Outstanding | None:
         return state.joined(other)
 
-    def pass_by(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> Outstanding:
-        """Changes the state by one instruction; what it lacks is told, and taken for mended."""
-        effect = step.effect
-        if effect.waits is not None:
-            state.wait(effect.waits)
-            return state
-        if effect.queue is VM or effect.queue is DS:
-            held = (*state.queues[IN_ORDER[effect.queue.name]].values(), *(state.lds.values() if effect.queue is DS else ()))
-            state.wait(held_up(effect.queue, held))
-        if state.registers & (step.reads | step.writes):
-            self._touch(state, step, tell)
-        if effect.control is ControlKind.BARRIER and self.behind:
-            self._barrier(state, step, tell)
-        elif effect.control is ControlKind.ENDPGM:
-            self._end(state, step, tell)
-        if effect.queue is not None:
-            self._issue(state, step)
-        return state
+    def through(self, state: Outstanding, steps: Sequence[LintStep], tell: Callable[[Unwaited], None]) -> Outstanding:
+        walk = WaitWalk(state)
+        for step in steps:
+            if not step.plain or walk.registers & step.touched:
+                self._pass_by(walk, step, tell)
+        return walk.state()
 
-    def _touch(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
-        touched = step.reads | step.writes
+    def _pass_by(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+        """Passes one instruction; what it lacks is told, and taken for mended."""
+        effect, queue = step.effect, step.effect.queue
+        if effect.waits is not None:
+            walk.wait(effect.waits)
+            return
+        for pc in self.apart.get(step.pc, ()):
+            walk.drop(pc)
+        if queue is not None and queue.in_order:
+            at = IN_ORDER[queue.name]
+            held = (*walk.queues[at].values(), *(walk.lds.values() if at else ()))
+            if held:
+                walk.wait(held_up(queue, (walk.given[at] - min(held),)))
+        if walk.registers & step.touched:
+            self._touch(walk, step, tell)
+        if effect.control is ControlKind.BARRIER and self.behind:
+            self._barrier(walk, step, tell)
+        elif effect.control is ControlKind.ENDPGM:
+            self._end(walk, step, tell)
+        if queue is not None:
+            self._issue(walk, step)
+
+    def _touch(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+        registers = 0
         for at, counter in enumerate(COUNTERS):
             # A later operation of the same queue is complete later: it may write what an earlier one writes.
             queue = step.effect.queue
             own = queue is not None and IN_ORDER.get(queue.name) == at
-            hit = step.reads | (step.writes & ~step.pending) if own else touched
-            hits = [(since, pc) for pc, since in state.queues[at].items() if self.steps[pc].pending & hit]
-            if hits:
-                since, pc = min(hits)
-                self._tell(state, step, self.steps[pc], hit, {counter: since}, tell)
-        for pc in sorted(state.scalar):
-            if pc in state.scalar and self.steps[pc].pending & touched:
-                self._tell(state, step, self.steps[pc], touched, {"lgkmcnt": 0}, tell)
-        for pc in sorted(state.flat):
-            if pc in state.flat and self.steps[pc].pending & touched:
-                counts = {counter: 0 for at, counter in enumerate(COUNTERS) if state.flat[pc] >> at & 1}
-                self._tell(state, step, self.steps[pc], touched, counts, tell)
+            hit = step.reads | (step.writes & ~step.pending) if own else step.touched
+            last, of_last = -1 << 60, None
+            for pc, given in walk.queues[at].items():
+                pending = self.steps[pc].pending
+                registers |= pending
+                if pending & hit and (given, -pc) > (last, -(of_last or 0)):
+                    last, of_last = given, pc
+            if of_last is not None:
+                self._tell(walk, step, self.steps[of_last], hit, {counter: walk.given[at] - last}, tell)
+        for pc in sorted(walk.scalar):
+            registers |= self.steps[pc].pending
+            if pc in walk.scalar and self.steps[pc].pending & step.touched:
+                self._tell(walk, step, self.steps[pc], step.touched, {"lgkmcnt": 0}, tell)
+        for pc in sorted(walk.flat):
+            registers |= self.steps[pc].pending
+            if pc in walk.flat and self.steps[pc].pending & step.touched:
+                counts = {counter: 0 for at, counter in enumerate(COUNTERS) if walk.flat[pc] >> at & 1}
+                self._tell(walk, step, self.steps[pc], step.touched, counts, tell)
+        walk.registers &= registers
 
     def _tell(
-        self, state: Outstanding, step: LintStep, operation: LintStep, touched: int, counts: dict[str, int],
-        tell: Callable[[Unwaited], None] | None, what: str = "",
+        self, walk: WaitWalk, step: LintStep, operation: LintStep, touched: int, counts: dict[str, int],
+        tell: Callable[[Unwaited], None], what: str = "",
     ) -> None:  # fmt: skip
         """Tells of an operation that these counts complete, and takes them for waited for."""
         shared = operation.pending & touched
         read = shared & step.reads
-        if tell is not None:
-            tell(Unwaited(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
-        state.wait(counts)
+        tell(Unwaited(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
+        walk.wait(counts)
 
-    def _barrier(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
+    def _barrier(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
         """LDS operations that are out when the other waves go on, where these may touch what they touch.
 
         A write that is not complete is not there for those who read behind the barrier. Whether a read clashes with what is
         written there is a matter of addresses: where two buffers take turns it does not.
         """
         used = self.behind[step.pc]
-        hits = [(since, pc) for pc, since in state.lds.items() if used - BESIDE[lds_use(self.steps[pc])]]
+        hits = [(walk.given[1] - given, pc) for pc, given in walk.lds.items() if used - BESIDE[lds_use(self.steps[pc])]]
         writes = [(since, pc) for since, pc in hits if lds_use(self.steps[pc]) != "read"]
         if writes:
             since, pc = min(writes)
-            self._tell(state, step, self.steps[pc], 0, {"lgkmcnt": since}, tell, "shared")
-        reads = [(since, pc) for since, pc in hits if pc in state.lds and lds_use(self.steps[pc]) == "read"]
-        if reads and tell is not None:
+            self._tell(walk, step, self.steps[pc], 0, {"lgkmcnt": since}, tell, "shared")
+        reads = [(since, pc) for since, pc in hits if pc in walk.lds and lds_use(self.steps[pc]) == "read"]
+        if reads:
             since, pc = min(reads)
             tell(Unwaited(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
-        state.lds = {pc: since for pc, since in state.lds.items() if lds_use(self.steps[pc]) != "read"}
+        walk.lds = {pc: given for pc, given in walk.lds.items() if lds_use(self.steps[pc]) != "read"}
 
-    def _end(self, state: Outstanding, step: LintStep, tell: Callable[[Unwaited], None] | None) -> None:
+    def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
         """A load to LDS that the wave leaves behind: the LDS may be another workgroup's by then."""
-        hits = [(since, pc) for pc, since in state.queues[0].items() if self.steps[pc].effect.dma]
+        hits = [(walk.given[0] - given, pc) for pc, given in walk.queues[0].items() if self.steps[pc].effect.dma]
         if hits:
             since, pc = min(hits)
-            self._tell(state, step, self.steps[pc], 0, {"vmcnt": since}, tell, "ended")
+            self._tell(walk, step, self.steps[pc], 0, {"vmcnt": since}, tell, "ended")
 
-    def _issue(self, state: Outstanding, step: LintStep) -> None:
+    def _issue(self, walk: WaitWalk, step: LintStep) -> None:
         effect, queue = step.effect, step.effect.queue
         assert queue is not None
         at = IN_ORDER.get(queue.name)
         if at is not None:
-            kept = {
-                pc: since + 1
-                for pc, since in state.queues[at].items()
-                if self.steps[pc].effect.dma or self.steps[pc].pending & ~step.pending
-            }
+            walk.given[at] += 1
+            anew = [pc for pc in walk.queues[at] if not self.steps[pc].pending & ~step.pending and not self.steps[pc].effect.dma]
+            for pc in anew:
+                del walk.queues[at][pc]
             if step.pending or effect.dma:
-                kept[step.pc] = 0
-            state.queues = (kept, state.queues[1]) if at == 0 else (state.queues[0], kept)
-            if queue is DS:
-                state.lds = {pc: since + 1 for pc, since in state.lds.items()}
-                if effect.lds:
-                    state.lds[step.pc] = 0
+                walk.queues[at][step.pc] = walk.given[at]
+            if effect.lds and queue is DS:
+                walk.lds[step.pc] = walk.given[at]
         elif queue is SMEM and step.pending:
-            state.scalar |= {step.pc}
+            walk.scalar.add(step.pc)
         elif queue is FLAT and step.pending:
-            state.flat[step.pc] = BOTH
-        state.registers |= step.pending
+            walk.flat[step.pc] = BOTH
+        walk.registers |= step.pending

@@ -10,12 +10,12 @@ the vector registers that this code writes count as written: no lane would have 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from simgpu.checks.lint import conditions
-from simgpu.checks.lint.conditions import NO_FACTS, Facts
-from simgpu.checks.lint.flow import PathAnalysis
+from simgpu.checks.lint.conditions import NO_FACTS, Conditions, Facts
+from simgpu.checks.lint.flow import Lines, PathAnalysis
 from simgpu.checks.lint.registers import EXEC, M0, SCC, VCC, VECTORS, bits, span
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.architectures import SINCE_GFX942
@@ -39,24 +39,32 @@ SELECTS = ("s_cselect", "v_cndmask")
 
 @dataclass(frozen=True)
 class Unwritten:
-    """An instruction to which registers matter that on some path nothing defined. use: what it takes them for."""
+    """An instruction to which registers matter that nothing defined on some path.
+
+    use: what it takes them for; sure: whether it is so on every path.
+    """
 
     step: LintStep
     registers: int
     use: str
+    sure: bool
 
 
 @dataclass(frozen=True)
 class Contents:
-    """undefined: registers with what nothing defined. private: SGPRs that hold words of the private segment's resource."""
+    """What registers hold.
+
+    undefined: those with what nothing defined on some path; surely: on every path. private: SGPRs that hold words of the private
+    segment's resource.
+    """
 
     undefined: int
+    surely: int
     private: int
 
-    def joined(self, other: Contents) -> Contents | None:
-        """By either way; None if that is this."""
-        both = Contents(self.undefined | other.undefined, self.private & other.private)
-        return None if both == self else both
+    def joined(self, other: Contents) -> Contents:
+        """By either way."""
+        return Contents(self.undefined | other.undefined, self.surely & other.surely, self.private & other.private)
 
 
 def undefined_at(kernel: KernelInfo, pc: int) -> int:
@@ -78,64 +86,95 @@ def undefined_at(kernel: KernelInfo, pc: int) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """The contents by what is known of conditions; merged: once there were too many to tell them apart."""
+    """The contents by what is known of conditions; coarse: how much of that was left out because the ways were too many."""
 
     by_facts: Mapping[Facts, Contents]
-    merged: bool = False
+    coarse: int = 0
+
+    @classmethod
+    def of(cls, ways: Iterable[tuple[Facts, Contents]], coarse: int) -> Ways:
+        """These, those with the same facts as one; where they are too many, the facts are made coarser."""
+        ways = list(ways)
+        while True:
+            made: dict[Facts, Contents] = {}
+            for facts, contents in ways:
+                facts = facts if coarse == 0 else conditions.flags_only(facts) if coarse == 1 else NO_FACTS
+                had = made.get(facts)
+                made[facts] = contents if had is None else had.joined(contents)
+            if len(made) <= MOST_WAYS or coarse > 1:
+                return cls(made, coarse)
+            coarse += 1
 
 
 class Definedness(PathAnalysis[Ways, Unwritten]):
-    """The data flow over the steps of a kernel, by address. taken: the branches (address, taken or not) that some path takes."""
+    """The data flow over the blocks of a kernel. taken: the branches (address, taken or not) that some path takes."""
 
-    def __init__(self, kernel: KernelInfo, steps: Mapping[int, LintStep]) -> None:
-        self.kernel = kernel
-        self.steps = steps
+    def __init__(self, kernel: KernelInfo, blocks: Lines, facts: Conditions) -> None:
+        self.kernel, self.steps, self.facts = kernel, blocks.graph.known, facts
         self.taken: set[tuple[int, bool]] = set()
-        self._kept = conditions.remembered(steps.values())
+        self._needs = facts.needs(blocks.all_steps, blocks.following)
         self._skipped: dict[int, int] = {}
+        self._masks: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def begin(self, step: LintStep) -> Ways:
         resource = span("s", 0, 4) if self.kernel.descriptor.enable_private_segment_buffer else 0
-        return Ways({conditions.AT_ENTRY: Contents(undefined_at(self.kernel, step.pc), resource)})
+        undefined = undefined_at(self.kernel, step.pc)
+        packed = self.kernel.target != "gfx908" and self.kernel.descriptor.workitem_id_mode > 0
+        return Ways({self.facts.at_entry(packed): Contents(undefined, undefined, resource)})
 
     def forget(self, state: Ways) -> Ways:
         """A function that is not known may have written anything."""
-        return Ways({NO_FACTS: Contents(0, 0)}, state.merged)
+        return Ways({NO_FACTS: Contents(0, 0, 0)}, state.coarse)
 
     def size(self, state: Ways) -> int:
         return len(state.by_facts)
 
     def join(self, state: Ways, other: Ways) -> Ways | None:
-        result = dict(state.by_facts)
-        for facts, contents in other.by_facts.items():
-            _add(result, NO_FACTS if state.merged else facts, contents)
-        joined = Ways(result, state.merged)
-        if len(result) > MOST_WAYS:
-            one: dict[Facts, Contents] = {}
-            for contents in result.values():
-                _add(one, NO_FACTS, contents)
-            joined = Ways(one, True)
+        both = (*state.by_facts.items(), *other.by_facts.items())
+        joined = Ways.of(both, max(state.coarse, other.coarse if len(other.by_facts) > 1 else 0))
         return None if joined == state else joined
 
-    def along(self, last: LintStep, taken: bool, state: Ways) -> Ways | None:
+    def along(self, block: int, last: LintStep, taken: bool, state: Ways) -> Ways | None:
         skipped = self._skipped_by(last) if taken else 0
-        result: dict[Facts, Contents] = {}
+        needed = self._needs[block]
+        found = []
         for facts, contents in state.by_facts.items():
-            way = conditions.feasible(last, taken, facts)
+            way = self.facts.along(last, taken, facts)
             if way is not None:
-                _add(result, way, Contents(contents.undefined & ~skipped, contents.private))
-        if not result:
+                passed = Contents(contents.undefined & ~skipped, contents.surely & ~skipped, contents.private)
+                found.append((conditions.without(way, needed), passed))
+        if not found:
             return None
         self.taken.add((last.pc, taken))
-        return Ways(result, state.merged)
+        return Ways.of(found, state.coarse)
 
-    def pass_by(self, state: Ways, step: LintStep, tell: Callable[[Unwritten], None] | None) -> Ways:
-        result: dict[Facts, Contents] = {}
+    def through(self, state: Ways, steps: Sequence[LintStep], tell: Callable[[Unwritten], None]) -> Ways:
+        found: list[tuple[Facts, Contents]] = []
+        told: dict[tuple[int, str], list[Unwritten]] = {}
         for facts, contents in state.by_facts.items():
-            behind = pass_by(contents, step, tell)
-            for way in conditions.behind(step, facts, self._kept):
-                _add(result, way, behind)
-        return Ways(result, state.merged)
+            missed: list[Unwritten] = []
+            after = self._contents(contents, steps, missed.append)
+            found += [(way, after) for way in self.facts.through(facts, steps)]
+            for one in missed:
+                told.setdefault((one.step.pc, one.use), []).append(one)
+        for ones in told.values():
+            sure = len(ones) == len(state.by_facts) and all(one.sure for one in ones)
+            tell(replace(ones[0], sure=sure))
+        return Ways.of(found, state.coarse)
+
+    def _contents(self, state: Contents, steps: Sequence[LintStep], tell: Callable[[Unwritten], None]) -> Contents:
+        place = steps[0].pc, len(steps)
+        if place not in self._masks:
+            self._masks[place] = _masks(steps)
+        exposed, writes, touched = self._masks[place]
+        if not (state.undefined | state.private) & touched:
+            return state
+        if not (state.undefined & exposed | state.private & touched):
+            return Contents(state.undefined & ~writes, state.surely & ~writes, state.private)
+        for step in steps:
+            if (state.undefined | state.private) & step.touched:
+                state = pass_by(state, step, tell)
+        return state
 
     def _skipped_by(self, step: LintStep) -> int:
         """The vector registers that code writes which a branch jumps over where no lane is active."""
@@ -148,22 +187,29 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
         return self._skipped[step.pc]
 
 
-def _add(ways: dict[Facts, Contents], facts: Facts, contents: Contents) -> None:
-    had = ways.get(facts)
-    ways[facts] = contents if had is None else had.joined(contents) or had
+def _masks(steps: Sequence[LintStep]) -> tuple[int, int, int]:
+    """The registers that instructions read before they write them, those that they write, and those that they touch."""
+    exposed = writes = touched = 0
+    for step in steps:
+        exposed |= step.reads & ~writes
+        writes |= step.writes
+        touched |= step.touched
+    return exposed, writes, touched
 
 
-def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None] | None) -> Contents:
-    """The contents behind an instruction; what mattered is told, and taken for mended."""
-    undefined = state.undefined
+def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None]) -> Contents:
+    """The contents after an instruction; what mattered is told, and taken for mended."""
+    undefined, surely = state.undefined, state.surely
     if undefined & step.reads:
         for use, registers in _uses(step, state.private):
             missed = undefined & registers
             if missed:
-                undefined &= ~missed
-                if tell is not None:
-                    tell(Unwritten(step, missed, use))
-    return Contents(undefined & ~step.writes | _carried(step, undefined), _private(step, state.private))
+                tell(Unwritten(step, missed & surely or missed, use, bool(missed & surely)))
+                undefined, surely = undefined & ~missed, surely & ~missed
+    return Contents(
+        undefined & ~step.writes | _carried(step, undefined), surely & ~step.writes | _carried(step, surely),
+        _private(step, state.private),
+    )  # fmt: skip
 
 
 def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:

@@ -65,8 +65,9 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Transition:
-    """From a state along a straight-line run to the next state, and what was seen on the way."""
+    """From a state along a straight-line run to the next state, and what was seen on the way. entry: where the run begins."""
 
+    entry: int
     following: int
     sightings: tuple[Sighting, ...]
 
@@ -113,7 +114,7 @@ class Automaton:
                 walk.pass_by(at, effect)
                 at += size
             following = state if target == END else self.number(walk.state(target))
-            self.transitions[key] = Transition(following, tuple(walk.sightings))
+            self.transitions[key] = Transition(self.states[state].entry, following, tuple(walk.sightings))
         return self.transitions[key]
 
     def _effect(self, at: int, instruction: Callable[[int], Instruction | None]) -> tuple[Effect, int]:

@@ -111,17 +111,21 @@ class Paths(Check):
         counts: dict[tuple[str, int, int], int] = {}
         best: dict[tuple[str, int, int], Sighting] = {}
         first: dict[tuple[str, int, int], Taken] = {}
+        branched: set[tuple[str, int, int]] = set()  # pairs that not only straight code leads from one to the other
         for worker in workers:
             table: TransitionTable = worker.checks["paths"]
             for number, taken in table.counts():
-                for seen in table.transitions[number].sightings:
+                made = table.transitions[number]
+                for seen in made.sightings:
                     pair = seen.kind, seen.record, seen.other
+                    if not made.entry <= seen.other < seen.record:
+                        branched.add(pair)
                     counts[pair] = counts.get(pair, 0) + taken
                     if pair not in first or table.first[number].order < first[pair].order:
                         first[pair] = table.first[number]
                     if pair not in best or seen.needed - seen.found > best[pair].needed - best[pair].found:
                         best[pair] = seen
-        found = [_finding(launch, best[pair], first[pair], counts[pair]) for pair in best]
+        found = [_finding(launch, best[pair], first[pair], counts[pair], pair not in branched) for pair in best]
         if automaton.overflowed:
             message = f"more than {automaton.limit} states of waits and hazards: later ones were not followed"
             found.append(finding_at(launch, launch.entry, "resource", message, severity="note"))
@@ -235,7 +239,7 @@ def automaton_of(launch: Dispatch) -> Automaton:
     return kept[key]
 
 
-def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int) -> Finding:
+def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int, straight: bool) -> Finding:
     earlier = location_of(launch, seen.other).text
     if seen.kind == "hazard":
         message = hazard_message(seen.what, seen.place, earlier, seen.needed, seen.found)
@@ -244,4 +248,5 @@ def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int) -> Find
     return finding_at(
         launch, seen.record, seen.kind, message, earlier=seen.other, wave=first.wave.wave, workgroup=first.wave.group,
         count=count, place=seen.place, needed=seen.needed, found=seen.found, when=first.when(launch, seen.record),
+        rule=seen.what, certainty="every path" if straight else "some path",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu, state
 from simgpu.timing.code import columns
-from simgpu.timing.gpu import Mechanisms, _config
+from simgpu.timing.gpu import Mechanisms, quiet_config
 
 VALU, END = Issue(Unit.VALU), Issue(Unit.NONE, Kind.END)
 MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)
@@ -41,7 +41,7 @@ def run(
         steps, starts, starts + len(steps), np.full((count, 3), access, np.int32), starts, waves, np.zeros(groups, np.int64)
     )
     past, waiting = (np.full((2, len(body) + 1), share) for share in (beyond, beyond if late is None else late))
-    config = _config(row, Mechanisms(), MHZ, (0.0, 0.0))
+    config = quiet_config(row, Mechanisms(), MHZ, (0.0, 0.0))
     config["rate"] = config["store_rate"] = config["burst"] = rate
     config["miss_rate"], config["room"] = misses, room
     return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), past, waiting, config)

@@ -14,7 +14,7 @@ from simgpu.hardware.targets import architectures
 from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Issue, Kind, Unit
 from simgpu.timing import state, units
 from simgpu.timing.code import columns
-from simgpu.timing.gpu import Mechanisms, _config
+from simgpu.timing.gpu import Mechanisms, quiet_config
 from simgpu.timing.state import NEVER, SIMDS, UNITS, Stall, Tally
 
 GFX90A = pipelines("gfx90a")
@@ -27,7 +27,7 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
     steps, zeros = np.arange(len(body), dtype=np.int64), np.zeros(waves, np.int64)
     accesses = np.full((len(body), 3), (4, 4, 4), np.int32)
     work = state.Work(steps, zeros, zeros + len(body), accesses, zeros, waves, np.zeros(groups, np.int64))
-    settings = _config(dataclasses.replace(pipelines(arch), start=0), Mechanisms(), 1700.0, (0.0, 0.0))
+    settings = quiet_config(dataclasses.replace(pipelines(arch), start=0), Mechanisms(), 1700.0, (0.0, 0.0))
     for name, value in config.items():
         settings[name] = value
     shares = np.zeros((2, len(body)))
@@ -42,7 +42,7 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
 @pytest.mark.parametrize("nbytes, clocks", [(4, 8), (16, 20)])
 def test_an_access_holds_its_lds_port(nbytes: int, clocks: int) -> None:
     """ROCm Compute Profiler, "Pipeline descriptions": a 4-byte access takes 8 clocks of a port, a 16-byte one 20."""
-    lds, config = np.zeros(1, state.LDS), _config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
     port = GFX90A.lds_port_overhead + 64 * nbytes // GFX90A.lds_read_port
     done = [int(units.lds_access(lds[0:1][0], config[0], 0, 2, port, 0)[0]) for _ in range(5)]
     assert np.diff([0, *done]).tolist() == [clocks] * 5
@@ -50,7 +50,7 @@ def test_an_access_holds_its_lds_port(nbytes: int, clocks: int) -> None:
 
 def test_ports_run_side_by_side_and_banks_one_access_at_a_time() -> None:
     """gfx950-gluon-tutorials, LDS study: two ports reach banks that both share."""
-    lds, config = np.zeros(1, state.LDS), _config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
     free = [int(units.lds_access(lds[0], config[0], pair, 4, 8, 0)[0]) for pair in (0, 1)]
     assert free == [8, 8]
     lds = np.zeros(1, state.LDS)
@@ -59,7 +59,7 @@ def test_ports_run_side_by_side_and_banks_one_access_at_a_time() -> None:
 
 
 def test_a_port_queues_so_many_accesses() -> None:
-    lds, config = np.zeros(1, state.LDS), _config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
     room = [int(units.lds_access(lds[0], config[0], 0, 8, 8, 0)[1]) for _ in range(GFX90A.lds_fifo + 3)]
     assert room == [0] * GFX90A.lds_fifo + [8, 16, 24]
 

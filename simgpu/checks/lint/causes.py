@@ -1,0 +1,124 @@
+"""Findings in the order in which they matter, with what decides it: certainty, and clocks of the time model; one for each cause.
+
+Errors come before notes. Rules that shipped kernels break everywhere and run come last (`HazardRule.tolerated`). Before them what
+is certain comes first, and of that where the most clocks lack between an operation and the instruction that does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simgpu.checks.lint.certainty import PathProof
+from simgpu.checks.lint.clocks import clocks_of
+from simgpu.checks.lint.distances import TooClose
+from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.outstanding import Unwaited
+from simgpu.checks.lint.search import PathSearch
+from simgpu.engine.finding import CERTAIN, Certainty, Finding, FindingPlace
+from simgpu.hardware.timing_rules.hazards import RULES
+from simgpu.hardware.timing_rules.issue import SLOT
+
+RANK: dict[Certainty, int] = {"every path": 0, "every round": 1, "addresses": 2, "some path": 3, "": 4}
+TOLERATED = frozenset(rule.name for rule in RULES if rule.tolerated)
+SHOWN = 2  # pairs of places of one cause beside the first
+IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds of which a loop has many
+
+
+@dataclass(frozen=True)
+class Case:
+    """A finding, the pair of instructions that it is about, and the loop that the later one is in: its first block, -1 for none."""
+
+    finding: Finding
+    pair: Unwaited | TooClose | None
+    loop: int = -1
+
+
+def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str) -> list[Case]:
+    """The cases with how certain they are, with clocks, and with their loops."""
+    proof = PathProof(blocks)
+    cases, made = list(cases), []
+    laters: dict[tuple[str, int | None], set[int]] = {}
+    for case in cases:
+        laters.setdefault((case.finding.rule, case.finding.other_pc), set()).add(case.finding.pc)
+    for case in cases:
+        finding, pair = case.finding, case.pair
+        around = blocks.loop_around(finding.pc) if finding.pc in blocks.places else None
+        loop = -1 if around is None else min(around)
+        if pair is not None:
+            finding = replace(finding, certainty=_certainty(proof, pair, laters[finding.rule, finding.other_pc]))
+        made.append(Case(finding, pair, loop))
+    return _with_clocks(made, search, arch)
+
+
+def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[int]) -> Certainty:
+    if isinstance(pair, TooClose) and (pair.rule.between or pair.rule.relation in ("same_c", "overlap_c")):
+        within = proof.blocks.precedes(pair.earlier.pc, pair.step.pc)  # what lies between decides, too
+        return "every path" if within else "some path"
+    certainty = proof.certainty(pair.earlier, pair.step, pair.gap, laters)
+    by_addresses = isinstance(pair, Unwaited) and pair.what == "shared" and certainty in CERTAIN
+    return "addresses" if by_addresses else certainty
+
+
+def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str) -> list[Case]:
+    """The cases of errors that wait for nothing with the clocks of the shortest way."""
+    ways = {}
+    for at, case in enumerate(cases):
+        if isinstance(case.pair, Unwaited) and case.finding.severity == "error":
+            way = search.way(case.pair.earlier, case.pair.step, case.pair.gap)
+            if way:
+                ways[at] = search.before_it(case.pair.earlier), way
+    made = list(cases)
+    for at, clocks in zip(ways, clocks_of(list(ways.values()), arch), strict=True):
+        finding = replace(cases[at].finding, clocks_between=clocks.between, clocks_taken=clocks.taken)
+        made[at] = replace(cases[at], finding=finding)
+    return made
+
+
+def lacking_clocks(finding: Finding) -> int:
+    """How many clocks lack between the two instructions; 0 where nothing says, less than that where more than enough lie there."""
+    if finding.kind == "hazard":
+        return SLOT * (finding.needed - finding.found)
+    return finding.clocks_taken - finding.clocks_between
+
+
+def order(case: Case) -> tuple[Any, ...]:
+    """A key to sort by."""
+    finding = case.finding
+    rank = RANK[finding.certainty]
+    return (
+        finding.severity != "error", finding.rule in TOLERATED, rank, -lacking_clocks(finding), finding.pc, finding.other_pc or 0,
+        finding.kind,
+    )  # fmt: skip
+
+
+def grouped(cases: Iterable[Case]) -> list[Finding]:
+    """One finding for each cause, which is the one that matters most: with how many there are, and the next two.
+
+    One cause have the findings of a rule that shipped kernels break everywhere; of a kind and a rule between instructions of the
+    same names, as certain as each other, in one loop or in none.
+    """
+    groups: dict[Any, list[Finding]] = {}
+    for case in sorted(cases, key=order):
+        groups.setdefault(_cause(case), []).append(case.finding)
+    return [_of_one_cause(group) for group in groups.values()]
+
+
+def _cause(case: Case) -> Any:
+    finding = case.finding
+    if finding.rule in TOLERATED:
+        return finding.rule
+    if finding.kind not in IN_LOOPS:
+        return finding.kind, finding.pc, finding.other_pc, finding.place
+    later, earlier = (words.partition(" ")[0] for words in (finding.text, finding.other_text))
+    return finding.kind, finding.severity, finding.rule, finding.certainty, case.loop, later, earlier
+
+
+def _of_one_cause(group: Sequence[Finding]) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    places = tuple(
+        FindingPlace(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in group[1 : 1 + SHOWN]
+    )
+    return replace(group[0], pairs=len(group), places=places)

@@ -1,0 +1,53 @@
+"""How many clocks the time model puts between an operation and an instruction that does not wait for it, and how many it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simgpu.checks.lint.steps import LintStep
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
+
+MOST_BEFORE = 64  # instructions before the operation, which keep its unit busy
+LONGEST = 2_000  # instructions from the operation on; behind that it is complete by any count
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """between: from the operation's issue to the later instruction's; taken: to the operation's end."""
+
+    between: int
+    taken: int
+
+
+def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arch: str) -> list[Clocks]:
+    """The clocks of each way: the instructions before the operation, and those from it to the later one."""
+    from simgpu.timing.stretches import issue_clocks  # loads what numba compiled
+
+    issues: dict[int, Issue] = {}
+
+    def issue(step: LintStep, following: LintStep | None) -> Issue:
+        number = id(step.inst)
+        if number not in issues:
+            issues[number] = issue_of(step.inst)
+        found = issues[number]
+        falls_through = found.kind is Kind.BRANCH and following is not None and following.pc == step.after
+        return replace(found, kind=Kind.PLAIN) if falls_through else found
+
+    stretches, firsts = [], []
+    for before, way in ways:
+        lead = [issue(step, step) for step in before[-MOST_BEFORE:]]
+        firsts.append(len(lead))
+        stretches.append([*lead, *map(issue, way[:LONGEST], (*way[1:LONGEST], None))])
+        stretches.append([*lead, issue(way[0], None), _wait(way[0]), Issue(Unit.VALU)])
+    times = issue_clocks(stretches, arch) if stretches else []
+    return [
+        Clocks(int(run[-1] - run[first]), int(alone[-1] - alone[first]))
+        for first, run, alone in zip(firsts, times[::2], times[1::2], strict=True)
+    ]
+
+
+def _wait(operation: LintStep) -> Issue:
+    """An s_waitcnt for all operations of a queue."""
+    counters = () if operation.effect.queue is None else operation.effect.queue.counters
+    return Issue(Unit.NONE, Kind.WAIT, vm=0 if "vmcnt" in counters else -1, lgkm=0 if "lgkmcnt" in counters else -1)

@@ -1,0 +1,58 @@
+"""Stretches of code by the model of a compute unit: when one wave that is alone on it issues each instruction.
+
+LDS has no bank conflicts, and what memory instructions load is in L2, as no addresses are known. Branches are taken; one that is
+not is an instruction of `Kind.PLAIN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simgpu.hardware.descriptor import WAVEFRONT
+from simgpu.hardware.rates.pipelines import Pipelines, pipelines
+from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
+from simgpu.hardware.timing_rules.lds_banks import BANK_BYTES
+from simgpu.timing import cu, state
+from simgpu.timing.code import columns
+from simgpu.timing.gpu import Mechanisms, quiet_config
+from simgpu.timing.trace import LINE_BYTES
+
+LDS_BANKS = 32
+WAIT = Issue(Unit.NONE, Kind.WAIT, vm=0, lgkm=0)  # at the end of a stretch, so that the next one finds all units idle
+FAR = 1 << 20  # from any number to the next: a branch is taken where another number follows than the next
+
+
+def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str) -> list[np.ndarray]:
+    """The clock at which each instruction of each stretch issues, int64 (n,), counted from the first one's.
+
+    Raises TargetError for an architecture without figures.
+    """
+    row = pipelines(arch)
+    numbers: dict[Issue, int] = {}
+    steps = [[numbers.setdefault(issue, len(numbers)) for issue in (*stretch, WAIT)] for stretch in stretches]
+    code = columns({number: (issue, FAR) for issue, number in numbers.items()}, len(numbers), row)
+    rows = np.array([_access(issue, row) for issue in numbers], np.int32).reshape(-1, 3)
+    every = np.array([number for stretch in steps for number in stretch], np.int64)
+    ends = np.cumsum([len(stretch) for stretch in steps])
+    is_access = code.accesses[every]
+    starts = np.concatenate([[0], ends[:-1]])
+    access_starts = np.concatenate([[0], np.cumsum(is_access)])[starts]
+    work = state.Work(every, starts, ends, rows[every[is_access]], access_starts, 1, np.arange(len(steps), dtype=np.int64))
+    config = quiet_config(row, Mechanisms(code_fetch=False, dispatch=False), 1000.0)
+    config["scalar_hit"] = row.l2_latency
+    near = np.zeros((2, len(numbers)))
+    begin = np.array([SLOT])  # at 0, a wave at a barrier would count as ended
+    result = cu.run_cu(code, work, 1, begin, near, near, config, len(every))
+    issued = np.split(result.log[:, 3], ends[:-1])
+    return [times[:-1] - times[0] for times in issued]
+
+
+def _access(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
+    """What an access takes at least: clocks of the LDS banks or of the coalescer, requests of lines, and of these to L2."""
+    nbytes = WAVEFRONT * issue.lane_bytes
+    if issue.kind is Kind.LDS:
+        return max(1, nbytes // (BANK_BYTES * LDS_BANKS)), 0, 0
+    lines = max(1, nbytes // row.cache_line)
+    return max(1, nbytes // LINE_BYTES), lines, lines  # lanes in a row go line by line, see `checks.path_trace`

@@ -1,4 +1,4 @@
-"""Stretches of code by the model of a compute unit: when one wave that is alone on it issues each instruction.
+"""Stretches of code by the model of a compute unit: when waves that run them at the same time issue each instruction.
 
 LDS has no bank conflicts, and what memory instructions load is in L2, as no addresses are known. Branches are taken; one that is
 not is an instruction of `Kind.PLAIN`.
@@ -24,10 +24,11 @@ WAIT = Issue(Unit.NONE, Kind.WAIT, vm=0, lgkm=0)  # at the end of a stretch, so 
 FAR = 1 << 20  # from any number to the next: a branch is taken where another number follows than the next
 
 
-def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str) -> list[np.ndarray]:
-    """The clock at which each instruction of each stretch issues, int64 (n,), counted from the first one's.
+def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1) -> list[np.ndarray]:
+    """The clock at which each wave issues each instruction of each stretch, int64 (waves, n), from when it issues the first.
 
-    Raises TargetError for an architecture without figures.
+    waves: that begin the stretch at the same time, alone on their compute unit. Raises TargetError for an architecture without
+    figures.
     """
     row = pipelines(arch)
     numbers: dict[Issue, int] = {}
@@ -39,14 +40,18 @@ def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str) -> list[np.nda
     is_access = code.accesses[every]
     starts = np.concatenate([[0], ends[:-1]])
     access_starts = np.concatenate([[0], np.cumsum(is_access)])[starts]
-    work = state.Work(every, starts, ends, rows[every[is_access]], access_starts, 1, np.arange(len(steps), dtype=np.int64))
+    all_starts, all_ends, all_accesses = (np.repeat(each, waves) for each in (starts, ends, access_starts))
+    order = np.arange(len(steps), dtype=np.int64)
+    work = state.Work(every, all_starts, all_ends, rows[every[is_access]], all_accesses, waves, order)
     config = quiet_config(row, Mechanisms(code_fetch=False, dispatch=False), 1000.0)
     config["scalar_hit"] = row.l2_latency
     near = np.zeros((2, len(numbers)))
     begin = np.array([SLOT])  # at 0, a wave at a barrier would count as ended
-    result = cu.run_cu(code, work, 1, begin, near, near, config, len(every))
-    issued = np.split(result.log[:, 3], ends[:-1])
-    return [times[:-1] - times[0] for times in issued]
+    result = cu.run_cu(code, work, 1, begin, near, near, config, len(every) * waves)
+    wave, _, _, time, _, group = result.log.T
+    issued = np.split(time[np.lexsort((time, wave, group))], ends[:-1] * waves)
+    rows_of = [times.reshape(waves, -1) for times in issued]
+    return [times[:, :-1] - times[:, :1] for times in rows_of]
 
 
 def _access(issue: Issue, row: Pipelines) -> tuple[int, int, int]:

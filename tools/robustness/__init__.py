@@ -16,5 +16,4 @@
     ir_reduce.py        a smaller program that still differs
     mutants.py          kernels with one wait, nop, barrier or address less right
     mutate.py           mutants run checked, and tallied
-    fixes.py            lint before and after commits that changed code objects
 """

@@ -10,4 +10,6 @@
     judge.py    rows held against the model, the table of errors
     paper/      the paper's numbers, figures and tests beside ours
     aiter.py    AITER's shipped code objects: their arguments and grids
+    repairs.py  what lint says of a repository's code objects: before and after repairs, and today
+    reports.py  a report of one, for who maintains it
 """

@@ -35,8 +35,8 @@ class Case:
     loop: int = -1
 
 
-def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str) -> list[Case]:
-    """The cases with how certain they are, with clocks, and with their loops."""
+def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str, waves: int) -> list[Case]:
+    """The cases with how certain they are, with clocks, and with their loops. waves: of a workgroup."""
     proof = PathProof(blocks)
     cases, made = list(cases), []
     laters: dict[tuple[str, int | None], set[int]] = {}
@@ -49,7 +49,7 @@ def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str) 
         if pair is not None:
             finding = replace(finding, certainty=_certainty(proof, pair, laters[finding.rule, finding.other_pc]))
         made.append(Case(finding, pair, loop))
-    return _with_clocks(made, search, arch)
+    return _with_clocks(made, search, arch, waves)
 
 
 def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[int]) -> Certainty:
@@ -61,7 +61,7 @@ def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[i
     return "addresses" if by_addresses else certainty
 
 
-def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str) -> list[Case]:
+def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: int) -> list[Case]:
     """The cases of errors that wait for nothing with the clocks of the shortest way."""
     ways = {}
     for at, case in enumerate(cases):
@@ -70,7 +70,7 @@ def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str) -> list[C
             if way:
                 ways[at] = search.before_it(case.pair.earlier), way
     made = list(cases)
-    for at, clocks in zip(ways, clocks_of(list(ways.values()), arch), strict=True):
+    for at, clocks in zip(ways, clocks_of(list(ways.values()), arch, waves), strict=True):
         finding = replace(cases[at].finding, clocks_between=clocks.between, clocks_taken=clocks.taken)
         made[at] = replace(cases[at], finding=finding)
     return made

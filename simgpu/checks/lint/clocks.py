@@ -20,8 +20,11 @@ class Clocks:
     taken: int
 
 
-def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arch: str) -> list[Clocks]:
-    """The clocks of each way: the instructions before the operation, and those from it to the later one."""
+def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arch: str, waves: int) -> list[Clocks]:
+    """The clocks of each way: the instructions before the operation, and those from it to the later one.
+
+    waves: that go it at the same time; the clocks are those of the one that lacks most.
+    """
     from simgpu.timing.stretches import issue_clocks  # loads what numba compiled
 
     issues: dict[int, Issue] = {}
@@ -40,11 +43,13 @@ def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arc
         firsts.append(len(lead))
         stretches.append([*lead, *map(issue, way[:LONGEST], (*way[1:LONGEST], None))])
         stretches.append([*lead, issue(way[0], None), _wait(way[0]), Issue(Unit.VALU)])
-    times = issue_clocks(stretches, arch) if stretches else []
-    return [
-        Clocks(int(run[-1] - run[first]), int(alone[-1] - alone[first]))
-        for first, run, alone in zip(firsts, times[::2], times[1::2], strict=True)
-    ]
+    times = issue_clocks(stretches, arch, waves) if stretches else []
+    found = []
+    for first, run, stopped in zip(firsts, times[::2], times[1::2], strict=True):
+        between, taken = run[:, -1] - run[:, first], stopped[:, -1] - stopped[:, first]
+        worst = int((taken - between).argmax())
+        found.append(Clocks(int(between[worst]), int(taken[worst])))
+    return found
 
 
 def _wait(operation: LintStep) -> Issue:

@@ -72,7 +72,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
-    return judged(told.found.values(), blocks, search, code.target)
+    return judged(told.found.values(), blocks, search, code.target, -(-work_items // WAVE))
 
 
 Pair = TypeVar("Pair", Unwaited, TooClose)

@@ -23,11 +23,13 @@ def test_the_bug_shows_and_its_repair_is_silent(name: str) -> None:
 def test_what_is_found_names_a_marked_place() -> None:
     """A finding of a missing wait or a hazard stands within a few lines of the repair."""
     for exhibit in exhibits().values():
-        lines = exhibit.text(False).splitlines()
-        removed = [number for number, line in enumerate(lines, 1) if f"-{line}" in exhibit.body.splitlines()]
+        number, marked = exhibit.text(False).splitlines().index(exhibit.before.splitlines()[0]) + 1, []
+        for line in exhibit.body.splitlines():
+            marked += [number] if line[0] in "-+" else []
+            number += line[0] != "+"
         for finding in exhibit.run(False).findings:
             if finding.kind in ("missing-wait", "hazard"):
-                assert min(abs(int(finding.source.rpartition(":")[2]) - number) for number in removed) <= 5
+                assert min(abs(int(finding.source.rpartition(":")[2]) - place) for place in marked) <= 5
 
 
 def test_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

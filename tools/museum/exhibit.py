@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simgpu import Finding
 
 # Registers that a kernel of the museum may use; its text says which it does.
-VGPRS, AGPRS, SGPRS = 32, 16, 32
+VGPRS, AGPRS, SGPRS = 64, 16, 32
 WRONG = "wrong numbers"  # what an exhibit shows where nothing is found but by the results
 FOLDER = Path(__file__).parent / "exhibits"
 

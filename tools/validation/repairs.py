@@ -8,6 +8,7 @@ objects' certain findings, for who maintains them. REPO is a checkout or a bare 
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 from argparse import ArgumentParser, Namespace
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from simgpu.checks.lint import lint
 from simgpu.checks.lint.causes import TOLERATED
@@ -26,6 +28,8 @@ from simgpu.tools.validation.reports import report
 
 WORDS = re.compile(r"fix|bug|nan|race|hang|wrong|accuracy|precision|sync|hazard|overwrite", re.IGNORECASE)
 SUBJECT = 60  # characters of a subject that are shown
+SEED = 2026
+T = TypeVar("T")
 UNREAD = "unread", "", ""  # of a file that is no code object of a known target
 Tally = Counter[tuple[str, str, str]]  # errors by kind, rule and certainty
 
@@ -41,9 +45,12 @@ class Repair:
     after: Tally
 
 
-def repairs(repository: str, commits: Iterable[str], jobs: int = 1) -> Iterator[Repair]:
-    """Lints what commits changed; CalledProcessError where git does not know one. jobs: processes."""
-    changes = {commit: list(changed(repository, commit)) for commit in commits}
+def repairs(repository: str, commits: Iterable[str], jobs: int = 1, most: int | None = None) -> Iterator[Repair]:
+    """Lints what commits changed; CalledProcessError where git does not know one.
+
+    jobs: processes; most: objects of a commit that are looked at, drawn of those that it changed.
+    """
+    changes = {commit: drawn(list(changed(repository, commit)), most) for commit in commits}
     blobs = {blob for pairs in changes.values() for pair in pairs for blob in pair}
     tallies = linted(repository, blobs, jobs)
     for commit, pairs in changes.items():
@@ -74,6 +81,13 @@ def objects(repository: str) -> dict[str, str]:
     return {path: words.split()[2] for words, path in rows}
 
 
+def drawn(items: list[T], most: int | None) -> list[T]:
+    """So many of them, in their order; all without a number."""
+    if most is None or len(items) <= most:
+        return items
+    return [items[at] for at in sorted(random.Random(SEED).sample(range(len(items)), most))]
+
+
 def linted(repository: str, blobs: Iterable[str], jobs: int = 1) -> dict[str, Tally]:
     """The errors of each blob, in so many processes."""
     names = sorted(blobs)
@@ -102,6 +116,14 @@ def family(path: str) -> str:
     parts = PurePosixPath(path).parent.parts
     chip = next((at for at, part in enumerate(parts) if part.startswith("gfx")), max(0, len(parts) - 2))
     return "/".join(parts[chip : chip + 2])
+
+
+def drawn_by_family(paths: Mapping[str, str], most: int | None) -> dict[str, str]:
+    """At most so many objects of each family."""
+    families: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        families.setdefault(family(path), []).append(path)
+    return {path: paths[path] for members in families.values() for path in drawn(members, most)}
 
 
 def of_rules(tally: Tally, *, certain: bool = False) -> Counter[str]:
@@ -148,19 +170,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--today", action="store_true", help="the objects of the last commit, by family and rule")
     parser.add_argument("--report", metavar="OBJECT", nargs="+", help="paths of objects in the last commit: a report of each")
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    parser.add_argument("--most", metavar="N", type=int, help="objects of a commit or a family, drawn (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     options = parser.parse_args(argv)
     if options.report:
         _report(options)
     elif options.today:
-        paths = objects(options.repository)
+        paths = drawn_by_family(objects(options.repository), options.most)
         tallies = linted(options.repository, set(paths.values()), options.jobs)
         if options.json:
             print_json({path: [[*key, count] for key, count in tallies[blob].items()] for path, blob in paths.items()})
         else:
             show_today(paths, tallies)
     else:
-        found = repairs(options.repository, options.commits or repairing(options.repository), options.jobs)
+        found = repairs(options.repository, options.commits or repairing(options.repository), options.jobs, options.most)
         if options.json:
             keys = ("commit", "subject", "objects")
             lists = [({key: vars(one)[key] for key in keys}, one.before, one.after) for one in found]

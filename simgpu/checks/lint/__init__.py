@@ -6,6 +6,7 @@
     constants.py    addresses that code computes in scalar registers
     graph.py        control flow: what may run behind each instruction
     flow.py         data flow over a graph, to its fixed point
+    lds_addresses.py  which bytes of LDS accesses touch, where that is known
     outstanding.py  operations that may be outstanding: missing waits
     distances.py    wait states between instructions: hazards
     compares.py     conditions that code tests, in one form; what registers may hold after them

@@ -14,6 +14,7 @@ from simgpu.checks.lint.certainty import PathProof
 from simgpu.checks.lint.clocks import clocks_of
 from simgpu.checks.lint.distances import TooClose
 from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.lds_addresses import LdsAddresses
 from simgpu.checks.lint.outstanding import Unwaited
 from simgpu.checks.lint.search import PathSearch
 from simgpu.engine.finding import CERTAIN, Certainty, Finding, FindingPlace
@@ -35,7 +36,9 @@ class Case:
     loop: int = -1
 
 
-def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str, waves: int) -> list[Case]:
+def judged(
+    cases: Iterable[Case], blocks: Lines, search: PathSearch, addresses: LdsAddresses, arch: str, waves: int
+) -> list[Case]:  # fmt: skip
     """The cases with how certain they are, with clocks, and with their loops. waves: of a workgroup."""
     proof = PathProof(blocks)
     cases, made = list(cases), []
@@ -47,7 +50,12 @@ def judged(cases: Iterable[Case], blocks: Lines, search: PathSearch, arch: str, 
         around = blocks.loop_around(finding.pc) if finding.pc in blocks.places else None
         loop = -1 if around is None else min(around)
         if pair is not None:
-            finding = replace(finding, certainty=_certainty(proof, pair, laters[finding.rule, finding.other_pc]))
+            certainty = _certainty(proof, pair, laters[finding.rule, finding.other_pc])
+            if isinstance(pair, Unwaited) and pair.what == "shared" and certainty in CERTAIN:
+                same = addresses.overlap(pair.earlier.pc, pair.step.pc)
+                certainty = certainty if same else "addresses"
+                finding = replace(finding, severity="error" if same else finding.severity)
+            finding = replace(finding, certainty=certainty)
         made.append(Case(finding, pair, loop))
     return _with_clocks(made, search, arch, waves)
 
@@ -56,9 +64,7 @@ def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[i
     if isinstance(pair, TooClose) and (pair.rule.between or pair.rule.relation in ("same_c", "overlap_c")):
         within = proof.blocks.precedes(pair.earlier.pc, pair.step.pc)  # what lies between decides, too
         return "every path" if within else "some path"
-    certainty = proof.certainty(pair.earlier, pair.step, pair.gap, laters)
-    by_addresses = isinstance(pair, Unwaited) and pair.what == "shared" and certainty in CERTAIN
-    return "addresses" if by_addresses else certainty
+    return proof.certainty(pair.earlier, pair.step, pair.gap, laters)
 
 
 def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: int) -> list[Case]:

@@ -14,6 +14,7 @@ from simgpu.checks.lint.conditions import Conditions
 from simgpu.checks.lint.distances import Hazards, TooClose
 from simgpu.checks.lint.flow import Lines, PathAnalysis, examine
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
+from simgpu.checks.lint.lds_addresses import LdsAddresses
 from simgpu.checks.lint.outstanding import Unwaited, Waits
 from simgpu.checks.lint.registers import first
 from simgpu.checks.lint.search import PathSearch
@@ -57,7 +58,8 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     defined = examine(blocks, definedness)
     search = PathSearch(blocks, lambda: Conditions(steps, work_items, every=True), defined.before if defined else None)
     behind = lds_behind(blocks) if several else {}
-    waits = _possible(blocks, search, lambda apart: Waits(graph.known, behind, apart))
+    addresses = LdsAddresses(blocks, kernel)
+    waits = _possible(blocks, search, lambda apart: Waits(graph.known, behind, addresses.disjoint, apart))
     unwaited = {one.step.pc for one in waits or () if one.sure and blocks.precedes(one.earlier.pc, one.step.pc)}
     hazards = _possible(blocks, search, lambda apart: Hazards(graph.known, code.target, code.xnack, unwaited, apart))
     for unwritten in defined.found if defined else ():
@@ -72,7 +74,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
-    return judged(told.found.values(), blocks, search, code.target, -(-work_items // WAVE))
+    return judged(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))
 
 
 Pair = TypeVar("Pair", Unwaited, TooClose)

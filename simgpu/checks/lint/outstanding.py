@@ -113,13 +113,15 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
     """The data flow over the steps of a kernel, by address.
 
     behind: what LDS may be used for (read, write) between each barrier, by address, and the next ones; none where a workgroup has
-    one wave; apart: pairs of addresses, an operation's and a later instruction's, that no path joins while the operation is out.
+    one wave; disjoint: whether an operation and what other waves do behind a barrier cannot touch the same LDS, by the addresses of
+    both; apart: pairs of addresses, an operation's and a later instruction's, that no path joins while the operation is out.
     """
 
     def __init__(
-        self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]], apart: Collection[tuple[int, int]] = ()
-    ) -> None:
-        self.steps, self.behind = steps, behind
+        self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]], disjoint: Callable[[int, int], bool],
+        apart: Collection[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        self.steps, self.behind, self.disjoint = steps, behind, disjoint
         self.apart: dict[int, list[int]] = {}  # operations by the later instruction
         for operation, later in apart:
             self.apart.setdefault(later, []).append(operation)
@@ -208,7 +210,10 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         written there is a matter of addresses: where two buffers take turns it does not.
         """
         used = self.behind[step.pc]
-        hits = [(walk.given[1] - given, pc) for pc, given in walk.lds.items() if used - BESIDE[lds_use(self.steps[pc])]]
+        hits = [
+            (walk.given[1] - given, pc) for pc, given in walk.lds.items()
+            if used - BESIDE[lds_use(self.steps[pc])] and not self.disjoint(pc, step.pc)
+        ]  # fmt: skip
         writes = [(since, pc) for since, pc in hits if lds_use(self.steps[pc]) != "read"]
         if writes:
             since, pc = min(writes)

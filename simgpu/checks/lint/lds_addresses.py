@@ -1,0 +1,298 @@
+"""Which bytes of LDS accesses touch, where registers that only scalar code and work-items' numbers decide give their addresses.
+
+A data flow carries what SGPRs and VGPRs hold in each work-item of a workgroup: numbers of work-items, constants, and what the
+bodies of the instruction set make of them. Where paths meet, what they agree on is kept; what is loaded is not known. So some
+accesses are known not to overlap those of other waves behind a barrier, and some are known to do so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.registers import EXEC, FILES, span
+from simgpu.checks.lint.steps import LintStep, lds_use
+from simgpu.hardware.code_object.code_object import KernelInfo
+from simgpu.hardware.descriptor import WAVEFRONT
+from simgpu.hardware.isa.constants import INTEGERS
+from simgpu.hardware.isa.instruction import Const, Imm, Literal, Operand, Reg
+from simgpu.hardware.isa.kinds import ControlKind, Flag
+from simgpu.hardware.isa.lane_numpy import evaluate
+
+Known = Mapping[int, np.ndarray]  # uint32 of each work-item, by a register's bit; EXEC's is there while all lanes are active
+ALL_LANES = EXEC.bit_length() - 1
+NOTHING: Known = {}
+WORD = 0xFFFFFFFF
+MOST_WORDS = 160 << 8  # 4 bytes each, of the largest LDS
+X_BITS = 0x3FF  # of v0, where it holds the numbers along all axes
+SOURCES = ("src0", "src1", "src2")
+CONFLICTS = {"read": ("write", "atomic"), "write": ("read", "write", "atomic"), "atomic": ("read", "write")}
+
+
+@dataclass(frozen=True)
+class LdsAccess:
+    """What an access touches, in words of 4 bytes.
+
+    first: the number of the first one of each work-item; words: how many; whole: whether all lanes are active.
+    """
+
+    first: np.ndarray
+    words: int
+    whole: bool
+
+    def same(self, other: LdsAccess) -> bool:
+        """Whether both touch the same."""
+        return self.words == other.words and self.whole == other.whole and np.array_equal(self.first, other.first)
+
+
+class LdsAddresses:
+    """Accesses of one kernel."""
+
+    def __init__(self, blocks: Lines, kernel: KernelInfo) -> None:
+        self.blocks, self.kernel = blocks, kernel
+        size = kernel.required_workgroup_size
+        self.work_items = size[0] if len(size) == 3 and size[1:] == (1, 1) and size[0] % WAVEFRONT == 0 else 0
+        self._behind: dict[int, list[LintStep] | None] = {}
+        self._marks: dict[int, np.ndarray] = {}
+
+    def disjoint(self, operation: int, barrier: int) -> bool:
+        """Whether no access of another wave behind a barrier touches what an operation does, where one of both writes."""
+        mine, others = self._words(operation), self.behind(barrier)
+        if mine is None or others is None:
+            return False
+        uses = CONFLICTS[lds_use(self.blocks.graph.known[operation])]
+        touched = [self._words(step.pc) for step in others if lds_use(step) in uses]
+        return all(theirs is not None and not _meet(mine, theirs) for theirs in touched)
+
+    def overlap(self, operation: int, barrier: int) -> bool:
+        """Whether an access in the barrier's block, behind it, touches in another wave what an operation does."""
+        mine = self._words(operation)
+        uses = CONFLICTS[lds_use(self.blocks.graph.known[operation])]
+        for node in self.blocks.places[barrier] if mine is not None and self._accesses[operation].whole else ():
+            block, at = self.blocks.spots[node]
+            for step in self.blocks.steps(block)[at + 1 :]:
+                if step.control is ControlKind.BARRIER:
+                    break
+                theirs = self._words(step.pc) if lds_use(step) in uses else None
+                if mine is not None and theirs is not None and self._accesses[step.pc].whole and _meet(mine, theirs):
+                    return True
+        return False
+
+    def behind(self, barrier: int) -> list[LintStep] | None:
+        """The accesses to LDS from a barrier to the next ones; None where waves may also meet at another barrier."""
+        if barrier not in self._behind:
+            self._behind[barrier] = self._followed(barrier)
+        return self._behind[barrier]
+
+    def _followed(self, barrier: int) -> list[LintStep] | None:
+        found: dict[int, LintStep] = {}
+        work = [node for place in self.blocks.places[barrier] for node in self.blocks.graph.following[place]]
+        if self.blocks.places[barrier][0] in self._apart or self.blocks.graph.unknown:
+            return None
+        seen = set(work)
+        while work:
+            node = work.pop()
+            step = self.blocks.graph.steps[node]
+            if lds_use(step):
+                found[step.pc] = step
+            if step.control is ControlKind.BARRIER:
+                continue
+            more = [other for other in self.blocks.graph.following[node] if other not in seen]
+            seen.update(more)
+            work += more
+        return list(found.values())
+
+    @functools.cached_property
+    def _apart(self) -> frozenset[int]:
+        """Barriers of which one does not lead to another, nor that one to it: waves may meet at both."""
+        barriers = [node for node, step in enumerate(self.blocks.graph.steps) if step.control is ControlKind.BARRIER]
+        reached = {node: self._reached(node) for node in barriers}
+        return frozenset(
+            one for one in barriers
+            if any(other not in reached[one] and one not in reached[other] for other in barriers if other != one)
+        )  # fmt: skip
+
+    def _reached(self, start: int) -> set[int]:
+        """The nodes to which a path leads from one."""
+        block, at = self.blocks.spots[start]
+        seen: set[int] = set()
+        work = list(self.blocks.following[block])
+        while work:
+            other = work.pop()
+            if other not in seen:
+                seen.add(other)
+                work += self.blocks.following[other]
+        return {*self.blocks.nodes[block][at + 1 :], *(node for other in seen for node in self.blocks.nodes[other])}
+
+    # -- addresses ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _accesses(self) -> dict[int, LdsAccess]:
+        """The accesses of which the addresses are known, by that of the instruction."""
+        steps = self.blocks.graph.known.values()
+        accesses = [step for step in steps if lds_use(step) and "ds" in step.effect.access.classes]
+        if not self.work_items or not accesses:
+            return {}
+        before = self._flow(_slice(steps, accesses))
+        found: dict[int, LdsAccess] = {}
+        for step in accesses:
+            ways = [self._access(step, before[node]) for node in self.blocks.places.get(step.pc, ()) if node in before]
+            first = ways[0] if ways else None
+            if first is not None and all(way is not None and first.same(way) for way in ways):
+                found[step.pc] = first
+        return found
+
+    def _access(self, step: LintStep, known: Known) -> LdsAccess | None:
+        memory, mods = step.inst.spec.memory, step.inst.mods
+        base = _value(step.inst.args.get("addr"), known, self.work_items)
+        if memory is None or memory.stride or Flag.ADDTID in step.inst.spec.flags or base is None or mods.get("gds"):
+            return None
+        first, words = base.astype(np.int64) + int(mods.get("offset", 0)), memory.bits * memory.count // 32
+        if words == 0 or (first % 4).any() or int(first.max()) // 4 + words > MOST_WORDS:
+            return None
+        return LdsAccess(first // 4, words, ALL_LANES in known)
+
+    def _words(self, pc: int) -> np.ndarray | None:
+        """Which waves touch each 4 bytes of LDS by an access, a bit each; None where that is not known."""
+        access = self._accesses.get(pc)
+        if access is None:
+            return None
+        if pc not in self._marks:
+            waves = np.zeros(MOST_WORDS, np.uint32)
+            marks = np.uint32(1) << (np.arange(self.work_items) // WAVEFRONT).astype(np.uint32)
+            for word in range(access.words):
+                np.bitwise_or.at(waves, access.first + word, marks)
+            self._marks[pc] = waves
+        return self._marks[pc]
+
+    def _flow(self, relevant: int) -> dict[int, Known]:
+        """What is known before each access, by its node."""
+        blocks = self.blocks
+        before: list[Known | None] = [None] * len(blocks.nodes)
+        found: dict[int, Known] = {}
+        work = list(blocks.entries)
+        for entry in work:
+            before[entry] = self._at_entry()
+        while work:
+            block = work.pop()
+            known = before[block]
+            assert known is not None
+            for node in blocks.nodes[block]:
+                step = blocks.graph.steps[node]
+                if lds_use(step):
+                    found[node] = known
+                if step.writes & relevant:
+                    known = self._after(step, known)
+            for other in blocks.following[block]:
+                had = before[other]
+                joined = known if had is None else _agreed(had, known)
+                if had is None or len(joined) < len(had):
+                    before[other] = joined
+                    work.append(other)
+        return found
+
+    def _at_entry(self) -> Known:
+        numbers = np.arange(self.work_items, dtype=np.uint32)
+        return {FILES["v"]: numbers, ALL_LANES: numbers}
+
+    def _after(self, step: LintStep, known: Known) -> Known:
+        kept = {bit: value for bit, value in known.items() if not step.writes >> bit & 1}
+        inst = step.inst
+        if step.writes & EXEC and inst.mnemonic == "s_mov_b64" and inst.args.get("src0") == Const(193):  # -1
+            kept[ALL_LANES] = np.arange(self.work_items, dtype=np.uint32)
+        target = inst.args.get("vdst") or inst.args.get("sdst")
+        if isinstance(target, Reg) and target.count == 1 and (ALL_LANES in known or inst.mnemonic.startswith("s_")):
+            value = self._result(step, known)
+            if value is not None:
+                kept[(span(target.file, target.index, 1)).bit_length() - 1] = value
+        return kept
+
+    def _result(self, step: LintStep, known: Known) -> np.ndarray | None:
+        """The value that an instruction gives each work-item, by its body."""
+        inst, spec = step.inst, step.inst.spec
+        if inst.mods or inst.form not in ("e32", "e64"):
+            return None
+        sources = [_value(inst.args[name], known, self.work_items) for name in SOURCES if name in inst.args]
+        if inst.mnemonic == "v_readfirstlane_b32" and sources[0] is not None:
+            return np.repeat(sources[0][::WAVEFRONT], WAVEFRONT)
+        if inst.mnemonic == "v_cndmask_b32":
+            return _selected(inst.args.get("src2"), sources, known)
+        packed = self.kernel.target != "gfx908" and self.kernel.descriptor.workitem_id_mode > 0
+        if packed and step.reads & 1 and known.get(FILES["v"]) is not None and not _masks(step):
+            return None  # v0 holds more than the number along x
+        operands = [param for param in spec.params if param.type.state != "modifier"]
+        plain = all(param.type.bits == 32 and not param.type.state for param in operands)
+        if spec.kind != "lane" or spec.body is None or not plain or len(operands) != len(sources) or spec.results[0].bits != 32:
+            return None
+        if any(source is None for source in sources) or any(result.state not in ("", "scc") for result in spec.results):
+            return None
+        modifiers = {param.name: 0 for param in spec.params if param.type.state == "modifier"}
+        given: Any = evaluate(spec, *sources, **modifiers)
+        value = np.asarray(given[0] if isinstance(given, tuple) else given)
+        return np.broadcast_to(value.view(np.uint32) if value.dtype.itemsize == 4 else value.astype(np.uint32), (self.work_items,))
+
+
+def _masks(step: LintStep) -> bool:
+    """Whether an instruction takes the number along x out of v0."""
+    literal = Literal(X_BITS)
+    return step.inst.mnemonic == "v_and_b32" and literal in (step.inst.args.get("src0"), step.inst.args.get("src1"))
+
+
+def _value(operand: Operand | None, known: Known, count: int) -> np.ndarray | None:
+    if isinstance(operand, Reg) and operand.count == 1:
+        return known.get(span(operand.file, operand.index, 1).bit_length() - 1)
+    number = INTEGERS.get(operand.code) if isinstance(operand, Const) else None
+    if isinstance(operand, Literal | Imm):
+        number = operand.value
+    return None if number is None else np.full(count, number & WORD, np.uint32)
+
+
+def _selected(mask: Operand | None, sources: list[np.ndarray | None], known: Known) -> np.ndarray | None:
+    """What v_cndmask_b32 gives by a mask that is known, a bit a lane."""
+    if not isinstance(mask, Reg) or mask.count != 2 or sources[0] is None or sources[1] is None:
+        return None
+    first = span(mask.file, mask.index, 1).bit_length() - 1
+    low, high = known.get(first), known.get(first + 1)
+    if low is None or high is None:
+        return None
+    lane = (np.arange(len(low)) % WAVEFRONT).astype(np.uint64)
+    chosen = (low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)) >> lane & np.uint64(1)
+    return np.where(chosen == 1, sources[1], sources[0])
+
+
+def _slice(steps: Iterable[LintStep], accesses: Iterable[LintStep]) -> int:
+    """The registers of which addresses are made, and EXEC."""
+    steps = [step for step in steps if not step.pending]
+    wanted = EXEC
+    for step in accesses:
+        addr = step.inst.args.get("addr")
+        if isinstance(addr, Reg):
+            wanted |= span(addr.file, addr.index, addr.count)
+    before = 0
+    while before != wanted:
+        before = wanted
+        for step in steps:
+            if step.writes & wanted and not step.writes & EXEC and "mfma" not in step.effect.access.classes:
+                wanted |= step.reads & ~EXEC
+    return wanted
+
+
+def _agreed(one: Known, other: Known) -> Known:
+    if one is other:
+        return one
+    return {
+        bit: value for bit, value in one.items()
+        if bit in other and (value is other[bit] or np.array_equal(value, other[bit]))
+    }  # fmt: skip
+
+
+def _meet(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two waves touch the same byte, one by one access and one by the other."""
+    both = (one != 0) & (other != 0)
+    alone = (one == other) & (one & (one - np.uint32(1)) == 0)
+    return bool((both & ~alone).any())

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import Lines
-from simgpu.checks.lint.steps import LintStep, lds_use
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
 END = -1
@@ -154,7 +154,7 @@ def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
     for step in blocks.steps(block)[at:]:
         if _is_barrier(step):
             return found
-        if use := lds_use(step):
+        if use := step.lds:
             found |= 1 << USES.index(use)
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), found)
 

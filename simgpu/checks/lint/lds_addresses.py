@@ -16,7 +16,7 @@ import numpy as np
 
 from simgpu.checks.lint.flow import Lines
 from simgpu.checks.lint.registers import EXEC, FILES, span
-from simgpu.checks.lint.steps import LintStep, lds_use
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.constants import INTEGERS
@@ -65,20 +65,20 @@ class LdsAddresses:
         mine, others = self._words(operation), self.behind(barrier)
         if mine is None or others is None:
             return False
-        uses = CONFLICTS[lds_use(self.blocks.graph.known[operation])]
-        touched = [self._words(step.pc) for step in others if lds_use(step) in uses]
+        uses = CONFLICTS[self.blocks.graph.known[operation].lds]
+        touched = [self._words(step.pc) for step in others if step.lds in uses]
         return all(theirs is not None and not _meet(mine, theirs) for theirs in touched)
 
     def overlap(self, operation: int, barrier: int) -> bool:
         """Whether an access in the barrier's block, behind it, touches in another wave what an operation does."""
         mine = self._words(operation)
-        uses = CONFLICTS[lds_use(self.blocks.graph.known[operation])]
+        uses = CONFLICTS[self.blocks.graph.known[operation].lds]
         for node in self.blocks.places[barrier] if mine is not None and self._accesses[operation].whole else ():
             block, at = self.blocks.spots[node]
             for step in self.blocks.steps(block)[at + 1 :]:
                 if step.control is ControlKind.BARRIER:
                     break
-                theirs = self._words(step.pc) if lds_use(step) in uses else None
+                theirs = self._words(step.pc) if step.lds in uses else None
                 if mine is not None and theirs is not None and self._accesses[step.pc].whole and _meet(mine, theirs):
                     return True
         return False
@@ -98,7 +98,7 @@ class LdsAddresses:
         while work:
             node = work.pop()
             step = self.blocks.graph.steps[node]
-            if lds_use(step):
+            if step.lds:
                 found[step.pc] = step
             if step.control is ControlKind.BARRIER:
                 continue
@@ -135,7 +135,7 @@ class LdsAddresses:
     def _accesses(self) -> dict[int, LdsAccess]:
         """The accesses of which the addresses are known, by that of the instruction."""
         steps = self.blocks.graph.known.values()
-        accesses = [step for step in steps if lds_use(step) and "ds" in step.effect.access.classes]
+        accesses = [step for step in steps if step.lds and "ds" in step.effect.access.classes]
         if not self.work_items or not accesses:
             return {}
         before = self._flow(_slice(steps, accesses))
@@ -182,12 +182,15 @@ class LdsAddresses:
             block = work.pop()
             known = before[block]
             assert known is not None
+            held = _held(known)
             for node in blocks.nodes[block]:
                 step = blocks.graph.steps[node]
-                if lds_use(step):
+                if step.lds:
                     found[node] = known
-                if step.writes & relevant:
+                # An instruction with a source that is not known can only make its result unknown.
+                if step.writes & relevant and (step.writes & held or not step.reads & ~held):
                     known = self._after(step, known)
+                    held = _held(known)
             for other in blocks.following[block]:
                 had = before[other]
                 joined = known if had is None else _agreed(had, known)
@@ -235,6 +238,14 @@ class LdsAddresses:
         given: Any = evaluate(spec, *sources, **modifiers)
         value = np.asarray(given[0] if isinstance(given, tuple) else given)
         return np.broadcast_to(value.view(np.uint32) if value.dtype.itemsize == 4 else value.astype(np.uint32), (self.work_items,))
+
+
+def _held(known: Known) -> int:
+    """The registers that are known, and EXEC."""
+    found = EXEC
+    for bit in known:
+        found |= 1 << bit
+    return found
 
 
 def _masks(step: LintStep) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import PathAnalysis
 from simgpu.checks.lint.gaps import OperationGap
-from simgpu.checks.lint.steps import LintStep, lds_use
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
@@ -212,17 +212,17 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         used = self.behind[step.pc]
         hits = [
             (walk.given[1] - given, pc) for pc, given in walk.lds.items()
-            if used - BESIDE[lds_use(self.steps[pc])] and not self.disjoint(pc, step.pc)
+            if used - BESIDE[self.steps[pc].lds] and not self.disjoint(pc, step.pc)
         ]  # fmt: skip
-        writes = [(since, pc) for since, pc in hits if lds_use(self.steps[pc]) != "read"]
+        writes = [(since, pc) for since, pc in hits if self.steps[pc].lds != "read"]
         if writes:
             since, pc = min(writes)
             self._tell(walk, step, self.steps[pc], 0, {"lgkmcnt": since}, tell, "shared")
-        reads = [(since, pc) for since, pc in hits if pc in walk.lds and lds_use(self.steps[pc]) == "read"]
+        reads = [(since, pc) for since, pc in hits if pc in walk.lds and self.steps[pc].lds == "read"]
         if reads:
             since, pc = min(reads)
             tell(Unwaited(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
-        walk.lds = {pc: given for pc, given in walk.lds.items() if lds_use(self.steps[pc]) != "read"}
+        walk.lds = {pc: given for pc, given in walk.lds.items() if self.steps[pc].lds != "read"}
 
     def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
         """A load to LDS that the wave leaves behind: the LDS may be another workgroup's by then."""

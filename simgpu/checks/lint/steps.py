@@ -19,10 +19,11 @@ class LintStep:
 
     reads: the registers that it reads by an operand or a state of its own; writes: those that it writes, at once or when its
     operation is complete; pending: those that it writes when its operation is complete; touched: read or written; plain: whether
-    it neither waits, nor gives a queue an operation, nor controls the wave.
+    it neither waits, nor gives a queue an operation, nor controls the wave; lds: what it does to LDS, "read", "write", "atomic", or
+    nothing.
     """
 
-    __slots__ = ("control", "effect", "inst", "pc", "pending", "plain", "reads", "touched", "writes")
+    __slots__ = ("control", "effect", "inst", "lds", "pc", "pending", "plain", "reads", "touched", "writes")
 
     def __init__(self, pc: int, inst: Instruction) -> None:
         self.pc, self.inst, self.control = pc, inst, inst.spec.control
@@ -30,13 +31,15 @@ class LintStep:
         self.reads, self.writes, self.pending = bits(effect.access.read()), bits(effect.access.writes), bits(effect.pending)
         self.touched = self.reads | self.writes
         self.plain = effect.queue is None and effect.control is ControlKind.NONE
+        memory = inst.spec.memory
+        self.lds = "atomic" if effect.lds and memory is not None and memory.op == "atomic" else effect.lds
 
     def moved(self, pc: int) -> LintStep:
         """The same instruction at another address."""
         other = LintStep.__new__(LintStep)
         other.pc, other.inst, other.control, other.effect = pc, self.inst, self.control, self.effect
         other.reads, other.writes, other.pending = self.reads, self.writes, self.pending
-        other.touched, other.plain = self.touched, self.plain
+        other.touched, other.plain, other.lds = self.touched, self.plain, self.lds
         return other
 
     @property
@@ -71,10 +74,3 @@ class Decoder:
         if made.control is not ControlKind.LD_SCALE:  # its other half may follow elsewhere
             self._made[self.code[at : at + made.inst.size]] = made
         return made
-
-
-def lds_use(step: LintStep) -> str:
-    """What an instruction does to LDS: "read", "write", "atomic", or nothing."""
-    memory = step.inst.spec.memory
-    atomic = memory is not None and memory.op == "atomic"
-    return "atomic" if step.effect.lds and atomic else step.effect.lds

@@ -20,7 +20,7 @@ def report(code: CodeObject, path: str, commit: str) -> str:
     parts = [f"# {path}", "", f"Commit {commit[:12]}, {code.target}.", ""]
     for kernel in code.kernels.values():
         found = [f for f in lint_causes(code, kernel) if f.severity == "error" and f.certain and f.rule not in TOLERATED]
-        parts.append(f"Kernel `{kernel.name}`: {sum(f.pairs for f in found)} certain errors of {len(found)} causes.")
+        parts.append(f"Kernel `{kernel.title}`: {sum(f.pairs for f in found)} certain errors of {len(found)} causes.")
         for number, finding in enumerate(found[:CAUSES], 1):
             parts += ["", f"## {number}. {finding.kind}: {finding.rule}", "", *_described(code, kernel, finding)]
     parts += ["", "## To see it", "", f"    git show {commit[:12]}:{path} > k.co", "    simgpu lint k.co", ""]

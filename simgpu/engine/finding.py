@@ -122,7 +122,7 @@ class Finding:
 
 
 PATHS: dict[Certainty, str] = {
-    "": "no path decides it",
+    "": "of the code itself",
     "every path": "certain: on every path",
     "every round": "certain: whenever the loop goes round again",
     "some path": "on some path",

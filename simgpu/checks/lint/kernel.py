@@ -104,7 +104,9 @@ def _possible(
 def _add_remarks(told: FindingList, code: CodeObject, kernel: KernelInfo, graph: Graph) -> None:
     """What is found without paths: of the control flow itself, of declared registers, of code that never runs."""
     for remark in graph.remarks.values():
-        told.add(remark.kind, graph.known.get(remark.pc), remark.message, error=remark.kind == NO_INSTRUCTION)
+        broken = remark.kind == NO_INSTRUCTION
+        certainty = "some path" if broken else ""
+        told.add(remark.kind, graph.known.get(remark.pc), remark.message, error=broken, certainty=certainty)
     places: dict[int, tuple[int, Effect]] = {}  # an effect at its first place
     for pc in sorted(graph.known):
         places.setdefault(id(graph.known[pc].effect), (pc, graph.known[pc].effect))

@@ -1,7 +1,18 @@
-"""`python -m simgpu`: the command, for where no script of that name is on the PATH."""
+"""`simgpu` and `python -m simgpu`: the command. It is imported here, so that Ctrl-C meanwhile is no traceback either."""
 
 from __future__ import annotations
 
-import runpy
+import importlib
+import sys
 
-runpy.run_module("simgpu.tools.cli", run_name="__main__")
+
+def main() -> int:
+    """Runs the process's command line and returns the exit status."""
+    try:
+        return int(importlib.import_module("simgpu.tools.cli").main())
+    except KeyboardInterrupt:
+        return 130  # what shells report for a process that SIGINT ended
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -93,10 +93,11 @@ ORDER = {
         "cases",
         "validation/paper",
         "validation debug bench",
-        "robustness",
+        "robustness/corpus.py",
         "benchmarks",
         "verbs",
         "cli.py",
+        "robustness",
     ],
 }
 # Import name -> distribution, where they differ.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -55,6 +56,7 @@ VERBS = {
 FINE, WRONG, USAGE = 0, 1, 2
 # What shells report for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED, BROKEN_PIPE = 130, 141
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class Version(argparse.Action):
@@ -108,7 +110,8 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
         return _fail(verb, f"out of memory: {error or 'no details'}; choose smaller sizes", USAGE)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(verb, f"{where}{error.strerror or error}; check the path", USAGE)
+        advice = "make room, or name another place" if error.errno in NO_ROOM else "check the path"
+        return _fail(verb, f"{where}{error.strerror or error}; {advice}", USAGE)
     except Exception as error:  # a bug of ours: still one line, with the place to report
         return _fail(verb, _bug(error), WRONG)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa import instructions  # noqa: F401  (registers them)
-from simgpu.hardware.isa.code.decode import decode, decode_all, table
+from simgpu.hardware.isa.code.decode import decode, decode_all, decode_around, table
 from simgpu.hardware.isa.code.text import disassemble, text
 from simgpu.hardware.isa.instruction import (
     Const,
@@ -48,6 +48,7 @@ __all__ = [
     "Spec",
     "decode",
     "decode_all",
+    "decode_around",
     "disassemble",
     "table",
     "text",

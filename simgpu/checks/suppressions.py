@@ -65,7 +65,11 @@ def read(path: str | Path) -> Suppressions:
     """The suppressions of a file. LaunchError, with the line, for what is none; OSError where it cannot be read."""
     entries: list[Suppression] = []
     block: list[str] | None = None
-    for number, row in enumerate(Path(path).read_text().splitlines(), 1):
+    try:
+        rows = Path(path).read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise LaunchError(f"{path}: byte {error.start} is no UTF-8: suppressions are text") from None
+    for number, row in enumerate(rows, 1):
         line = row.strip()
         if not line or line.startswith("#"):
             continue

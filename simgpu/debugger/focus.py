@@ -12,7 +12,7 @@ import numpy as np
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
 from simgpu.hardware.errors import Deadlock, InstructionLimit, SimError, TimeLimit
-from simgpu.hardware.isa import disassemble
+from simgpu.hardware.isa import decode_around, text
 
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation, DeviceMemory
@@ -169,7 +169,7 @@ def _may_wait(kernel: Kernel) -> bool:
     or a load past the caches."""
     info = kernel.info
     raw = kernel.module.code.read(info.start, info.code_size)
-    return any(WAITS.search(text) for _, text in disassemble(raw, kernel.module.device.arch))
+    return any(inst is not None and WAITS.search(text(inst)) for _, inst in decode_around(raw, kernel.module.device.arch))
 
 
 def whole_launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> np.ndarray:

@@ -37,7 +37,7 @@ def inspect(path: str) -> HipProgram:
     data = Path(path).read_bytes()
     if not data.startswith(ELF):
         return HipProgram(elf=False)
-    machine, host = struct.unpack_from("<H", data, 18)[0], target().partition("-")[0]
+    machine, host = int.from_bytes(data[18:20], "little"), target().partition("-")[0]
     if MACHINES.get(machine) != host:
         other = MACHINES.get(machine, f"machine {machine}")
         raise LaunchError(f"{path} is for {other}; this host is {host}: compile it for {host}")

@@ -98,6 +98,8 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     row = row_of(inst)
     PrefetchQueue(frame).fetch(row.m * row.n * row.k * row.blocks)
     mods = selections(inst)
+    if not row.flexible and not row.sparse:
+        row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])  # raises TargetError for blocks that the row does not choose
     if row.a_type in LANE_GROUPS:
         _emit_float(frame, inst, places)
         return

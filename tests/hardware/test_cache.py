@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 import subprocess
 import sys
@@ -275,3 +276,37 @@ def test_damaged_handlers_are_compiled_anew_and_a_shared_folder_costs_only_time(
     tmp_path.chmod(0o777)
     (right, loaded, _), said = _run(tmp_path / "cache")
     assert (right, loaded) == ("True", "0") and "other users may write" in said
+
+
+STORE = """
+from simgpu.hardware.cache import Folder
+folder, number = Folder("things"), 0
+print("begun", flush=True)
+while True:
+    number += 1
+    folder.store("name", bytes([number % 251]) * (1 << 20))
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_a_whole_file(base: Path) -> None:
+    rng = random.Random(1)
+    Folder("things").store("name", bytes(1 << 20))
+    for _ in range(8):
+        command = [sys.executable, "-c", STORE]
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == b"begun\n"
+            time.sleep(rng.random() / 50)
+            writer.kill()
+        held = Folder("things").load("name")
+        assert held is not None and held == held[:1] * (1 << 20)
+    Folder("things").store("name", CONTENT)
+    assert Folder("things").load("name") == CONTENT
+
+
+def test_eight_first_runs_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        ended = [*pool.map(lambda _: _run(tmp_path / "cache"), range(8))]
+    assert {(right, said) for (right, *_), said in ended} == {("True", "")}
+    assert not [path for path in (tmp_path / "cache").rglob(".*")], "neither a lock nor half a file is left"
+    (right, _, compiled), _ = _run(tmp_path / "cache")
+    assert (right, compiled) == ("True", "0"), "the next run finds all that they made"

@@ -102,6 +102,18 @@ def broken(folder: Path, what: str) -> None:
         case "is none that a GPU allocates":
             regions["regions"].append({"base": X + 1025, "size": 64})
             (folder / "memory_regions.json").write_text(json.dumps(regions))
+        case "no list of objects":
+            (folder / "memory_regions.json").write_text('{"regions": [3]}')
+        case "base is None, not a whole number":
+            (folder / "memory_regions.json").write_text('{"regions": [{"size": 64}]}')
+        case "region_fff00000.bin: 0 bytes of the 1,152,921,504,606,846,976":  # more memory than there is, which no file holds
+            (folder / "memory_regions.json").write_text(json.dumps({"regions": [{"base": 0xFFF00000, "size": 1 << 60}]}))
+        case "maximum recursion depth":
+            (folder / "dispatch.json").write_text("[" * 100_000)
+        case "'../secret' is no file of the capture":
+            (folder.parent / "secret").write_bytes(bytes(8))
+            entry = {"name": "scale", "size": 8, "blob": "../secret"}
+            (folder / "module_variables.json").write_text(json.dumps({"variables": [entry]}))
         case "kernel.hsaco":
             (folder / "kernel.hsaco").write_bytes(b"\x7fELF")
 
@@ -109,6 +121,8 @@ def broken(folder: Path, what: str) -> None:
 @pytest.mark.parametrize("what", [
     "kernarg.bin is missing", "20 bytes, argument bias ends at 24", "no JSON", "list, not an object", "grid is [0]",
     "0 bytes of the 768", "100 bytes of the 768", "lies in that of", "is none that a GPU allocates", "kernel.hsaco",
+    "no list of objects", "base is None, not a whole number", "region_fff00000.bin: 0 bytes of the 1,152,921,504,606,846,976",
+    "maximum recursion depth", "'../secret' is no file of the capture",
 ])  # fmt: skip
 def test_what_is_damaged_is_said_in_a_line(code: bytes, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_capture(tmp_path / "capture", code)

@@ -8,12 +8,14 @@ The folder holds `dispatch.json` (the kernel's name, grid in work-items, block, 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.hardware.code_object.names import shown
 from simgpu.tools.cases.file_kernel import FileKernel, Input, kernel_named
 from simgpu.tools.cases.sources import read_code_object
 from simgpu.tools.shared.errors import UsageError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from simgpu import Device
     from simgpu.hardware import hip
-    from simgpu.hardware.code_object.code_object import KernelInfo
+    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
 GRANULE = 4  # bytes: device memory is whole dwords
 
@@ -40,11 +42,11 @@ class CapturedRegion:
 
     def bytes(self) -> np.ndarray:
         """A copy of its own, up to a whole dword; UsageError where the file does not have them all."""
+        held = self.path.stat().st_size if self.path.is_file() else 0  # before memory is reserved for what a document claims
+        if held < self.nbytes:
+            raise UsageError(f"{self.path}: {held:,} bytes of the {self.nbytes:,} at {self.base:#x}: capture it again")
         data = np.zeros(-(-self.nbytes // GRANULE) * GRANULE, np.uint8)
-        held = np.fromfile(self.path, np.uint8, self.nbytes) if self.path.is_file() else np.empty(0, np.uint8)
-        if held.size != self.nbytes:
-            raise UsageError(f"{self.path}: {held.size:,} bytes of the {self.nbytes:,} at {self.base:#x}: capture it again")
-        data[: self.nbytes] = held
+        data[: self.nbytes] = np.fromfile(self.path, np.uint8, self.nbytes)
         return data
 
 
@@ -119,20 +121,30 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
         inputs.append(Input(f"{int.from_bytes(raw, 'little'):#x}", array, raw))
     extents = {
         "global_size": _three(folder, dispatch, "grid"), "block": _three(folder, dispatch, "block"),
-        "dynamic_lds": max(0, int(dispatch.get("group_segment_size", 0)) - info.group_segment_size),
+        "dynamic_lds": max(0, _number(folder / "dispatch.json", {"group_segment_size": 0, **dispatch}, "group_segment_size")
+                           - info.group_segment_size),
     }  # fmt: skip
-    variables = []
-    if (folder / "module_variables.json").is_file():
-        listed = _json(folder / "module_variables.json").get("variables", [])
-        variables = [(entry["name"], _read(folder / entry["blob"])) for entry in listed if entry["name"] in code.symbols]
+    variables = _variables(folder, code) if (folder / "module_variables.json").is_file() else []
     return Capture(device_of(options, target or code.target, watch), code, info, inputs, extents, folder, regions, variables)
+
+
+def _variables(folder: Path, code: CodeObject) -> list[tuple[str, bytes]]:
+    """Name and value of each variable that the code object has; UsageError for a file outside of the folder."""
+    found = []
+    for entry in _entries(folder / "module_variables.json", "variables"):
+        name, blob = entry.get("name"), entry.get("blob")
+        if not isinstance(name, str) or not isinstance(blob, str) or Path(blob).is_absolute() or ".." in Path(blob).parts:
+            raise UsageError(f"{folder / 'module_variables.json'}: {shown(repr(blob))} is no file of the capture: capture it again")
+        if name in code.symbols:
+            found.append((name, _read(folder / blob)))
+    return found
 
 
 def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[CapturedRegion]:
     """By address; UsageError where two overlap."""
-    listed = _json(folder / "memory_regions.json").get("regions", [])
+    file = folder / "memory_regions.json"
     found: list[CapturedRegion] = []
-    for base, nbytes in sorted((int(entry["base"]), int(entry["size"])) for entry in listed):
+    for base, nbytes in sorted((_number(file, entry, "base"), _number(file, entry, "size")) for entry in _entries(file, "regions")):
         pointing = [
             argument.name
             for argument, raw in zip(info.explicit_arguments, values, strict=True)
@@ -160,14 +172,30 @@ def _pointed(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> 
 def _three(folder: Path, dispatch: dict[str, Any], name: str) -> tuple[int, ...]:
     given = dispatch.get(name)
     if not isinstance(given, list) or not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
-        raise UsageError(f"{folder / 'dispatch.json'}: {name} is {given!r}, not up to three numbers above 0")
+        raise UsageError(f"{folder / 'dispatch.json'}: {name} is {shown(repr(given))}, not up to three numbers above 0")
     return tuple(given)
+
+
+def _entries(path: Path, name: str) -> list[dict[str, Any]]:
+    """The objects of a list in a JSON file."""
+    found = _json(path).get(name, [])
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise UsageError(f"{path}: {name} is no list of objects: capture it again")
+    return found
+
+
+def _number(path: Path, entry: dict[str, Any], name: str) -> int:
+    """A whole number of an object, also one in decimal digits."""
+    value = entry.get(name)
+    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value)):
+        return int(value)
+    raise UsageError(f"{path}: {name} is {shown(repr(value))}, not a whole number: capture it again")
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: no JSON ({error})") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path}: {type(found).__name__}, not an object")

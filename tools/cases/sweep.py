@@ -72,11 +72,12 @@ class SweepRows:
         self.path = Path(f"{table}{KEPT}")
         self.finished: dict[str, dict[str, Any]] = {}
         if self.path.exists():
-            for line in self.path.read_text().splitlines():
+            for line in self.path.read_text("utf-8", errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
-                    self.finished[entry["case"]] = entry["row"]
-                except (ValueError, KeyError, TypeError):
+                    if "status" in entry["row"]:
+                        self.finished[entry["case"]] = dict(entry["row"])
+                except (ValueError, KeyError, TypeError, RecursionError):
                     continue  # the last line of a sweep that was killed while it wrote
 
     def add(self, case: SweepCase, row: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ SCOPES = ("Locals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
 SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for the lanes of one
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
+MOST_ROWS = 1 << 16  # instructions of an answer
 SOURCE = 1  # the reference of the kernel's assembly where it is no file
 RUNNING = frozenset(("continue", "next", "stepIn", "stepOut", "reverseContinue", "stepBack"))
 
@@ -73,18 +74,20 @@ class Adapter:
                 self._held.close()
 
     def _read(self) -> None:
-        """Takes messages as they come: a pause is for the run that is under way."""
-        while True:
-            try:
-                message = self._channel.read()
-            except LaunchError as error:
-                self._channel.event("output", category="stderr", output=f"{error}\n")
-                message = None
-            if message is not None and message.get("command") == "pause" and self._held is not None:
-                self._held.replay.interrupt()
-            self._requests.put(message)
-            if message is None or message.get("command") == "disconnect":
-                return
+        """Takes messages as they come: a pause is for the run that is under way. However it ends, `serve` ends."""
+        try:
+            while (message := self._channel.read()) is not None:
+                if message.get("command") == "pause" and self._held is not None:
+                    self._held.replay.interrupt()
+                self._requests.put(message)
+                if message.get("command") == "disconnect":
+                    break
+        except LaunchError as error:
+            self._channel.event("output", category="stderr", output=f"{error}\n")
+        except OSError:
+            pass  # the client is gone
+        finally:
+            self._requests.put(None)
 
     def _answer(self, request: dict[str, Any]) -> None:
         command, arguments = str(request.get("command", "")), request.get("arguments") or {}
@@ -271,8 +274,8 @@ class Adapter:
         return {"name": Path(file).name, "sourceReference": SOURCE}
 
     def on_source(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        assert self._subject
-        if not self._subject.source:
+        self._debugger()
+        if not self._subject or not self._subject.source:
             raise LaunchError("the source of this file is not at hand")
         return {"content": self._subject.source, "mimeType": "text/x-asm"}
 
@@ -365,7 +368,7 @@ class Adapter:
         here = code.record(int(str(arguments["memoryReference"]), 16) + int(arguments.get("offset", 0)))
         first = (known.index(here) if here in known else 0) + int(arguments.get("instructionOffset", 0))
         rows = []
-        for at in range(first, first + int(arguments["instructionCount"])):
+        for at in range(first, first + min(int(arguments["instructionCount"]), MOST_ROWS)):
             if not 0 <= at < len(known):
                 nowhere = max(0, code.virtual(known[0 if at < 0 else -1]) + 4 * (at if at < 0 else at - len(known) + 1))
                 rows.append({"address": f"{nowhere:#x}", "instruction": "", "presentationHint": "invalid"})

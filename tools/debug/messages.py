@@ -43,7 +43,7 @@ class Channel:
             raise LaunchError(f"a message without its Content-Length, or of more than {LARGEST:,} bytes")
         try:
             message = json.loads(self._source.read(length))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LaunchError(f"a message that is no JSON: {error}") from None
         if not isinstance(message, dict):
             raise LaunchError("a message that is no object")

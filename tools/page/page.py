@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from simgpu.hardware.code_object.names import shown
 from simgpu.tools.shared.console import plain
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, write
@@ -114,9 +115,12 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
     UsageError for a file that is no page of this version's, and for one of other kernels.
     """
     other = read_document(path)
+    if not _comparable(other):
+        raise UsageError(f"--against {path}: its data is not what --html writes: make it again")
     names, others = ([kernel["name"] for kernel in one.get("kernels", [])] for one in (document, other))
     if names != others:
-        raise UsageError(f"--against {path}: a page of {', '.join(others) or 'no kernel'}, this is one of {', '.join(names)}")
+        listed = shown(", ".join(others) or "no kernel")
+        raise UsageError(f"--against {path}: a page of {listed}, this is one of {', '.join(names)}")
     for mine, theirs in zip(document["kernels"], other["kernels"], strict=True):
         if mine["code"]["columns"]["text"] != theirs["code"]["columns"]["text"]:
             raise UsageError(f"--against {path}: {mine['name']} has other instructions there: compare runs of one code object")
@@ -128,6 +132,21 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
             for kernel in other["kernels"]
         ],
     }  # fmt: skip
+
+
+def _comparable(document: dict[str, Any]) -> bool:
+    """Whether a document that was read has the parts that `compared` takes, each of its type."""
+    try:
+        columns = [kernel["code"]["columns"] for kernel in document.get("kernels", [])]
+        counted = [[kernel["instructions"], *kernel["counters"].values()] for kernel in document.get("kernels", [])]
+        texts = [document["title"], document["command"], *(kernel["name"] for kernel in document.get("kernels", []))]
+        texts += [text for each in columns for text in each["text"]]
+        held = [each[name] for each in columns for name in COMPARED if name in each]
+        numbers = [number for each in (*counted, *held) for number in each]
+    except (AttributeError, KeyError, TypeError):
+        return False
+    rows = all(len(each[name]) in (0, len(each["text"])) for each in columns for name in COMPARED if name in each)
+    return rows and all(isinstance(text, str) for text in texts) and all(isinstance(number, int | float) for number in numbers)
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -147,5 +166,6 @@ def read_document(path: str) -> dict[str, Any]:
     if not found or not isinstance(document, dict):
         raise UsageError(f"{path}: no page of simgpu: give a file that --html wrote")
     if document.get("format") != FORMAT:
-        raise UsageError(f"{path}: a page of simgpu {document.get('simgpu')}: make it again with this version, {VERSION}")
+        made = shown(str(document.get("simgpu")))
+        raise UsageError(f"{path}: a page of simgpu {made}: make it again with this version, {VERSION}")
     return document

@@ -8,7 +8,8 @@
 * host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf;
 * bundle, compressed, tables, debug, metadata: code objects made to cost more than they weigh (`hostile.py`);
 * cache: damaged files of the cache, which must not be believed, and must be replaced;
-* arrays: .npy files whose headers claim what they like.
+* arrays: .npy files whose headers claim what they like;
+* captures, pages, texts, programs, messages: what else users name, damaged (`fuzz_files.py`).
 
 The first two are loaded and each kernel launched on small buffers with a small budget of instructions, the others are read, in
 a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
@@ -42,7 +43,10 @@ from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.processes import environment
 
-KINDS = ("objects", "streams", "host_calls", "bundle", "compressed", "tables", "debug", "metadata", "cache", "arrays")
+KINDS = (
+    "objects", "streams", "host_calls", "bundle", "compressed", "tables", "debug", "metadata", "cache", "arrays",
+    "captures", "pages", "texts", "programs", "messages",
+)  # fmt: skip
 LAUNCHED = KINDS[:2]
 MEMORY_CAP = 2 << 30
 READING_CAP = 1 << 30  # of memory that a case which is only read adds

@@ -20,6 +20,7 @@ from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa.code.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.tools.robustness import hostile
+from simgpu.tools.robustness.fuzz_files import FILES
 
 BUFFER_BYTES = 4096
 STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that it is put into
@@ -118,6 +119,8 @@ def run(kind: str, rng: random.Random, objects: tuple[str, ...], instructions: i
             hostile.damage_cache(rng)
         elif kind == "arrays":
             hostile.read_array(rng)
+        elif kind in FILES:
+            FILES[kind](rng, template("gfx90a"))
         else:
             target = rng.choice(TARGETS)
             hostile.read_all(hostile.GENERATORS[kind](rng, source(target).data, target), target)
@@ -131,7 +134,7 @@ def launch_all(rng: random.Random, target: str, data: bytes, instructions: int) 
     gpu = simgpu.Device(target, threads=1, max_instructions=instructions)
     module = gpu.load(data)
     buffer = gpu.alloc(BUFFER_BYTES)
-    buffer.write(np.array(_contents(rng, buffer.address), np.uint32))
+    buffer.write(np.array(contents(rng, buffer.address), np.uint32))
     for name in list(module)[:2]:
         kernel = module[name]
         args = [_argument(rng, argument.size, argument.is_pointer, buffer) for argument in kernel.arguments]
@@ -150,7 +153,7 @@ def _no_internal_errors(module: simgpu.Module) -> None:
                 raise RuntimeError(why)
 
 
-def _contents(rng: random.Random, address: int) -> list[int]:
+def contents(rng: random.Random, address: int) -> list[int]:
     """Dwords of the buffer: a V#, addresses inside, special and random values."""
     words = [
         rng.choice(SPECIAL_DWORDS) if rng.random() < 0.5 else rng.getrandbits(32)

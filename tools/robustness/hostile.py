@@ -129,7 +129,7 @@ def _leb(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def _scarred(rng: random.Random, data: bytes) -> bytes:
+def scarred(rng: random.Random, data: bytes) -> bytes:
     """The data with some bytes, and perhaps its end, changed."""
     made = bytearray(data)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 8))):
@@ -183,7 +183,7 @@ def compressed_bundle(rng: random.Random, good: bytes, target: str) -> bytes:
         sizes = (size,) if version == 1 else (total, size)
         numbers = b"".join((number % (1 << 8 * wide)).to_bytes(wide, "little") for number in sizes)
         made += MAGIC + struct.pack("<HH", version, method) + numbers + bytes(8) + body
-    return _scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
+    return scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
 
 
 def tables(rng: random.Random, good: bytes, target: str) -> bytes:
@@ -212,7 +212,7 @@ def tables(rng: random.Random, good: bytes, target: str) -> bytes:
         at = struct.unpack_from("<Q", made, 40)[0] + 32
         if at + 8 <= len(made):
             struct.pack_into("<Q", made, at, rng.choice(NUMBERS))
-    return _scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
+    return scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
 
 
 def debug(rng: random.Random, good: bytes, target: str) -> bytes:
@@ -314,9 +314,9 @@ def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
     document: Any = dict(CodeObject.parse(good).metadata)
     drawn = rng.random()
     if drawn < 0.7:
-        document = _other(rng, document, rng.choice((0.02, 0.1, 0.3)))
+        document = other(rng, document, rng.choice((0.02, 0.1, 0.3)))
         note = msgpack.packb(document, strict_types=False)
-        return rebuilt(good, note=_scarred(rng, note) if rng.random() < 0.3 else note)
+        return rebuilt(good, note=scarred(rng, note) if rng.random() < 0.3 else note)
     count = _size(rng)
     deep, wide = (b"\x81\xa0", b"\x91", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff"), (b"\x80", b"\xa1k", b"\x81\xa0\x80")
     one, counted = rng.choice((*deep, *wide)), b"\xdd" + struct.pack(">I", count)
@@ -324,7 +324,7 @@ def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
     return rebuilt(good, note=head + one * count)
 
 
-def _other(rng: random.Random, value: Any, share: float) -> Any:
+def other(rng: random.Random, value: Any, share: float) -> Any:
     """The document with a share of its values replaced."""
     if rng.random() < share:
         return rng.choice((
@@ -332,9 +332,9 @@ def _other(rng: random.Random, value: Any, share: float) -> Any:
             {text: value for text in TEXTS}, rng.choice(TEXTS) * rng.choice((1, 100)), b"\xff",
         ))  # fmt: skip
     if isinstance(value, dict):
-        return {key: _other(rng, entry, share) for key, entry in value.items()}
+        return {key: other(rng, entry, share) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_other(rng, entry, share) for entry in value] * rng.choice((1, 1, 1, 1, 30))
+        return [other(rng, entry, share) for entry in value] * rng.choice((1, 1, 1, 1, 30))
     return value
 
 
@@ -353,7 +353,7 @@ def damage_cache(rng: random.Random) -> None:
         folder, path = Folder("handlers"), Path(place, "handlers", "name")
         folder.store("name", content)
         before = path.read_bytes()
-        after = _scarred(rng, before) if rng.random() < 0.8 else _filled(rng, len(before))
+        after = scarred(rng, before) if rng.random() < 0.8 else _filled(rng, len(before))
         path.write_bytes(after)
         found = folder.load("name")
         assert found == (content if after == before else None), "a damaged file of the cache was believed"
@@ -376,5 +376,5 @@ def read_array(rng: random.Random) -> None:
         data = head + said.encode() + data[128:]
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "in.npy")
-        path.write_bytes(_scarred(rng, data))
+        path.write_bytes(scarred(rng, data))
         load_array(str(path))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
-from simgpu.hardware.errors import DecodeError
-from simgpu.hardware.isa import Instruction, Reg, decode, text
+from simgpu.hardware.isa import Instruction, Reg, decode_around, text
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
@@ -62,16 +61,7 @@ def _arch_vgprs(kernel: KernelInfo, counted: int) -> int:
 def listing(code: CodeObject, kernel: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
     """(byte offset, instruction, text) from the kernel's entry on; what is no instruction is a `.long`."""
     raw = code.read(kernel.entry, kernel.code_size)
-    rows: list[tuple[int, Instruction | None, str]] = []
-    offset = 0
-    while offset < len(raw):
-        try:
-            inst = decode(raw, offset, code.target)
-        except DecodeError:
-            word = int.from_bytes(raw[offset : offset + 4], "little")
-            rows.append((offset, None, f".long {word:#010x}"))
-            offset += 4
-            continue
-        rows.append((offset, inst, text(inst)))
-        offset += inst.size
-    return rows
+    return [
+        (offset, inst, text(inst) if inst is not None else f".long {int.from_bytes(raw[offset : offset + 4], 'little'):#010x}")
+        for offset, inst in decode_around(raw, code.target)
+    ]

@@ -57,7 +57,7 @@ def _origami(options: Namespace) -> int:
     if not path.is_file():
         raise UsageError(f"{path} is no file: give a ranking of shared/origami/python/tests/baselines/rankings")
     with progress("planning what Origami ranks"):
-        found = list(origami(path.read_text(), target(options.target), options.dtype))
+        found = list(origami(path.read_text("utf-8", errors="replace"), target(options.target), options.dtype))
     if not found:
         raise UsageError(f"{path} ranks no tile that fits {options.target}: give a ranking of its architecture")
     groups = {

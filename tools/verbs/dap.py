@@ -1,8 +1,9 @@
-"""`simgpu dap`: the debugger for editors, over standard input and output or a port (Debug Adapter Protocol)."""
+"""`simgpu dap`: the debugger for editors, over standard input and output or a Unix socket (Debug Adapter Protocol)."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 from argparse import ArgumentParser, Namespace
@@ -12,8 +13,8 @@ from simgpu.tools.shared.errors import UsageError
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    text = "listen on 127.0.0.1 for one client (default: standard input and output)"
-    parser.add_argument("--port", type=int, metavar="P", help=text)
+    text = "listen on a Unix socket that only this user can open, for one client (default: standard input and output)"
+    parser.add_argument("--socket", metavar="PATH", help=text)
 
 
 def run(options: Namespace) -> int:
@@ -21,16 +22,33 @@ def run(options: Namespace) -> int:
     from simgpu.tools.debug.adapter import Adapter
     from simgpu.tools.debug.messages import Channel
 
-    if options.port is None:
+    if options.socket is None:
         sink = sys.stdout.buffer
         with contextlib.redirect_stdout(sys.stderr):  # what a kernel prints is no message
             Adapter(Channel(sys.stdin.buffer, sink)).serve()
         return 0
-    if not 0 <= options.port < 65536:
-        raise UsageError(f"--port {options.port}: give 1 to 65535, or 0 for any")
-    with socket.create_server(("127.0.0.1", options.port)) as server:
-        print(f"listening on 127.0.0.1:{server.getsockname()[1]}", file=sys.stderr, flush=True)
-        connection, _ = server.accept()
-        with connection, connection.makefile("rwb") as stream:
-            Adapter(Channel(stream, stream)).serve()  # type: ignore[arg-type]
+    with _accepted(options.socket) as connection, connection.makefile("rwb") as stream:
+        Adapter(Channel(stream, stream)).serve()  # type: ignore[arg-type]
     return 0
+
+
+def _accepted(path: str) -> socket.socket:
+    """The connection of the first client of a new socket, whose name is gone then. UsageError where there is a file."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise UsageError("--socket: this system's Python has no Unix sockets; use standard input and output")
+    if os.path.lexists(path):
+        raise UsageError(f"--socket {path}: there is a file of that name; remove it, or name another")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        before = os.umask(0o177)  # a port of this machine would be open to every user, and to web pages
+        try:
+            server.bind(path)
+        except OSError as error:
+            raise UsageError(f"--socket {path}: {error.strerror or error}") from None
+        finally:
+            os.umask(before)
+        try:
+            server.listen(1)
+            print(f"listening on {path}", file=sys.stderr, flush=True)
+            return server.accept()[0]
+        finally:
+            os.unlink(path)

@@ -113,5 +113,5 @@ def _show(options: Namespace, rows: list[dict[str, Any]], before: int, seconds: 
     show(f"{len(rows)} cases: {said}", f"Ran {len(rows) - before} in {seconds:.1f} s; {before} were finished before")
     if failed:
         columns = ("target", "dtype", "options", "status", "error")
-        show(table("Not passed", columns, ([row[name] for name in columns] for row in failed[:SHOWN]), left=5))
+        show(table("Not passed", columns, ([row.get(name, "") for name in columns] for row in failed[:SHOWN]), left=5))
     show(f"{options.output} has all of it")

@@ -6,7 +6,7 @@ target from the registry. FLAT's three segments are encodings of their own here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from simgpu.hardware.architectures import TARGETS
@@ -169,6 +169,20 @@ def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str
     shown = _shown(code, offset)
     kind = f"{encoding.upper()}: " if encoding else ""
     return f"{target}: no instruction at offset 0x{offset:x}: {shown} ({kind}{error})"
+
+
+def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, Instruction | None]]:
+    """Offset and instruction, or None for four bytes that are none, as data among code is."""
+    offset = 0
+    while offset < len(code):
+        try:
+            instruction = decode(code, offset, target)
+        except DecodeError:
+            yield offset, None
+            offset += 4
+        else:
+            yield offset, instruction
+            offset += instruction.size
 
 
 def decode_all(code: bytes | memoryview, target: str) -> list[Instruction]:

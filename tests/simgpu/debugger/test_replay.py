@@ -188,3 +188,21 @@ def test_places_are_typed_as_they_are_printed(text: str, place: WavePlace) -> No
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(LaunchError, match="is no place"):
         WavePlace.parse(text)
+
+
+def test_data_among_the_code_is_passed_by() -> None:
+    """Words that are no instruction of the target, here an image access, which the kernel jumps over."""
+    text = """
+    s_load_dwordx2 s[4:5], s[0:1], 0x0
+    v_lshlrev_b32 v1, 2, v0
+    s_branch behind
+    .long 0xf0460166, 0x0ac63c1f
+behind:
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v1, v0, s[4:5]
+"""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    out = gpu.upload(np.zeros(64, np.uint32))
+    with simgpu.debug(loaded_kernel(gpu, text, "buffer"), grid=1, block=64, args=[out]) as debugger:
+        assert debugger.go_on().kind == "ended"
+        assert (out.download() == np.arange(64)).all()

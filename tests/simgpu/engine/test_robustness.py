@@ -162,6 +162,7 @@ def run_words(target, *words):
 ODD = {
     "v_subb_co_u32_e64 v52, s[0:1], s52, 11, v[10:11]": ((0xD11D0034, 0x04291634 | 1 << 26), "vector registers"),
     "v_cmpx_lt_u32_e64 src_lds_direct, v0, v1": ((0xD0D900FE, 0x00020300), "constant"),
+    "v_mfma_f64_4x4x4f64 v[0:1], v[2:3], v[4:5], v[6:7] abid:11": ((0xD3EF5800, 0x041A0902), "takes no cbsz or abid"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The adapter for editors, driven as a client drives it: over a port, every message held against the protocol's required fields."""
+"""The adapter for editors, driven as a client drives it: each message over a socket has the fields that the protocol requires."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import io
 import json
 import os
 import socket
+import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.errors import LaunchError
+from simgpu.tools.cli import main
 from simgpu.tools.debug.adapter import Adapter
 from simgpu.tools.debug.messages import Channel
 
@@ -199,3 +203,43 @@ def test_what_is_no_client_ends_the_session(request_: bytes, tmp_path: Path) -> 
     sent = sink.getvalue()
     assert b"response" not in sent
     assert sent.count(b"Content-Length: ") == 1 and b"stderr" in sent
+
+
+def test_a_socket_is_its_users_alone_and_its_name_goes(tmp_path: Path) -> None:
+    path = tmp_path / "dap"
+    command = [sys.executable, "-m", "simgpu", "dap", "--socket", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None and server.stderr.readline() == f"listening on {path}\n"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mine:
+            mine.settimeout(60)
+            mine.connect(str(path))
+            with mine.makefile("rwb") as stream:
+                client = Client(stream)
+                assert client.asked("initialize", adapterID="simgpu") and not path.exists()
+                client.request("disconnect")
+        assert server.wait(60) == 0 and server.stderr.read() == ""
+
+
+def test_a_file_is_not_taken_for_a_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "none" / "dap", tmp_path / ("x" * 200)):
+        assert main(["dap", "--socket", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"simgpu dap: --socket {path}: ") and said.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+class Gone(io.BytesIO):
+    """A connection that its client reset."""
+
+    def readline(self, *unused: Any) -> bytes:
+        raise ConnectionResetError
+
+
+def test_a_session_ends_with_its_client() -> None:
+    """Also where reading fails, or a message nests deeper than JSON can be read."""
+    Adapter(Channel(Gone(), io.BytesIO())).serve()
+    deep, sink = b"[" * 100_000, io.BytesIO()
+    Adapter(Channel(io.BytesIO(b"Content-Length: %d\r\n\r\n%s" % (len(deep), deep)), sink)).serve()
+    assert b"no JSON" in sink.getvalue()

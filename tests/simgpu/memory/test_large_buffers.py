@@ -1,0 +1,64 @@
+"""Buffers of more than 4 GiB, most of which the host never fills: accesses on either side of 2 and 4 GiB, and past the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.hardware.errors import MemoryFault
+from tests.support.kernels import KernelText, assemble
+
+NBYTES = 5 << 30
+# Adds 1 to 64 dwords at a byte offset, by a global access and by a flat one.
+BODY = """
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  v_lshlrev_b32 v2, 2, v0
+  s_waitcnt lgkmcnt(0)
+  s_add_u32 s4, s4, s6
+  s_addc_u32 s5, s5, s7
+  v_mov_b32 v5, s5
+  v_add_co_u32 v4, vcc, s4, v2
+  s_nop 1
+  v_addc_co_u32 v5, vcc, 0, v5, vcc
+  global_load_dword v8, v[4:5], off
+  s_waitcnt vmcnt(0)
+  v_add_u32 v3, 1, v8
+  global_store_dword v[4:5], v3, off
+  s_waitcnt vmcnt(0)
+  flat_load_dword v9, v[4:5]
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  v_add_u32 v9, 1, v9
+  flat_store_dword v[4:5], v9
+"""
+
+
+@pytest.fixture(scope="module")
+def code() -> bytes:
+    return assemble("gfx942", KernelText("k", BODY, ("buffer", "i32", "i32")))
+
+
+@pytest.mark.parametrize(("check", "offset"), [
+    (False, (1 << 31) - 128), (False, (1 << 32) - 128), (False, NBYTES - 256), (True, (1 << 32) - 128),
+])  # fmt: skip
+def test_both_sides_of_a_boundary(code: bytes, check: bool, offset: int) -> None:
+    gpu = simgpu.Device("gfx942", check=check, threads=1)
+    buffer = gpu.alloc(NBYTES)
+    held = gpu.memory.find(buffer.address)
+    assert held is not None
+    held.data[offset : offset + 256].view(np.uint32)[:] = np.arange(64)
+    below = [offset - (1 << bits) for bits in (31, 32) if offset >= 1 << bits]  # where an address cut short would be
+    for place in below:
+        held.data[place : place + 256] = 0xA5
+    run = gpu.load(code)["k"].launch(grid=1, block=64, args=[buffer, offset & 0x7FFFFFFF | -(offset & 1 << 31), offset >> 32])
+    assert [finding for finding in run.findings if finding.kind != "uninitialized"] == []
+    assert (held.data[offset : offset + 256].view(np.uint32) == np.arange(64) + 2).all()
+    assert all((held.data[place : place + 256] == 0xA5).all() for place in below)
+
+
+def test_one_dword_past_the_end(code: bytes) -> None:
+    gpu = simgpu.Device("gfx942", threads=1)
+    buffer = gpu.alloc(NBYTES)
+    offset = NBYTES - 252
+    with pytest.raises(MemoryFault, match=r"lane.* 63\b"):
+        gpu.load(code)["k"].launch(grid=1, block=64, args=[buffer, offset & 0x7FFFFFFF, offset >> 32])

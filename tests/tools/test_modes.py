@@ -1,0 +1,22 @@
+"""A kernel leaves the same bytes in every mode; at length: `simgpu.tools.robustness.modes`."""
+
+from __future__ import annotations
+
+import pytest
+
+from simgpu.tools.robustness import modes
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("streams", range(6)), ("programs", range(1)), ("operators", range(3))])
+def test_every_mode_leaves_the_same_bytes(kind: str, numbers: range) -> None:
+    for number in numbers:
+        found = modes.endings(kind, 11, number)
+        assert modes.alike(found), found
+        assert set(found) == {*modes.DEVICES, "sliced" if kind == "operators" else "replayed"}
+
+
+def test_a_difference_is_seen() -> None:
+    found = {"plain": "MemoryFault k+0x4 0123", "checked": "MemoryFault k+0x4 0123", "replayed": "0123"}
+    assert modes.alike(found)
+    assert not modes.alike({**found, "checked": "MemoryFault k+0x8 0123"})
+    assert not modes.alike({**found, "replayed": "4567"}) and not modes.alike({**found, "checked": "0123"})

@@ -1,0 +1,186 @@
+"""Runs random kernels in every mode that must not change what they compute, and compares the bytes that they leave.
+
+    python -m simgpu.tools.robustness.modes --count 500 --seed 1 [--kind streams ...]
+    python -m simgpu.tools.robustness.modes --kind streams --seed 1 --first 42 --count 1     # one kernel again
+
+streams: one wave of random instructions, whose launch may fail; programs: random LLVM IR, compiled for four waves; operators: GEMM,
+convolution, softmax and attention of random shapes, on several workgroups. Each kernel runs plain, on one thread, checked, with
+numerics, and by the debugger to its last instruction; operators run in slices instead of the debugger. A launch that
+fails must fail with the same error at the same instruction in each mode. The exit status is 1 if a kernel differed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import simgpu
+from simgpu.hardware.architectures import TARGETS
+from simgpu.hardware.errors import SimError
+from simgpu.tools.cases.subject import subject
+from simgpu.tools.robustness import ir_runs
+from simgpu.tools.robustness.flips import lines
+from simgpu.tools.robustness.fuzz import INSTRUCTIONS
+from simgpu.tools.robustness.fuzz_cases import BUFFER_BYTES, contents, stream_object
+from simgpu.tools.robustness.ir_programs import LANES, program
+
+DEVICES: dict[str, dict[str, Any]] = {
+    "plain": {}, "one thread": {"threads": 1}, "checked": {"check": True}, "numerics": {"check": "numerics"},
+}  # fmt: skip
+SLICES = 3
+
+
+@dataclass(frozen=True)
+class ReadyLaunch:
+    """A kernel on a device of its own, its launch, and the memory to compare after it."""
+
+    kernel: Any
+    call: dict[str, Any]
+    buffers: Sequence[Any]
+
+    def ended(self, act: Callable[[], object]) -> str:
+        """A digest of memory after an action, with the error that ended it."""
+        try:
+            act()
+            said = ""
+        except SimError as error:
+            said = f"{type(error).__name__} {str(error).partition(':')[0]}"
+        made = hashlib.sha256()
+        for buffer in self.buffers:
+            made.update(buffer.download(np.uint8).tobytes())
+        return f"{said} {made.hexdigest()[:16]}".strip()
+
+    def launch(self) -> str:
+        return self.ended(lambda: self.kernel.launch(**self.call))
+
+    def replay(self) -> str:
+        """The only workgroup, run by a debugger that stops on the way; a digest only, as a debugger stops where a launch fails."""
+        with simgpu.debug(self.kernel, **self.call) as debugger:
+            debugger.step(7, 0)
+            while debugger.stop.kind not in ("ended", "fault"):
+                debugger.go_on()
+            return self.ended(lambda: None)
+
+    def slices(self) -> str:
+        with ThreadPoolExecutor(2) as executor:
+            return self.ended(lambda: self.kernel.launch(**self.call, executor=executor, slices=SLICES))
+
+
+def stream(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
+    """One wave of random instructions."""
+    rng = random.Random(f"modes:{seed}:{number}")
+    target = rng.choice(TARGETS)
+    code = stream_object(rng, target)
+
+    def ready(options: dict[str, Any]) -> ReadyLaunch:
+        gpu = simgpu.Device(target, max_instructions=INSTRUCTIONS, **options)
+        buffer = gpu.alloc(BUFFER_BYTES)
+        words = contents(random.Random(f"contents:{seed}:{number}"), buffer.address)
+        buffer.write(np.array(words, np.uint32))
+        return ReadyLaunch(gpu.load(code)["fuzz"], {"grid": 1, "block": 64, "args": [buffer, 5, 1.5]}, [buffer])
+
+    return ready
+
+
+def compiled(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
+    """A random program of LLVM IR. Raises `Rejected` where clang does not take it."""
+    rng = random.Random(f"modes:{seed}:{number}")
+    one, target = program(seed, number), rng.choice(TARGETS)
+    code = ir_runs.code_object([one], ir_runs.Setting(target, rng.choice(("-O0", "-O1", "-O2", "-O3")), False))
+    before = ir_runs.memory(seed, number)
+
+    def ready(options: dict[str, Any]) -> ReadyLaunch:
+        gpu = simgpu.Device(target, **options)
+        buffers = [gpu.upload(data) for data in (before.given, before.out, before.atom)]
+        call = {"grid": 1, "block": LANES, "args": [*buffers, ir_runs.SCALAR]}
+        return ReadyLaunch(gpu.load(code)[f"p{number}"], call, buffers)
+
+    return ready
+
+
+def operator(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
+    """The last kernel of an operator of a random shape, often on several workgroups."""
+    rng = random.Random(f"modes:{seed}:{number}")
+    small = rng.choice(list(itertools.islice(lines(rng.randrange(1 << 30)), 4)))
+    what, *rest = (small if rng.random() < 0.4 else _wide(rng)).split()
+    asked = subject("why", what, rest, last=True)
+    module = asked.kernel.module
+    before = [(argument, argument.download(np.uint8)) for argument in asked.call["args"] if isinstance(argument, simgpu.Buffer)]
+
+    def ready(options: dict[str, Any]) -> ReadyLaunch:
+        gpu = simgpu.Device(module.device.arch, **options)
+        buffers = {id(old): gpu.upload(data) for old, data in before}
+        args = [buffers.get(id(argument), argument) for argument in asked.call["args"]]
+        return ReadyLaunch(gpu.load(module.code.data)[asked.kernel.name], {**asked.call, "args": args}, list(buffers.values()))
+
+    return ready
+
+
+def _wide(rng: random.Random) -> str:
+    """A command line of an operator on several workgroups."""
+    dtype = rng.choice(("--target mi100", "--target mi210 --dtype bf16", "--target mi300x --dtype f16", "--target mi355x"))
+    return rng.choice((
+        f"gemm -m {rng.randrange(60, 300)} -n {rng.randrange(60, 300)} -k {rng.randrange(1, 80)} {dtype}",
+        f"softmax --rows {rng.randrange(20, 200)} -n {rng.randrange(1, 900)} {dtype}",
+        f"attention -L {rng.randrange(60, 200)} -d {rng.choice((16, 32, 64))} {rng.choice(('', '--causal'))} {dtype}",
+    ))  # fmt: skip
+
+
+KINDS = {"streams": stream, "programs": compiled, "operators": operator}
+
+
+def endings(kind: str, seed: int, number: int) -> dict[str, str]:
+    """How each mode ends a launch of a kernel."""
+    ready = KINDS[kind](seed, number)
+    found = {name: ready(options).launch() for name, options in DEVICES.items()}
+    if kind == "operators":
+        found["sliced"] = ready({"threads": 1}).slices()
+    else:
+        found["replayed"] = ready({"threads": 1}).replay()
+    return found
+
+
+def alike(found: dict[str, str]) -> bool:
+    """Whether every mode ended as plain mode did; of the debugger only the bytes are compared."""
+    plain = found["plain"]
+    return all(ending in (plain, plain.split()[-1] if mode == "replayed" else plain) for mode, ending in found.items())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    made = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.modes", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--count", type=int, default=100, help="kernels of each kind (100)")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--first", type=int, default=0, help="number of the first kernel (0)")
+    made.add_argument("--kind", choices=tuple(KINDS), action="append", help="only this kind; may be repeated")
+    options = made.parse_args(argv)
+    begun, differing = time.monotonic(), 0
+    for kind in options.kind or KINDS:
+        counts: Counter[str] = Counter()
+        for number in range(options.first, options.first + options.count):
+            try:
+                found = endings(kind, options.seed, number)
+            except ir_runs.Rejected:
+                counts["rejected by clang"] += 1
+                continue
+            counts["failed alike" if " " in found["plain"] else "ran"] += 1
+            if not alike(found):
+                differing += 1
+                print(f"{kind} {number}: " + "; ".join(f"{name}: {ending}" for name, ending in found.items()), flush=True)
+        print(f"{kind}: " + ", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
+    print(f"{time.monotonic() - begun:.0f} s, {differing} kernels differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,6 +30,10 @@ class Constraint:
     hard: bool = True  # it decides feasibility; others (occupancy, operand bandwidth) say how far from the best a plan is
     binding: bool = False  # it stopped the tile from growing
 
+    def __str__(self) -> str:
+        said = f"{self.use:,.6g} of {self.limit:,.6g} {self.unit}" if self.limit or self.use else self.note
+        return f"{self.name} {said}{' (binds)' * self.binding}"
+
     @property
     def slack(self) -> float:
         """limit - use; negative if violated."""
@@ -133,6 +137,15 @@ class Derivation:
     descriptor: HardwareDescriptor
     constraints: tuple[Constraint, ...]
 
+    def __str__(self) -> str:
+        """The paper's listing: the tiles, then a line a node with its hard limits, from the device to the atom."""
+        lines = [self.title, f"  {', '.join(f'{name} = {value}' for name, value in self.sizes.items())}"]
+        lines += [f"  CU grid: {row.note}" for row in self.constraints if row.name == "occupancy"]
+        for level in Level:
+            if rows := [str(row) for row in self.constraints if row.hard and row.level == level]:
+                lines.append(f"  +-- {level}: {', '.join(rows)}")
+        return "\n".join((*lines, f"  bound by {self.binding.name}" if self.feasible else f"  does not fit: {self.remedy}"))
+
     @property
     def title(self) -> str:
         """Operator, sizes, type and target, for messages."""
@@ -217,6 +230,11 @@ def alignment_row(ragged: int, what: str) -> Constraint:
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
 
+def freed(use: int, limit: int, what: str = "registers a lane", how: str = "use smaller tiles or a type of fewer bytes") -> str:
+    """A remedy: how many of what to free, if there are too many, and how."""
+    return f"free {use - limit} {what}: {how}" if use > limit else how
+
+
 def limit_rows(
     d: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds: int, waves: int, blocks: int, notes: dict[str, tuple[str, str]]
 ) -> tuple[Constraint, ...]:
@@ -242,10 +260,10 @@ def limit_rows(
             lds_use,
             "bytes",
             f"granule {d.lds_granule}, {blocks} block(s) a CU",
-            f"{lds_use - lds_limit} bytes too many: use a target with more LDS or a type of fewer bytes",
+            freed(lds_use, lds_limit, "bytes", "use a target with more LDS or a type of fewer bytes"),
         ),
-        row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, f"free {arch - most_arch} registers a lane"),
-        row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, f"free {acc - most_acc} registers a lane"),
+        row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, freed(arch, most_arch)),
+        row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, freed(acc, most_acc)),
         row(
             "SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"
         ),
@@ -263,7 +281,7 @@ def limit_rows(
     if d.unified_vgprs:
         both = -(-arch // 4) * 4 + acc
         rows.insert(
-            3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", f"free {both - total} registers a lane")
+            3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", freed(both, total))
         )
     return tuple(rows)
 

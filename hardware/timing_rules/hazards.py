@@ -113,6 +113,11 @@ class HazardRule:
         return frozenset(r for r in registers if (r if isinstance(r, str) else r[0]) in files)
 
 
+def source_of(name: str) -> str:
+    """The evidence for the rule of a name, and the table that has it."""
+    return next(f"{rule.source}; table timing_rules/hazards.py" for rule in RULES if rule.name == name)
+
+
 P = ByPasses
 _READ_90A, _READ_942, _READ_XDL = P(3), P(2), P(3)
 _READ_950_XDL = P(4, at=((2, 5),))

@@ -15,6 +15,7 @@ from simgpu.operators.resources import (
     RegisterRange,
     ResourcePlan,
     alignment_row,
+    freed,
     limit_rows,
     occupancy_row,
     rounding_sgprs,
@@ -75,9 +76,7 @@ def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ..
     parts = plan.windows[0] * plan.windows[1]
     of = f" of {plan.window[0]}x{plan.window[1]} taps, one of {parts} parts of the filter" if parts > 1 else ""
     note = f"input halo {high} x {wide} x {plan.tile_ic} channels{of}, two taps of W, {plan.blocks_wanted} block(s) a CU"
-    remedy = (
-        f"{use - limit} bytes too many at the smallest tile: use a type of fewer bytes"
-    )
+    remedy = freed(use, limit, "bytes at the smallest tile", "use a type of fewer bytes")
     waves = plan.waves_p * plan.waves_oc
     ragged = sum(map(bool, (plan.pixels % (plan.waves_p * atom.m), plan.tile_oc % (plan.waves_oc * atom.n), plan.tile_ic % atom.k)))
     gx, gy, gz = plan.grid

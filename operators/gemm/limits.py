@@ -17,6 +17,7 @@ from simgpu.operators.resources import (
     ResourcePlan,
     alignment_row,
     assumption,
+    freed,
     limit_rows,
     occupancy_row,
     rounding_sgprs,
@@ -267,11 +268,11 @@ def gemm_constraints(
     notes = {
         "LDS": (
             f"{held} of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
-            f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, "
-            "or a type of fewer bytes",
+            freed(lds_use, lds_limit, "bytes a block", f"use a target with {lds_use * t.blocks} bytes of LDS a CU, "
+                  "or a type of fewer bytes"),
         ),
-        "ArchVGPR": (at, f"free {r.arch_vgprs - arch} registers a lane; {fewer}"),
-        "AccVGPR": (at, f"free {r.acc_vgprs - acc} registers a lane; {fewer}"),
+        "ArchVGPR": (at, freed(r.arch_vgprs, arch, how=fewer)),
+        "AccVGPR": (at, freed(r.acc_vgprs, acc, how=fewer)),
     }
     return (
         *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, t.blocks, notes),

@@ -96,7 +96,7 @@ class Finding:
                 at = self._spot(place.pc, place.text, place.source)
                 if place.other_pc is not None:
                     at += f", earlier {self._spot(place.other_pc, place.other_text, place.other_source)}"
-                lines.append(f"    {at}" + (f"; seen {_times(place.count)}" if place.count else ""))
+                lines.append(f"    {at}" + (f"; seen {times(place.count)}" if place.count else ""))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -114,7 +114,7 @@ class Finding:
         who = f"workgroup {self.workgroup}, wave {self.wave}"
         if self.lanes:
             who += f", lanes {lane_ranges(self.lanes)}"
-        return f"{who}; seen {_times(self.count)}"
+        return f"{who}; seen {times(self.count)}"
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -144,7 +144,8 @@ def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:
     return f"wg({','.join(map(str, workgroup))}) w{wave} #{retired}"
 
 
-def _times(count: int) -> str:
+def times(count: int) -> str:
+    """A count in words: once, 2 times."""
     return "once" if count == 1 else f"{count} times"
 
 
@@ -155,9 +156,11 @@ SHOWN = 2  # places of one cause beside the first
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding of those of a kind whose pairs of places are linked by the instructions that they share.
+    """One finding of those of a kind whose pairs of places are linked: by an instruction that they share, or as copies of one pair.
 
-    It is the one that was seen most often, with the next two and how many there are; the order is that of the first of each.
+    Copies of a pair, as an unrolled loop has, are the same operations of the same source lines or, where a line is not known, the
+    same text. It is the one that was seen most often, with the next two and how many there are; the order is that of the first
+    of each.
     """
     found = list(findings)
     leader = list(range(len(found)))
@@ -168,18 +171,26 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
             at = leader[at]
         return at
 
-    by_instruction: dict[tuple[str, str, str, int], int] = {}
+    by_link: dict[tuple[object, ...], int] = {}
     for at, finding in enumerate(found):
         if finding.kind in OF_ONE_CAUSE and finding.other_pc is not None:
-            roles = OF_ONE_CAUSE[finding.kind]
-            for role, pc in zip(roles, (finding.pc, finding.other_pc), strict=True):
-                first = by_instruction.setdefault((finding.kind, finding.severity, role, pc), at)
+            links = zip(OF_ONE_CAUSE[finding.kind], (finding.pc, finding.other_pc), strict=True)
+            for link in (*links, _pair_of(finding)):
+                first = by_link.setdefault((finding.kind, finding.severity, *link), at)
                 one, other = sorted((root(first), root(at)))
                 leader[other] = one
     groups: dict[int, list[Finding]] = {}
     for at, finding in enumerate(found):
         groups.setdefault(root(at), []).append(finding)
     return [_of_one_cause(group) for group in groups.values()]
+
+
+def _pair_of(finding: Finding) -> tuple[str, ...]:
+    """What copies of a finding's pair of instructions have in common."""
+    sides = (finding.text, finding.source), (finding.other_text, finding.other_source)
+    if finding.source and finding.other_source:
+        return tuple(part for text, source in sides for part in (text.split()[0], source))
+    return finding.text, finding.other_text
 
 
 def _of_one_cause(group: list[Finding]) -> Finding:
@@ -201,11 +212,14 @@ def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
 
 
 def hazard_message(rule: str, place: str, earlier: str, needed: int, found: int) -> str:
-    """What too few wait states mean, and the s_nop that would do."""
+    """How many wait states there are and must be, the evidence for that, and the s_nop to insert; rule: a `HazardRule`'s name."""
+    from simgpu.hardware.timing_rules.hazards import source_of  # plain mode starts faster without it
+
     about = f" ({place})" if place else ""
     lacking = needed - found
-    nops = " and ".join(f"s_nop {min(8, lacking - at) - 1}" for at in range(0, lacking, 8))
-    return f"{rule}{about}: {found} wait states lie behind `{earlier}`, {needed} are needed; {nops} would do"
+    nops = " and ".join(f"`s_nop {min(8, lacking - at) - 1}`" for at in range(0, lacking, 8))
+    states = f"{found} wait state{'' if found == 1 else 's'} after `{earlier}`"
+    return f"{rule}{about}: {states}, {needed} required ({source_of(rule)}): insert {nops}"
 
 
 def lane_ranges(lanes: tuple[int, ...]) -> str:

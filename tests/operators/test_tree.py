@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from simgpu.operators import (
     SoftmaxProblem,
     TiledComputation,
     UnfusedAttention,
+    derive_tiles,
 )
 from simgpu.operators.cost import KernelCost, choose, parts_of
 from simgpu.operators.levels import Level
@@ -158,3 +161,24 @@ def test_huge_trees_are_described_at_once(tree: Callable[[], Root]) -> None:
 @given(st.lists(st.lists(st.integers(), max_size=4), max_size=4))
 def test_product_is_itertools(axes: list[list[int]]) -> None:
     assert list(product(*axes)) == list(itertools.product(*axes))
+
+
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+def test_tiles_print_a_line_a_node(policy: str) -> None:
+    lines = str(derive_tiles(hardware.target("mi100"), L=16384, d=128, policy=policy)).splitlines()
+    assert lines[0].startswith("attention 1x1 heads, 16384 queries") and "tile_Q = " in lines[1] and "CU grid: " in lines[2]
+    assert [line.split()[1] for line in lines if line.startswith("  +-- ")] == ["block:", "warp:", "atom:"]
+    assert lines[-1].startswith("  bound by ") and max(map(len, lines)) < 200
+
+
+@pytest.mark.parametrize("plan", [
+    lambda: TiledComputation(100, 70, 50).derivation, lambda: derive_tiles(hardware.target("mi100"), L=64, d=4096),
+    lambda: derive_tiles(hardware.target("mi100"), L=64, d=4096, policy="published"),
+    lambda: Conv2d(Conv2dProblem(2, 9, 13, 11, 20, 3, 3)).derivation, lambda: Softmax(SoftmaxProblem(64, 640)).derivation,
+    lambda: TiledComputation(4096, 4096, 4096, "mi355x", dtype="i8", policy="published").derivation,
+])  # fmt: skip
+def test_a_remedy_counts_only_what_is_too_much(plan: Any) -> None:
+    for row in plan().constraints:
+        numbers = [int(number) for number in re.findall(r"free (-?\d+)", row.remedy)]
+        assert not re.search(r"-\d", row.remedy) and numbers == ([row.use - row.limit] if numbers else [])
+        assert not numbers or not row.satisfied

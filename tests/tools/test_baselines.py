@@ -154,3 +154,17 @@ def test_tune(tmp_path: Path, capsys: Capture) -> None:
         assert all(row["at the end"] <= row["first trial"] for row in document["rows"])
     assert main(["tune", "gemm", "--start", "formula", "--problems", "2", "--budget", "5"]) == 0
     assert "formula" in capsys.readouterr().out
+
+
+def test_a_search_of_one_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes as every verb of an operator takes them; drawn problems without."""
+    words = ["--budget", "20", "--problems", "2", "--json"]
+    assert main(["tune", "gemm", "-m", "512", "-n", "512", "-k", "512", *words]) == 0
+    given = json.loads(capsys.readouterr().out)["rows"]
+    assert main(["tune", "gemm", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] != given and given[0]["searches"] == 2
+    for sizes in (["softmax", "--rows", "9", "-n", "99"], ["attention", "-L", "300", "-d", "64", "--causal"]):
+        assert main(["tune", *sizes, *words]) == 0
+    capsys.readouterr()
+    assert main(["tune", "gemm", "-m", "512"]) == 2
+    assert "-n, -k must be given, too" in capsys.readouterr().err

@@ -27,7 +27,7 @@ EXAMPLES = {
     "sweep": ("sweep gemm --targets mi100,mi300x --dtypes f32,f16 --shapes shapes.txt --cluster local:2 -o table.csv",),
     "regret": ("regret gemm", "regret attention --json"),
     "baselines": ("baselines",),
-    "tune": ("tune gemm --target mi300x",),
+    "tune": ("tune gemm --target mi300x", "tune gemm -m 512 -n 4096 -k 4096"),
     "disasm": ("disasm k.co", "disasm k.s --kernel NAME --json"),
     "debug": ("debug gemm -m 40 -n 36 -k 20", "debug k.s --grid 4 --arg x.npy -ex 'break loop' -ex continue"),
     "why": ("why 'C[4,22]' gemm -m 40 -n 36 -k 20", "why --worst gemm -m 64 -n 64 -k 999 --dtype f16 --target mi300x"),

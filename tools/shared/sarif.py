@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from simgpu.engine.finding import times
+
 if TYPE_CHECKING:
     from simgpu import Finding
 
@@ -39,9 +41,15 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
     }  # fmt: skip
     if len(finding.frames) > 1:  # code that was inlined: the lines that led to it
         result["stacks"] = [_stack(finding.frames)]
+    related = []
     if finding.other_pc is not None:
         other = _location(finding.kernel, finding.other_pc, finding.other_text, finding.other_source, artifact)
-        result["relatedLocations"] = [{**other, "message": {"text": f"earlier: {finding.other_text}"}}]
+        related.append({**other, "message": {"text": f"earlier: {finding.other_text}"}})
+    for place in finding.places:
+        other = _location(finding.kernel, place.pc, place.text, place.source, artifact)
+        related.append({**other, "message": {"text": f"the same cause, seen {times(place.count)}: {place.text}"}})
+    if related:
+        result["relatedLocations"] = related
     return result
 
 

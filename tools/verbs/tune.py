@@ -5,13 +5,15 @@ A trial prices a tile by the cost model, or with --device hip runs its kernels o
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
+from simgpu.tools.cases.operator_options import operator_tree
+from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.console import add_json_option, counted, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import real_device
@@ -30,27 +32,39 @@ Ratios = dict[str, list[float]]  # by start, of each trial: the least time so fa
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds the verb's options."""
-    parser.add_argument("op", choices=OPS, metavar="OP", help=", ".join(OPS))
+    """Adds OP, and below each the verb's options with those that describe one problem of it."""
+    add_json_option(parser)
+    operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
+    for name in OPS:
+        summary = OPERATORS[name].summary
+        sub = operators.add_parser(name, help=summary, description=f"{summary}; without sizes: problems that are drawn")
+        OPERATORS[name].configure(sub)
+        sizes = {action.dest: action.option_strings[0] for action in sub._actions if action.required}
+        for action in sub._actions:
+            action.required = False
+        sub.set_defaults(sizes=sizes, policy="corrected")
+        _add_search_options(sub)
+
+
+def _add_search_options(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
     parser.add_argument("--dtype", default="f16", help="type of the operands (default: f16)")
     parser.add_argument("--budget", type=int, default=200, help="trials of a search (default: 200)")
     parser.add_argument("--start", choices=("formula", "random", "both"), default="both", help="where to start (default: both)")
     parser.add_argument("--seed", type=int, default=0, help="of the problems and the searches (default: 0)")
-    parser.add_argument("--problems", type=int, default=40, help="problems to draw, a search of each (default: 40)")
+    parser.add_argument("--problems", type=int, default=40, help="problems to draw, or searches of the one given (default: 40)")
     parser.add_argument("--device", choices=("model", "hip"), default="model",
                         help="what times a tile: the cost model (default) or a real GPU through HIP")  # fmt: skip
     parser.add_argument("--svg", metavar="FILE", help="draw the time over the best by trial")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.set_defaults(timeout=None)  # a launch's on a GPU: the default
     add_cluster_option(parser)
-    add_json_option(parser)
+    parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 
 def run(options: Namespace) -> int:
     """Prints a line a start."""
     from simgpu.hardware import target
-    from simgpu.tools.cost.problems import drawn
     from simgpu.tools.cost.trials import STARTS, trials_until
 
     op, kind = options.op, options.dtype
@@ -69,7 +83,7 @@ def run(options: Namespace) -> int:
     traces: dict[str, list[list[float]]] = {start: [] for start in starts}
     searches = [
         Search(op, problem, descriptor, starts, options.budget, options.seed + number)
-        for number, (_, problem) in enumerate(drawn(op, kind, options.seed, options.problems))
+        for number, problem in enumerate(_problems(options))
     ]
     for found in _found(searches, options.cluster) if device is None else _found_on(searches, device):
         for start in starts:
@@ -85,7 +99,7 @@ def run(options: Namespace) -> int:
     if options.svg:
         from simgpu.tools.cost.trials_svg import draw
 
-        title = f"{options.target}, {kind}: {options.problems} problems of {op}"
+        title = f"{options.target}, {kind}: {options.problems} searches of {op}"
         write(options.svg, draw(traces, title).encode(), options.force)
     if options.json:
         found_rows = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
@@ -95,6 +109,18 @@ def run(options: Namespace) -> int:
     how = f"run on {device.name}; times over the best that was found" if device else "priced by the cost model; times over the best"
     show(f"Trials of a search for {op} tiles on {options.target}, {kind}, {how}", table("Searches", COLUMNS, rows, left=1))
     return 0
+
+
+def _problems(options: Namespace) -> list[Any]:
+    """The problem that the sizes describe, once for each search; without sizes, drawn ones. UsageError for some of the sizes."""
+    from simgpu.tools.cost.problems import drawn
+
+    lacking = [option for name, option in options.sizes.items() if getattr(options, name) is None]
+    if len(lacking) == len(options.sizes):
+        return [problem for _, problem in drawn(options.op, options.dtype, options.seed, options.problems)]
+    if lacking:
+        raise UsageError(f"{', '.join(lacking)} must be given, too, or no size at all: problems are drawn then")
+    return [operator_tree(options).problem] * options.problems
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from simgpu.operators.attention.paper import registers
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tiles import STEP, AttentionTiles, alignment_row, soft_rows
 from simgpu.operators.levels import Level
-from simgpu.operators.resources import Constraint, limit_rows, mark_binding
+from simgpu.operators.resources import Constraint, freed, limit_rows, mark_binding
 
 _ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
 
@@ -55,7 +55,7 @@ def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> Att
             vgprs,
             "registers",
             "Q, S, O live between the two products (E14)",
-            f"free {vgprs - budget} registers a lane: lower d",
+            freed(vgprs, budget, how="lower d"),
         ),
         *(row for row in limit_rows(desc, vgprs, 0, plan.resources.sgprs, 0, 1, 1, {}) if row.name in _ROWS),
         alignment_row(plan),

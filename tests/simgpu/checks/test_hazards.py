@@ -5,6 +5,7 @@ Cells are typed anew as numbers, in the order gfx908, gfx90a, gfx942, gfx950; "-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -281,7 +282,7 @@ def require_every_row(find: Callable[[str, list[str]], list[Finding]], target: s
         assert (finding.kind, finding.needed, finding.found) == ("hazard", pair.needed, pair.needed - 1), pair
         assert finding.other_source == line_of(target, lines, earlier), pair
         assert finding.severity == "error"
-        assert "s_nop 0 would do" in finding.message
+        assert "insert `s_nop 0`" in finding.message
     assert not seen
 
 
@@ -310,8 +311,11 @@ def test_the_distance_that_is_missing() -> None:
     lines = ["v_mfma_f32_32x32x2f32 a[0:15], v72, v80, a[0:15]", "s_nop 4", "v_accvgpr_read_b32 v20, a15"]
     (finding,) = findings("gfx908", lines)
     assert (finding.needed, finding.found, finding.place) == (18, 5, "a15")
-    assert finding.message.endswith("18 are needed; s_nop 7 and s_nop 4 would do")
+    assert re.search(r"18 required \(observed .*\): insert `s_nop 7` and `s_nop 4`$", finding.message)
+    assert "(a15): 5 wait states after `v_mfma_f32_32x32x2f32" in finding.message
     assert finding.other_text == "v_mfma_f32_32x32x2f32 a[0:15], v72, v80, a[0:15]"
+    (finding,) = findings("gfx908", [*lines[:1], "s_nop 0", lines[2]])
+    assert "(a15): 1 wait state after `v_mfma" in finding.message
 
 
 def test_along_the_path() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from simgpu.engine.finding import Finding, FindingPlace, grouped
+from simgpu.tools.shared.sarif import sarif
 from tests.support.checked import findings, line_of
 
 HALVES = ["v_and_b32 v62, 0x3ff, v0", "v_lshlrev_b32 v62, 2, v62", "v_xor_b32 v63, 0x100, v62"]
@@ -36,7 +37,8 @@ def test_two_causes_are_two_findings() -> None:
 
 
 def made(kind: str, pc: int, other: int | None, count: int = 1, severity: str = "error") -> Finding:
-    return Finding(kind, "", pc, "", other_pc=other, count=count, severity=severity)  # type: ignore[arg-type]
+    texts = {"text": f"i{pc}", "other_text": f"i{other}"}
+    return Finding(kind, "", pc, other_pc=other, count=count, severity=severity, **texts)  # type: ignore[arg-type]
 
 
 def test_what_is_grouped() -> None:
@@ -57,3 +59,21 @@ def test_the_most_often_seen_comes_first_and_nothing_is_lost() -> None:
     for finding in groups:
         counts = [finding.count, *(place.count for place in finding.places)]
         assert counts == sorted(counts, reverse=True) and len(counts) == min(finding.pairs, 3)
+
+
+def test_copies_of_a_pair_are_one_finding() -> None:
+    """An unrolled loop repeats a pair: by source line where that is known, else by text. Other operations stay apart."""
+
+    def copy(at: int, text: str, source: str = "") -> Finding:
+        other = source and "k.hip:4"
+        return Finding("race", "", at, text, other_pc=at + 1, other_text="ds_write_b32 v1, v2", source=source, other_source=other)
+
+    same = [copy(at, "ds_read_b32 v3, v1") for at in range(0, 80, 2)]
+    assert [f.pairs for f in grouped([*same, copy(90, "ds_read_b32 v4, v1")])] == [40, 1]
+    lines = [copy(at, f"ds_read_b32 v{at}, v1", "k.hip:7") for at in range(0, 80, 2)]
+    others = [copy(90, "ds_read_b64 v[2:3], v1", "k.hip:7"), copy(92, "ds_read_b32 v3, v1", "k.hip:8")]
+    (first, *rest) = grouped([*lines, *others])
+    assert (first.pairs, [f.pairs for f in rest]) == (40, [1, 1])
+    (result,) = sarif([first], "k.co")["runs"][0]["results"]
+    assert result["properties"]["pairs"] == 40 and len(result["relatedLocations"]) == 1 + len(first.places) == 3
+    assert result["relatedLocations"][1]["message"]["text"] == "the same cause, seen once: ds_read_b32 v2, v1"

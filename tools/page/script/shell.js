@@ -42,7 +42,7 @@ function start(doc) {
   const kernels = doc.kernels?.length > 1 ? choice("Kernel", doc.kernels.map((kernel, at) => [at, kernel.name]), state.kernel, (at) => select({ kernel: +at, row: undefined, visit: undefined })) : null;
   document.body.append(
     h("header", {}, h("div", { class: "title" }, h("h1", {}, doc.title), aside(doc.command || `simgpu ${doc.simgpu}`)), kernels, tabs, theme(), icon("?", "keys", () => help.showModal())),
-    facts(doc), ...(doc.notes || []).map((note) => h("p", { class: "notice" }, note)), main, help);
+    facts(doc), findings(doc), ...(doc.notes || []).map((note) => h("p", { class: "notice" }, note)), main, help);
   const show = (before) => {
     const [id, , Chosen] = views.find(([name]) => name === state.view) || views[0];
     if (state.view !== id) state.view = id;
@@ -82,6 +82,13 @@ function facts(doc) {
       one.error && h("span", { class: "tag error" }, one.error));
   };
   return h("div", { class: "head" }, (doc.kernels || []).map(kernel), doc.verdict ? h("p", { class: "facts" }, doc.verdict) : null);
+}
+
+/** What checks found, each with a way to its instruction. */
+function findings(doc) {
+  const found = (doc.kernels || []).flatMap((one, kernel) => one.code.findings.map((finding) => ({ ...finding, kernel })));
+  return found.length ? h("details", { class: "findings", open: true }, h("summary", {}, `Findings: ${found.length}`), found.map(({ kind, severity, kernel, row, text }) =>
+    h("pre", { class: `finding ${severity}` }, row !== null && [link(kind, { view: "source", kernel, row }), "\n"], text))) : "";
 }
 
 unpacked().then(start).catch((error) => { document.body.append(h("pre", { class: "finding error" }, `This page does not open in this browser: ${error}`)); throw error; });

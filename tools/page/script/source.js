@@ -10,7 +10,9 @@ const COLUMNS = [
   ["stall", "stall", "modelled clocks in which a wave did not go on, all waves of a compute unit"],
 ];
 const CLASS_NAMES = { valu: "vector ALU", salu: "scalar ALU", mfma: "matrix", vmem: "vector memory", smem: "scalar memory", lds: "LDS", branch: "branch", wait: "wait", other: "other" };
-const ROW = 20, JUMP = 7, DEEPEST = 9;
+const ROW = 20, JUMP = 7, DEEPEST = 9, LETTER = 7.7; // pixels; of a monospaced font
+/** The width of a column of code, with two letters for marks. */
+const widthOf = (texts) => `${LETTER * (2 + Math.max(...texts.map((text) => text.length)))}px`;
 
 /** A place of each jump beside the code, so that none crosses another at the same place: [[from, to, place]]. */
 function placed(jumps) {
@@ -43,11 +45,10 @@ class SourceView extends View {
     this.found = h("span", { class: "dim", "aria-live": "polite" });
     const heats = [["", "nothing"], ...this.shown];
     const bar = h("div", { class: "bar" }, choice("Heat by", heats, this.heat, (heat) => select({ heat })), this.search, this.found,
-      code.findings.length ? h("span", { class: "tags" }, code.findings.map((f) => h("button", { class: `tag ${f.severity}`, type: "button", title: f.message, onclick: () => f.row !== null && select({ row: f.row }) }, f.kind))) : null,
       h("span", { class: "legend" }, [...new Set(columns.class)].filter(Boolean).map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name]))));
     this.jumps = placed(code.jumps);
     this.jumpWidth = 14 + JUMP * Math.min(DEEPEST, 1 + Math.max(0, ...this.jumps.map(([, , place]) => place)));
-    this.node.style.setProperty("--cols", `${this.jumpWidth}px 50px minmax(190px,1fr) ${this.shown.map(() => "74px").join(" ")} 72px`);
+    this.node.style.setProperty("--cols", `${this.jumpWidth}px 50px minmax(${widthOf(columns.text)},1fr) ${this.shown.map(() => "74px").join(" ")} 72px`);
     this.list = this.codeList(code);
     const panes = h("div", { class: `panes${this.files.length ? "" : " alone"}` }, this.files.length ? this.pane = this.filePane(code) : null, h("div", { class: "pane" }, this.list.node));
     fill(this.node, bar, panes, this.details);
@@ -113,6 +114,7 @@ class SourceView extends View {
       return h("div", { class: `row line${rows ? " code" : ""}${here ? " on" : ""}`, style: { "--heat": total ? Math.sqrt(total / heats.most) : 0 }, onclick: () => rows && select({ row: rows[0] }) },
         h("span", { class: "dim n" }, String(at + 1)), h("span", { class: "text" }, lines[at] || " "), h("span", { class: "n dim" }, total ? number(total) : ""));
     }, { "aria-label": "Source" }, h("div", { class: "row head line" }));
+    this.lines.node.style.setProperty("--text", widthOf(lines));
     const files = choice("Source", this.files.map((name) => [name, name]), this.file, (name) => this.open(name));
     this.lines.node.firstChild.append(files);
     return h("div", { class: "pane" }, this.lines.node);

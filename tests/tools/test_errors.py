@@ -196,7 +196,7 @@ def test_a_full_disk(tmp_path: Path, most: int) -> None:
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("home", [None, "/nonexistent/home", "/proc"])
+@pytest.mark.parametrize("home", [None, "/proc/nothing", "/proc"])
 def test_no_home(tmp_path: Path, home: str | None) -> None:
     lacking = ("HOME", "SIMGPU_CACHE_DIR", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in lacking} | {"PYTHONPATH": str(ROOT)}

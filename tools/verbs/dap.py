@@ -27,7 +27,8 @@ def run(options: Namespace) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # what a kernel prints is no message
             Adapter(Channel(sys.stdin.buffer, sink)).serve()
         return 0
-    with _accepted(options.socket) as connection, connection.makefile("rwb") as stream:
+    gone = contextlib.suppress(ConnectionError)  # a client need not wait for the answer to its last request
+    with gone, _accepted(options.socket) as connection, connection.makefile("rwb") as stream:
         Adapter(Channel(stream, stream)).serve()  # type: ignore[arg-type]
     return 0
 

@@ -243,7 +243,7 @@ PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, to which no other 
 ])  # fmt: skip
 def test_two_elements_a_register(n, dt, pads, scale, guard, target):
     """Rows that end in a wave's part, at an odd element and before whole waves' parts, by dwords and element by element."""
-    board, check = replace(find_target(target), num_cus=1), (n, target) in ((65537, "gfx90a"), (66000, "gfx942"))
+    board, check = replace(find_target(target), num_cus=2), (n, target) in ((65537, "gfx90a"), (66000, "gfx942"))
     result = softmax(2, n, dt, target, pads=pads, scale=scale, guard=guard, in_place=pads == (0, 0), check=check, board=board)
     assert result.kernel.plan.sizes["packing"] == 2 and result.kernel.plan.reads == 1
     assert_right(result)

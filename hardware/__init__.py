@@ -6,6 +6,7 @@ In the order of imports, which `tests/test_imports.py` holds:
     cache.py          files kept between runs in the user's cache
     architectures.py  the four architectures, and the spans of them that facts hold for
     dtypes.py         element types, and the numpy dtype that holds each
+    memory_model.py   which instruction makes what available or visible to whom, by target
     arrays.py         arrays and the bytes that a device holds of them
     matrix_table.py   the matrix instructions: one row each
     descriptor.py     HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU

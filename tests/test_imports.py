@@ -29,7 +29,7 @@ MAY_IMPORT = {
 ORDER = {
     "hardware": [
         "errors.py cache.py architectures.py",
-        "dtypes.py arrays.py matrix_table.py",
+        "dtypes.py arrays.py matrix_table.py memory_model.py",
         "descriptor.py",
         "targets.py rates",
         "isa",

@@ -53,3 +53,14 @@ def linked(text: str, *options: str, target: str = "gfx90a", language: str = "c"
                 pytest.skip("the ziglang wheel is not installed")
             assert done.returncode == 0, done.stderr
         return (Path(folder) / "k.co").read_bytes()
+
+
+def emitted(ir: str, target: str, *options: str) -> str:
+    """The assembly of LLVM IR at -O1. Skips the test without clang."""
+    clang = ["clang", "-x", "ir", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-nogpulib", "-O1", "-Wno-override-module"]
+    command = [sys.executable, "-m", "ziglang", *clang, *options, "-S", "-o", "-", "-"]
+    done = subprocess.run(command, input=ir, capture_output=True, text=True, timeout=300)
+    if "No module named ziglang" in done.stderr:
+        pytest.skip("the ziglang wheel is not installed")
+    assert done.returncode == 0, done.stderr
+    return done.stdout

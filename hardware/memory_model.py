@@ -34,6 +34,7 @@ class Scope(IntEnum):
 Kind = Literal["load", "store", "atomic"]
 Order = Literal["monotonic", "acquire", "release", "acq_rel", "seq_cst"]
 RELEASES, ACQUIRES = ("release", "acq_rel", "seq_cst"), ("acquire", "acq_rel", "seq_cst")
+L2_ONLY = "buffer_invl2"  # leaves the L1 as it is
 LDS_SCOPE = Scope.WORKGROUP  # of its atomics, whatever they ask for: LDS is one workgroup's, and has no cache
 BITS = ("glc", "sc0", "sc1")  # cache bits that choose a scope; slc and nt are hints for replacement and choose none
 
@@ -160,5 +161,5 @@ def _texts(target: str, kind: str, scope: Scope) -> tuple[str, ...]:
         needed = [row for row in rows if row.scope == scope]
     else:
         needed = [next(row for row in sorted(rows, key=lambda row: row.scope) if row.scope >= scope)]
-        needed += [row for row in rows if needed[0].mnemonic == "buffer_invl2"][:1]
+        needed += [row for row in rows if needed[0].mnemonic == L2_ONLY][:1]
     return tuple(" ".join((row.mnemonic, *row.bits)) for row in needed)

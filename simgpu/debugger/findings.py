@@ -18,8 +18,10 @@ from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine.host_memory import aligned_bytes
 
 OWN_MEMORY = 1 << 46  # the device's own allocations, such as kernel arguments, begin there: apart from all of the caller's
-CHECKED = ("missing-wait", "hazard", "race", "barrier", "uninitialized", "out-of-bounds", "use-after-free", "misaligned", "buffer",
-           "resource")  # fmt: skip
+CHECKED = (
+    "missing-wait", "hazard", "race", "stale-read", "barrier", "uninitialized", "out-of-bounds", "use-after-free", "misaligned",
+    "buffer", "resource",
+)  # fmt: skip
 NUMBERS = ("nan", "infinity", "overflow", "saturation", "format", "denormal")
 KINDS = (*CHECKED, *NUMBERS)
 MODES: tuple[tuple[bool | str, tuple[str, ...]], ...] = ((True, CHECKED), ("numerics,discarded,denormals", NUMBERS))

@@ -151,7 +151,10 @@ def times(count: int) -> str:
 
 # Kinds of which a cause shows at many pairs of places (a barrier that lacks, and all that it kept apart), and the part that each
 # of the two has: a race's are alike, but who does not wait for a load may be a load that others do not wait for.
-OF_ONE_CAUSE = {"race": ("access", "access"), "missing-wait": ("user", "operation"), "hazard": ("later", "earlier")}
+OF_ONE_CAUSE = {
+    "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
+    "hazard": ("later", "earlier"),
+}  # fmt: skip
 SHOWN = 2  # places of one cause beside the first
 
 

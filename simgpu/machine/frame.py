@@ -224,7 +224,7 @@ class Hooks:
         """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
 
     def overwrite(self, frame: Frame, access: Access) -> None:
-        """Emit where `frame.inst` is about to store to LDS; `access` follows."""
+        """Emit where `frame.inst` is about to store to LDS or device memory; `access` follows. Whole waves have stored already."""
 
     def takes_rows(self) -> bool:
         """Whether `row` may be done with an access."""

@@ -25,7 +25,7 @@ def row_taken(frame: Frame, first: IrValue) -> IrValue:
 
 
 def overwrites(frame: Frame, access: Access) -> None:
-    """Tell the frame's hooks of a store to LDS while it still holds what will be overwritten."""
+    """Tell the frame's hooks of a store or atomic before others may see what it stores."""
     for hooks in frame.hooks:
         hooks.overwrite(frame, access)
 

@@ -16,7 +16,7 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.frame import Frame, SharedPart
-from simgpu.machine.hooks import observe
+from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
@@ -73,13 +73,16 @@ class GlobalAccess:
                 with self.frame.build.if_then(field(entry, layout.ALLOC_UNDEFINED) != 0, likely=False):
                     copy.run(mask, host_of)
                 return
-            copy.run(mask, host_of)
             offsets = self.addresses - base
-            mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
-            observe(self.frame, Access(
+            access = Access(
                 "global", offsets, mask, self.lane_bytes, not self.to_memory, self.to_memory,
                 entry=entry, contiguous=copy.contiguous,
-            ))  # fmt: skip
+            )  # fmt: skip
+            if self.to_memory:
+                overwrites(self.frame, access)
+            copy.run(mask, host_of)
+            mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
+            observe(self.frame, access)
 
         per_allocation(self.frame, self.addresses, lanes, self.lane_bytes, self.to_memory, serve)
 

@@ -14,7 +14,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import observe
+from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
@@ -55,8 +55,6 @@ def global_atomic(
     returned = staging(frame).at(operands * area)
 
     def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
-        frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
-
         def one(lane: IrValue) -> None:
             at = lane * 8
             address = frame.at(frame.wave, layout.ADDRESSES).at(at).load(I64, 8)
@@ -65,13 +63,17 @@ def global_atomic(
             old = indivisible(frame, inst, (address + delta).pointer(), values)
             returned.at(step).store(old)
 
+        offsets = None if host_addresses else addresses - base
+        access = Access("global", offsets, mask, bits // 8, True, True, True, entry)
+        if not host_addresses:
+            overwrites(frame, access)
+        frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
         each_lane(frame, mask, one)
         if not host_addresses:
-            offsets = addresses - base
             copy = LaneCopy(frame, addresses, bits // 8, True)
             for writes in (False, True):
                 mark(frame, entry, offsets, mask, copy, bits // 8, writes)
-            observe(frame, Access("global", offsets, mask, bits // 8, True, True, True, entry))
+            observe(frame, access)
 
     if host_addresses:
         serve(lanes, None, constant(0), None)

@@ -1,4 +1,4 @@
-"""What an access, a barrier and a wave's end do to the shadow cells; called by checked handlers."""
+"""What an access and a cache operation do to the shadow cells; called by checked handlers."""
 
 from __future__ import annotations
 
@@ -19,37 +19,57 @@ from simgpu.checks.races.cells import (  # fmt: skip
     split,
     whole_lines,
 )
+from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, new_link, spent, swapped
 from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
 from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
-from simgpu.checks.races.lds.look import carry, forget_lds, look_lds
+from simgpu.checks.races.lds.look import look_lds
 from simgpu.checks.races.lds.rows import row_alone
 from simgpu.checks.races.lds.shadow import ROW
 from simgpu.checks.races.order import (  # fmt: skip
-    BARRIERS,
-    GLOBAL,
-    STATE_BYTES,
-    acquire,
     block_of,
-    clock_of,
+    epoch_now,
+    floor_tag,
     holds,
-    learn,
-    ordered,
-    release,
+    note_lock,
+    order_of,
     state_of,
 )
-from simgpu.checks.races.pending import SWAP, elsewhere, exchange, forget_pending, pending_of, wait_for_swap
+from simgpu.checks.races.pending import SWAP, elsewhere, exchange, pending_of, wait_for_swap
+from simgpu.checks.races.releases import (  # fmt: skip
+    ORDERED_BEFORE,
+    begin_segment,
+    invalidate,
+    invalidate_scalar,
+    lack_of,
+    needed_scope,
+    new_release,
+    observe,
+    observed_lately,
+    says_again,
+    scope_at,
+    segment_of,
+    settled,
+    stale_scalar,
+    who_of,
+    write_back,
+)
 from simgpu.checks.races.scattered import all_without_clash
 from simgpu.checks.races.uses import displaced, raced, unseen
-from simgpu.engine.events import enter, enter_ranked, event
-from simgpu.engine.workgroup import number_of, slot_of, waves_of
+from simgpu.checks.waits.in_flight import VM_ISSUED
+from simgpu.engine.events import enter_ranked, event
+from simgpu.engine.workgroup import number_of, slot_of
 from simgpu.hardware.code_object.arguments import dispatch_number
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import clear, load32, octets, part, runtime, seldom, store32, store64, structure, words
+from simgpu.machine.runtime import load32, load64, octets, part, runtime, seldom, store64, structure, words
 
-# What a barrier event says: `extra` above the record.
-RACE, BARRIER = event("race on device memory"), event("barrier")
-ELSEWHERE, ENDED = range(2)
+# Above the record, `extra` of an event has the records that should have ordered the accesses, and what lacks.
+RACE = event("race on device memory")
+WAY_BITS = 19  # of each of those records
+WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
+HASH = 0x9E3779B97F4A7C15 >> 2  # mixes numbers of links
+# Cache operations.
+WRITE_BACK, INVALIDATE, SCALAR_INVALIDATE = range(3)
 
 
 _dispatch_number = part(dispatch_number)
@@ -69,9 +89,12 @@ class CellAccess(NamedTuple):
     record: int
     area: Any
     block: Any
+    slot: int
     state: Any
+    order: Any  # the wave's; unused where the launch does not synchronise
     flags: int
     tag: int
+    floor: int
 
 
 class Cover(NamedTuple):
@@ -84,75 +107,126 @@ class Cover(NamedTuple):
 
 
 @part
-def report_first_clash(access: CellAccess, cells: np.ndarray, skip: int, need: int, who: int, cover: Cover) -> None:
+def exempt(access: CellAccess, cell: int, written: bool) -> bool:
+    """Whether access and cell are both atomic, at scopes that both waves are in; written: whether the cell is a writer's."""
+    flags, marks = access.flags, cell & (c.ATOMIC | c.COHERENT)
+    if flags & WRITES:
+        both = marks & (c.ATOMIC if written else c.ATOMIC | c.COHERENT) if access.tag & c.ATOMIC else marks & c.COHERENT
+    else:
+        both = flags & COHERENT
+    if both == 0:
+        return False
+    needed = needed_scope(cell ^ access.tag)
+    return min(scope_at(access.block, cell & c.SITES), scope_at(access.block, access.record)) >= needed
+
+
+@part
+def cause_of(access: CellAccess, cell: int, written: bool) -> ClashCause:
+    """What is missing for a cell that clashes to be ordered before the access."""
+    if exempt(access, cell, written):
+        return ClashCause(ORDERED_BEFORE, 0, 0)
+    if access.block.synchronises == 0:
+        return ClashCause(NOTHING, 0, 0)
+    return lack_of(access.block, access.slot, access.order, access.tag, cell, access.flags, written)
+
+
+@part
+def report_first_clash(
+    access: CellAccess, cells: np.ndarray, skip: int, need: int, who: int, cover: Cover, written: bool
+) -> None:
     """Report the first of the cells that clashes and is not ordered by atomics, and count all of them as `uses`.
 
-    who: BOTH_WRITE, WROTE.
+    who: BOTH_WRITE, WROTE. written: whether the cells are writers'.
     """
-    area, tag = access.area, access.tag
-    if not any_clash(cells, tag, skip, need):
+    tag, floor = access.tag, access.floor
+    if not any_clash(cells, tag, floor, skip, need):
         return
     told = False
     for at in range(cells.size):
         cell = cells[at]
-        if not clashes(cell, tag, skip, need):
+        if not clashes(cell, tag, floor, skip, need):
             continue
-        address, over = area.address + cover.start + at * cover.unit, 0
-        while over < cover.unit and ordered(access.block, access.state, GLOBAL, tag, cell, (address + over) >> 2):
-            over += 4
-        if over >= cover.unit:
+        cause = cause_of(access, cell, written)
+        if cause.lack == ORDERED_BEFORE:
             continue
         if who == 0:
-            raced(access.wave, area, tag, cell)
+            raced(access.wave, access.area, tag, cell)
         elif who == WROTE:
-            raced(access.wave, area, cell, tag)
+            raced(access.wave, access.area, cell, tag)
         if told:
             continue
         told = True
-        address += over
-        seen = cover.lane + (at * cover.unit + over) // cover.size | who
-        here, there = access.record & c.SITES, cell & c.SITES
-        if there > here:
-            here, there = there, here
-            seen |= SWAPPED
-        other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
-        rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
-        enter_ranked(access.wave, here, RACE, seen | other << OTHER_SHIFT, address, there, rank, access.record)
+        report(access, cell, at, who, cover, cause)
         if who & BOTH_WRITE:
+            return
+
+
+@seldom
+def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause: ClashCause) -> None:
+    """Report a cell that clashes."""
+    tag = access.tag
+    address = access.area.address + cover.start + at * cover.unit
+    seen = cover.lane + at * cover.unit // cover.size | who
+    here, there = access.record & c.SITES, cell & c.SITES
+    if there > here:
+        here, there = there, here
+        seen |= SWAPPED
+    other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
+    rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
+    way = cause.release & WAY | (cause.observed & WAY) << WAY_BITS
+    extra = there | way << c.SITE_BITS | cause.lack << LACK_SHIFT
+    enter_ranked(access.wave, here, RACE, seen | other << OTHER_SHIFT, address, extra, rank, access.record)
+
+
+@seldom
+def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
+    """A scalar load of what its own workgroup stored in order: the scalar cache may be older."""
+    for at in range(cells.size):
+        cell = cells[at]
+        if cell and not clashes(cell, access.tag, access.floor, 0, 0) and stale_scalar(access.order, access.tag, cell):
+            report(access, cell, at, 0, cover, ClashCause(SCALAR_STALE, 0, 0))
             return
 
 
 @part
 def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, cover: Cover) -> None:
     """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
-    area, flags, tag = access.area, access.flags, access.tag
+    area, flags, tag, block = access.area, access.flags, access.tag, access.block
+    atomic = 0 if block.narrow else tag & c.ATOMIC  # with narrow scopes, cells are looked at one by one
     if area.written:
         writers = words(area.maps[cells] + 8 * first, count)
         if flags & WRITES:
-            skip = c.ATOMIC if tag & c.ATOMIC else 0
-            report_first_clash(access, writers, skip, 0, BOTH_WRITE | WROTE, cover)
+            report_first_clash(access, writers, atomic, 0, BOTH_WRITE | WROTE, cover, True)
         elif not flags & COHERENT:
-            report_first_clash(access, writers, 0, 0, 0, cover)
-        if flags & (COHERENT | RETURNS):
+            report_first_clash(access, writers, 0, 0, 0, cover, True)
+            if flags & SCALAR:
+                look_scalar(access, writers, cover)
+        elif not block.stores_release:
+            report_first_clash(access, writers, 0 if block.narrow else c.ATOMIC, 0, 0, cover, True)
+        if block.synchronises and flags & COHERENT and not flags & WRITES and block.stores_release and not spent(block):
             for at in range(count):
-                if clashes(writers[at], tag, 0, 0):
-                    learn(access.state, writers[at])
-    atomic = tag & c.ATOMIC
+                cell = writers[at]
+                if clashes(cell, tag, access.floor, c.ATOMIC, 0):
+                    segment = segment_of(block, cell)
+                    if segment and not observed_lately(access.order, segment):
+                        observe(access.wave, block, access.order, who_of(block, tag), access.record, segment)
     if not area.read or (not flags & WRITES and (flags & COHERENT or not area.atomics)):
         return
-    skip = (c.COHERENT | (c.ATOMIC if atomic else 0)) if flags & WRITES else 0
+    skip = c.COHERENT if block.stores_release else 0
+    skip = ((skip | c.COHERENT | c.ATOMIC if atomic else skip) if flags & WRITES else 0) if not block.narrow else 0
     need = 0 if flags & WRITES else c.ATOMIC
     wrote = WROTE if flags & WRITES else 0
     readers = words(area.maps[cells + 1] + 8 * first, count)
-    report_first_clash(access, readers, skip, need, wrote, cover)
+    report_first_clash(access, readers, skip, need, wrote, cover, False)
     if area.read2:
         readers = words(area.maps[cells + 2] + 8 * first, count)
-        report_first_clash(access, readers, skip, need, wrote, cover)
+        report_first_clash(access, readers, skip, need, wrote, cover, False)
 
 
 @part
-def record_access(wave: int, area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+def record_access(access: CellAccess, cells: int, first: int, count: int) -> None:
     """Record an access in the cells that it covers."""
+    wave, area, flags, tag = access.wave, access.area, access.flags, access.tag
     per = 4 if cells == c.BYTE_WRITER else 1
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
     dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
@@ -163,7 +237,7 @@ def record_access(wave: int, area: Any, flags: int, tag: int, cells: int, first:
     if not flags & WRITES or tag & c.ATOMIC:
         readers = words(area.maps[cells + 1] + 8 * first, count)
         seconds = words(area.maps[cells + 2] + 8 * first, count)
-        came = note_first(readers, tag)
+        came = note_first(readers, tag, access.floor)
         if came & c.AGAIN:
             unseen(wave, area, tag)
         if came & c.OTHERS:
@@ -184,12 +258,12 @@ def record_access(wave: int, area: Any, flags: int, tag: int, cells: int, first:
 @part
 def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: int) -> None:
     """Compare and record the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
-    wave, area, flags, tag = access.wave, access.area, access.flags, access.tag
+    area = access.area
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
         if whole_lines(area, line, lines):
             compare_with_cells(access, c.LINE_WRITER, line, lines, Cover(start, 1 << c.LINE_SHIFT, size, lane))
-            record_access(wave, area, flags, tag, c.LINE_WRITER, line, lines)
+            record_access(access, c.LINE_WRITER, line, lines)
             return
     split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
@@ -200,21 +274,91 @@ def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: i
             marks = octets(area.maps[c.MARKS] + first, count)
             if has_mark(marks, c.NARROW_MARK):
                 compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
-        record_access(wave, area, flags, tag, c.WRITER, first, count)
+        record_access(access, c.WRITER, first, count)
     else:
         compare_with_cells(access, c.WRITER, first, count, Cover(start & ~3, 4, size, lane))
         compare_with_cells(access, c.BYTE_WRITER, start, nbytes, Cover(start, 1, size, lane))
-        record_access(wave, area, flags, tag, c.BYTE_WRITER, start, nbytes)
+        record_access(access, c.BYTE_WRITER, start, nbytes)
+
+
+@part
+def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
+    """The dword of the area that a lane accesses first."""
+    return offsets[0 if flags & SCALAR else lane] >> 2
 
 
 @seldom
-def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
-    """What an atomic or coherent access at byte `start` releases and acquires."""
-    location = (area.address + start) >> 2
-    if tag & c.ATOMIC:
-        release(block, state, GLOBAL, tag, location)
-    if flags & RETURNS or (flags & COHERENT and not flags & WRITES):
-        acquire(block, state, GLOBAL, tag, location)
+def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, block: Any, state: Any, order: Any, who: int) -> None:
+    """What the lanes of an atomic, or of a load past the caches, observe."""
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    last, number, many = 0, 0, False
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            head = load64(area.heads + 8 * place_of(flags, offsets, lane))
+            if head != 0 and head != last:
+                many = last != 0
+                last = head
+                number = number * HASH + head
+    if lanes & (lanes - 1) == 0 and flags & (RETURNS | COHERENT):
+        at = 0
+        while not flags & SCALAR and lanes >> at & 1 == 0:
+            at += 1
+        note_lock(state, (area.address >> 2) + place_of(flags, offsets, at))
+    if last == 0 or spent(block) or observed_lately(order, -last if not many else number | 1 << 62):
+        return
+    if not many:
+        observe(wave, block, order, who, record, -last)
+        return
+    cell, last = 0, 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            head = load64(area.heads + 8 * place_of(flags, offsets, lane))
+            if head != 0 and head != last:
+                last = head
+                cell = new_link(block, -head, cell)
+    observe(wave, block, order, who, record, -cell)
+
+
+@seldom
+def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
+    """What the lanes of an atomic, or of a store past the caches, release. whole: all stores of the wave before it are complete."""
+    wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
+    offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
+    if spent(block):
+        return
+    who, node, link, before = who_of(block, access.tag), 0, 0, 0
+    if lanes & (lanes - 1) == 0:
+        at = 0
+        while not access.flags & SCALAR and lanes >> at & 1 == 0:
+            at += 1
+        if says_again(access.state, access.order, block, heads + 8 * place_of(access.flags, offsets, at)):
+            return
+    node = new_release(wave, block, access.state, access.order, who, record, whole)
+    access.order.release = node
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            head_at = heads + 8 * place_of(access.flags, offsets, lane)
+            access.order.released_at = head_at
+            while True:
+                head = load64(head_at)
+                if link == 0 or (continues and head != before):
+                    before = head if continues else 0
+                    link = new_link(block, node, before)
+                if not continues:
+                    store64(head_at, link)
+                elif swapped(head_at, head, link) != head:
+                    continue
+                break
+
+
+@runtime
+def saw(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
+    """An atomic of the lanes at the offsets in the wave's ADDRESSES is done."""
+    block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
+    if block.synchronises:
+        who = (group_of(wave, block) & c.GROUPS) * block.waves + me
+        area = structure(area_at, c.AREA)
+        observe_heads(wave, record, lanes, flags, area, block, state_of(block, slot), order_of(block, slot, me), who)
 
 
 @runtime
@@ -260,87 +404,64 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
         look_lds(wave, record, lanes, size, flags, block, slot, state)
         return
     area = structure(area_at, c.AREA)
-    passed = load32(wave + BARRIERS)
-    # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
-    if passed >= c.EPOCHS:
-        return
-    epoch, group = passed + 1, group_of(wave, block) & c.GROUPS
-    tag = group << c.GROUP_SHIFT | epoch << c.EPOCH_SHIFT | load32(wave + layout.WAVE_ID) << c.WAVE_SHIFT
-    tag |= record & c.SITES
+    group, me = group_of(wave, block) & c.GROUPS, load32(wave + layout.WAVE_ID)
     offsets = words(wave + layout.ADDRESSES, LANES)
+    order, whole, kind = order_of(block, slot, me), True, 0
     if flags & ATOMIC or (flags & COHERENT and flags & WRITES):
-        tag |= c.ATOMIC
+        kind = c.ATOMIC
     elif flags & COHERENT:
-        tag |= c.COHERENT
+        kind = c.COHERENT
     elif flags & WRITES and lanes & (lanes - 1) == 0 and state.locked:
         at = 0
         while not flags & SCALAR and lanes >> at & 1 == 0:
             at += 1
         if holds(state, (area.address + offsets[at]) >> 2):
-            tag |= c.ATOMIC
-    access = CellAccess(wave, record, area, block, state, flags, tag)
+            kind = c.ATOMIC
+    if block.synchronises:
+        whole = settled(wave, order)
+        if kind == 0 and flags & WRITES and block.stores_release:
+            begin_segment(wave, block, state, order, group * block.waves + me, record)
+    # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
+    if state.clock >= c.EPOCHS - 1:
+        return
+    tag = group << c.GROUP_SHIFT | epoch_now(state) << c.EPOCH_SHIFT | me << c.WAVE_SHIFT | kind | record & c.SITES
+    access = CellAccess(wave, record, area, block, slot, state, order, flags, tag, floor_tag(state, group))
     if flags & SCALAR:
         access_range(access, offsets[0], size, size, 0)
     elif flags & STRAIGHT:
         access_range(access, offsets[0], size * LANES, size, 0)
-    elif size & 3 or not all_without_clash(wave, area, flags, tag, lanes, offsets, size >> 2):
+    elif size & 3 or not all_without_clash(wave, area, flags, tag, access.floor, lanes, offsets, size >> 2):
         for lane in range(LANES):
             if lanes >> lane & 1:
                 access_range(access, offsets[lane], size, size, lane)
-    if tag & (c.ATOMIC | c.COHERENT):
-        if flags & SCALAR:
-            synchronise(area, block, state, flags, tag, offsets[0])
-        else:
-            for lane in range(LANES):
-                if lanes >> lane & 1:
-                    synchronise(area, block, state, flags, tag, offsets[lane])
+    if block.synchronises:
+        if kind & c.ATOMIC:
+            release_at(access, lanes, whole)
+        if kind == c.COHERENT or (flags & ATOMIC and flags & SCALAR):
+            observe_heads(wave, record, lanes, flags, area, block, state, order, who_of(block, tag))
+        note_access(wave, order, tag, flags)
 
 
-@seldom
-def miss(wave: int, record: int, block: Any) -> None:
-    """A barrier that waves which ended did not come to."""
-    clock_of(block).missed = 1
-    enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
+@part
+def note_access(wave: int, order: Any, tag: int, flags: int) -> None:
+    """The wave's latest access."""
+    order.epoch = tag >> c.EPOCH_SHIFT & c.EPOCHS
+    if flags & WRITES:
+        order.stored, order.issued = order.epoch, load64(wave + VM_ISSUED)
+    elif flags & SCALAR == 0:
+        order.load_issued = load64(wave + VM_ISSUED)
 
 
 @runtime
-def barrier(wave: int, record: int) -> None:
-    """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
-    block = block_of(wave)
-    slot = number_of(wave)
-    state = state_of(block, slot)
-    passed = load32(wave + BARRIERS)
-    store32(wave + BARRIERS, passed + 1)
-    group = slot_of(wave)
-    if group.left < group.waves:
-        miss(wave, record, block)
-    if state.meet_epoch == passed + 1 and group.waiting:
-        there = state.meet_record
-        if there != record:
-            other = state.meet_wave
-            enter(wave, record, BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
+def keep_caches(wave: int, what: int) -> None:
+    """A cache operation of the wave."""
+    block, slot = block_of(wave), number_of(wave)
+    if block.synchronises == 0:
+        return
+    state, order = state_of(block, slot), order_of(block, slot, load32(wave + layout.WAVE_ID))
+    if what == WRITE_BACK:
+        write_back(wave, state, order)
+    elif what == INVALIDATE:
+        invalidate(wave, block, order)
     else:
-        state.meet_epoch = passed + 1
-        state.meet_record = record
-        state.meet_wave = load32(wave + layout.WAVE_ID)
-    carry(wave, block, slot, False)
-    if group.waiting + 1 == group.left:
-        forget_lds(block, slot, waves_of(wave))
-
-
-@runtime
-def end(wave: int, record: int) -> None:
-    """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
-    block = block_of(wave)
-    slot = number_of(wave)
-    state = state_of(block, slot)
-    group = slot_of(wave)
-    if group.waiting:
-        miss(wave, state.meet_record, block)
-    carry(wave, block, slot, True)
-    if group.waiting + 1 == group.left:
-        forget_lds(block, slot, waves_of(wave))
-    if block.loads:
-        forget_pending(wave, block, slot)
-    if group.left == 1:
-        clear(block.states + slot * STATE_BYTES, STATE_BYTES)
+        invalidate_scalar(state, order)

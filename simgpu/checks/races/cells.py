@@ -30,6 +30,7 @@ SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
 SITES = (1 << SITE_BITS) - 1
 COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
 WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
+WAVES_MASK = EPOCH_UNIT - WAVE_UNIT
 GROUP_BITS = 19
 EPOCHS, GROUPS = (1 << 16) - 1, (1 << GROUP_BITS) - 1
 
@@ -58,6 +59,7 @@ class Area(Structure):
         ("read2", c_int64),
         ("narrowed", c_int64),  # cells by byte
         ("atomics", c_int64),
+        ("heads", c_int64),  # address of an i64 for each dword: the latest link of what was released there (`knowledge`); 0 without
     )
 
 
@@ -65,38 +67,40 @@ AREA = np.dtype(Area)
 
 
 @part
-def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
+def clashes(cell: int, tag: int, floor: int, skip: int, need: int) -> bool:
     """Whether `cell` is another wave's, not ordered before `tag` by a barrier.
 
-    skip: flags that exempt a cell; need: flags that it must have.
+    floor: cells of the tag's workgroup below it are from before its last barrier. skip: flags that exempt a cell; need: flags that
+    it must have.
     """
     apart = cell ^ tag
-    unordered = (apart >= GROUP_UNIT) | ((apart >= WAVE_UNIT) & (apart < EPOCH_UNIT))
+    unordered = (apart >= GROUP_UNIT) | ((apart & WAVES_MASK != 0) & (cell >= floor))
     return (cell != 0) & unordered & ((cell & skip) == 0) & ((cell & need) == need)
 
 
 @part
-def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
+def any_clash(cells: np.ndarray, tag: int, floor: int, skip: int, need: int) -> bool:
     """Whether one of the cells `clashes`, by signs: LLVM makes vector instructions of these, not of truths."""
     found = 0
     for i in range(cells.size):
         cell = cells[i]
         apart = cell ^ tag
-        unordered = (GROUP_UNIT - 1 - apart) | ((WAVE_UNIT - 1 - apart) & (apart - EPOCH_UNIT))
+        unordered = (GROUP_UNIT - 1 - apart) | (-(apart & WAVES_MASK) & (floor - 1 - cell))
         found |= unordered & -cell & ((cell & skip) - 1) & ((~cell & need) - 1)
     return found < 0
 
 
 @part
-def stale(cell: int, tag: int) -> bool:
-    """Whether a reader's cell may be taken over: empty, own, or the workgroup's of an earlier epoch."""
+def stale(cell: int, tag: int, floor: int) -> bool:
+    """Whether a reader's cell may be taken over: empty, own, or the workgroup's from before its last barrier."""
     apart = cell ^ tag
     own = (apart < WAVE_UNIT) & ((cell & (ATOMIC | COHERENT)) != 0)
-    return (cell == 0) | ((apart >= EPOCH_UNIT) & (apart < GROUP_UNIT)) | own
+    earlier = (apart & WAVES_MASK == 0) | (cell < floor)
+    return (cell == 0) | ((apart >= EPOCH_UNIT) & (apart < GROUP_UNIT) & earlier) | own
 
 
 @part
-def note_first(first: np.ndarray, tag: int) -> int:
+def note_first(first: np.ndarray, tag: int, floor: int) -> int:
     """Enter a reader as the first. OTHERS: another wave's is there; AGAIN: this wave's by another instruction, which stays."""
     others, again = 0, 0
     for i in range(first.size):
@@ -104,7 +108,8 @@ def note_first(first: np.ndarray, tag: int) -> int:
         apart = cell ^ tag
         # `stale`, by signs.
         own = (apart - WAVE_UNIT) & -(cell & (ATOMIC | COHERENT))
-        take = (cell - 1) | ((EPOCH_UNIT - 1 - apart) & (apart - GROUP_UNIT)) | own
+        earlier = (EPOCH_UNIT - 1 - apart) & (apart - GROUP_UNIT) & (((apart & WAVES_MASK) - 1) | (cell - floor))
+        take = (cell - 1) | earlier | own
         others |= ~take & (WAVE_UNIT - 1 - apart)
         again |= ~take & (apart - WAVE_UNIT) & -apart
         first[i] = tag if take < 0 else cell

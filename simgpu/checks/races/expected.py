@@ -3,8 +3,12 @@
     old = *p; do { expected = old; old = compare_and_swap(p, expected, f(expected)); } while (old != expected)
 
 Where the swap succeeds, memory held what was loaded, and where it fails, the value is dropped: the load races with nothing.
-That holds for a load of which, along every path, the value goes into the swap's expected operand, into the new value of a swap
-that expects it, and into the comparison of it with what the swap returned; not where it is stored, used for an address, for a
+A scalar load needs less, as its value is the wave's: it races with nothing if along every path a swap expects it before it goes
+elsewhere. Ways around the swap, for waves without a lane that swaps, are left out: what these compare it with came from a swap.
+That is what Triton makes of a ticket that a compare-and-swap takes.
+
+That holds for a vector load of which, along every path, the value goes into the swap's expected operand, into the new value of a
+swap that expects it, and into the comparison of it with what the swap returned; not where it is stored, used for an address, for a
 branch, or by another lane. The walk follows the lanes that are active, and those that are not, apart: a register is overwritten
 in active lanes only. Whether load and swap have the same address is seen when they run (`pending`).
 """
@@ -87,7 +91,7 @@ def _walk(program: Program, load: int) -> set[int]:
     result = _result(program.instructions[load])
     assert result is not None
     first: Marks = frozenset((register, word) for word in range(result.count) for register in registers_of(result[word]))
-    value = _Value(result.count)
+    value = _Value(result.count, result.file == "s")
     pending = [(at, first, NOTHING) for at in program.following(load)]
     seen = set(pending)
     try:
@@ -101,7 +105,8 @@ def _walk(program: Program, load: int) -> set[int]:
             active, other = value.after(at, inst, program.effect(at), active, other)
             if all(kind >= RETURNED for _, kind in active | other):
                 continue
-            for following in program.following(at):
+            skips = value.uniform and inst.spec.control is ControlKind.CBRANCH_EXECZ
+            for following in [at + 1] if skips else program.following(at):
                 state = following, active, other
                 if state not in seen:
                     seen.add(state)
@@ -112,15 +117,19 @@ def _walk(program: Program, load: int) -> set[int]:
 
 
 class _Value:
-    """The value of one load on its way through registers. active, other: what is known of those of active lanes, and of others."""
+    """The value of one load on its way through registers. active, other: what is known of those of active lanes, and of others.
 
-    def __init__(self, words: int) -> None:
+    uniform: whether it is a scalar load's.
+    """
+
+    def __init__(self, words: int, uniform: bool) -> None:
         self.words = words
+        self.uniform = uniform
         self.swaps: set[int] = set()
 
     def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, other: Marks) -> tuple[Marks, Marks]:
         """What is known behind an instruction. Raises `_UsedOtherwise`."""
-        if inst.spec.control in (*INDIRECT, ControlKind.BARRIER):
+        if inst.spec.control in INDIRECT or (inst.spec.control is ControlKind.BARRIER and not self.uniform):
             raise _UsedOtherwise
         # Scalar registers have no lanes.
         known = active | frozenset(mark for mark in other if not is_vector(mark[0]))
@@ -129,6 +138,8 @@ class _Value:
         made: Marks = NOTHING
         if is_swap(inst):
             made = self._swapped(at, inst, effect, known, taken)
+            if self.uniform and at in self.swaps:
+                return NOTHING, NOTHING
         elif taken:
             made = self._computed(inst, effect, known)
         elif any(register in reads for register, _ in known):

@@ -1,10 +1,8 @@
-"""What orders accesses besides barriers: atomics, and loads and stores that go past the caches.
+"""The clocks of workgroups and waves, and where the functions of this check find a worker's memory.
 
-A workgroup or wave releases by an atomic or a coherent store, and acquires by an atomic that returns
-or a coherent load. An earlier access counts as ordered before a later one where its side released
-after it, the later side acquired after that, and both did so on locations of the same class
-(64 classes). A plain store that a coherent load read is a release, too: gfx908's and gfx90a's atomic
-stores look like plain ones. This leans to silence: it does not ask for the cache operations that go with it.
+A workgroup has a clock, which its barriers advance, and, where a launch synchronises by memory, its waves' releases. A cell holds
+the clock of its access, the epoch. Accesses of a workgroup's waves from before its last barrier, `floor`, are ordered. What a wave
+knows of waves of other workgroups, and of its own since the barrier, are lists of what it observed (`knowledge`).
 """
 
 from __future__ import annotations
@@ -14,24 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
+from simgpu.checks.races.cells import EPOCH_SHIFT, GROUP_SHIFT
+from simgpu.checks.races.lds.order import WAVES, Classes
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
-from simgpu.machine.runtime import part, seldom, structure
+from simgpu.machine.runtime import part, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's Block
-RING, LOCKS, WAVES = 32, 8, 16
-RELEASES, ACQUIRES = range(2)
+LOCKS, RECENT, VISITED = 8, 8, 512
+ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)  # for whom: a store or atomic, a plain load, a scalar load
 
 
 class RaceClock(Structure):
     """What all workers share."""
 
-    _fields_ = (
-        ("time", c_int64),
-        ("missed", c_int64),  # whether a barrier was passed without waves that had ended
-    )
+    _fields_ = (("missed", c_int64),)  # whether a barrier was passed without waves that had ended
 
 
 class RaceBlock(Structure):
@@ -42,7 +38,6 @@ class RaceBlock(Structure):
         ("lds_stride", c_int64),  # bytes from a slot's to the next one's
         ("lds_words", c_int64),  # u64 words of a bitmap there
         ("states", c_int64),  # address of the slots' State
-        ("table", c_int64),  # address of a Group for each workgroup
         ("clock", c_int64),  # address of the Clock
         ("grid", c_int64 * 2),  # workgroups in x and y
         ("uses", c_int64),  # address of a `uses.Use` for each record
@@ -52,51 +47,72 @@ class RaceBlock(Structure):
         ("expects", c_int64),  # address of an i64 for each swap: the loads, as bits, of which it expects the value
         ("rivals", c_int64),  # address of an i64 for each load: the others that a swap of it expects, too
         ("pending", c_int64),  # address of what waits: `Pending` by slot, wave and load
+        # Of the memory model:
+        ("synchronises", c_int64),  # whether anything that the launch reaches may observe a release
+        ("scopes", c_int64),  # address of a byte for each record: the scope of its access
+        ("narrow", c_int64),  # whether an atomic access may have a scope that other workgroups are not in
+        ("stores_release", c_int64),  # whether atomic stores look like plain ones, and are available when complete: before gfx942
+        ("waves", c_int64),  # of a workgroup
+        ("total", c_int64),  # waves of the launch
+        ("orders", c_int64),  # address of a WaveOrder for each wave of the slots
+        ("known", c_int64),  # address of VIEWS tables for each of those: `knowledge.KnownWave` by wave of the launch
+        ("stack", c_int64),  # address of the worker's stack for walks
+        ("nodes", c_int64),  # addresses of all workers' nodes and links, and of how many there are of each
+        ("links", c_int64),
+        ("counts", c_int64),
+        ("segments", c_int64),  # address of an i64 for each wave of the launch: the node of its latest segment
     )
 
 
-class Classes(Structure):
-    """Classes of locations, as bits, of a wave's releases or acquires in one epoch."""
+class WaveOrder(Structure):
+    """What a wave of a slot did and observed, where a launch synchronises."""
 
-    _fields_ = (("epoch", c_int64), ("bits", c_int64))
+    _fields_ = (
+        ("lists", c_int64 * VIEWS),  # nodes: what it observed; what it had at its last invalidate; and at its last s_dcache_inv
+        ("issued", c_int64),  # operations of its vector memory queue up to its latest store that is watched, and load
+        ("load_issued", c_int64),
+        ("epoch", c_int64),  # of that access
+        ("stored", c_int64),  # epoch of its latest store
+        ("loaded", c_int64),  # its loads up to this epoch are complete for certain
+        ("complete", c_int64),  # its stores
+        # Its last write-back: the epoch before it, the operations issued then, the floor, and whether all was complete.
+        ("written", c_int64),
+        ("written_issued", c_int64),
+        ("written_floor", c_int64),
+        ("written_settled", c_int64),
+        ("available", c_int64),  # its accesses up to this epoch were written back
+        ("segment", c_int64),  # node of its latest segment
+        ("release", c_int64),  # node of its latest release, and the location
+        ("released_at", c_int64),
+        ("scalar_floor", c_int64),  # the floor at its last s_dcache_inv, and the epoch before
+        ("scalar_epoch", c_int64),
+        ("acquired", c_int64),  # how often it observed something
+        ("recent", c_int64 * RECENT),  # the latest of that
+        ("explored", c_int64 * VIEWS),  # lists that its tables hold
+        ("low", c_int64),  # waves of the launch that its tables hold: from 1 + first on
+        ("high", c_int64),
+        ("visited", c_int64 * (VIEWS * VISITED)),
+    )
 
 
 class SlotState(Structure):
     """A slot's workgroup."""
 
     _fields_ = (
+        ("clock", c_int64),  # advances at barriers and releases
+        ("floor", c_int64),  # the clock at the last barrier
+        ("available_floor", c_int64),  # all from before this clock was written back
         ("meet_epoch", c_int64),  # where its waves meet at a barrier: epoch, record, the wave that came first
         ("meet_record", c_int64),
         ("meet_wave", c_int64),
-        ("known", c_int64),  # accesses of others that it learnt of
-        ("ring", c_int64 * RING),  # the latest of them
         ("locked", c_int64),  # locations that it acquired
         ("locks", c_int64 * LOCKS),  # the latest of them
-        ("sides", Classes * (2 * 2 * WAVES)),  # by RELEASES or ACQUIRES, space and wave
+        ("sides", Classes * (2 * WAVES)),  # of LDS: releases and acquires of each wave
     )
 
 
-class RaceGroup(Structure):
-    """A workgroup in the shared table."""
-
-    _fields_ = (
-        ("epoch", c_int64),  # the last of its releases
-        ("releases", c_int64),  # their classes
-        ("first", c_int64),  # time of the first
-        ("acquires", c_int64),  # classes of its acquires
-        ("last", c_int64),  # time of the last
-    )
-
-
-CLOCK, BLOCK, STATE, GROUP = (np.dtype(kind) for kind in (RaceClock, RaceBlock, SlotState, RaceGroup))
-STATE_BYTES, GROUP_BYTES = sizeof(SlotState), sizeof(RaceGroup)
-LDS, GLOBAL = range(2)  # spaces
-
-
-@part
-def class_of(location: int) -> int:
-    """The class of a dword's address, as one bit of 64."""
-    return 1 << ((location ^ location >> 6 ^ location >> 12) & 63)
+CLOCK, BLOCK, STATE, WAVE_ORDER = (np.dtype(kind) for kind in (RaceClock, RaceBlock, SlotState, WaveOrder))
+STATE_BYTES, ORDER_BYTES = sizeof(SlotState), sizeof(WaveOrder)
 
 
 @part
@@ -115,49 +131,21 @@ def clock_of(block: Any) -> Any:
 
 
 @part
-def row_of(block: Any, tag: int) -> Any:
-    """The table's row of the workgroup in a tag or cell."""
-    return structure(block.table + GROUP_BYTES * (tag >> GROUP_SHIFT), GROUP)
+def order_of(block: Any, slot: int, wave: int) -> Any:
+    """The WaveOrder of a wave of a slot, by its number in the workgroup."""
+    return structure(block.orders + (slot * block.waves + wave) * ORDER_BYTES, WAVE_ORDER)
 
 
 @part
-def side(state: Any, which: int, space: int, tag: int) -> Any:
-    """The releases or acquires of the wave in a tag or cell."""
-    return state.sides[(2 * which + space) * WAVES + (tag >> WAVE_SHIFT & 15)]
+def epoch_now(state: Any) -> int:
+    """The epoch of an access; 1 at first."""
+    return state.clock + 1
 
 
 @part
-def note(own: Any, tag: int, location: int) -> None:
-    """Add a location to a wave's releases or acquires of this epoch."""
-    epoch = tag >> EPOCH_SHIFT & EPOCHS
-    own.bits = class_of(location) | (own.bits if own.epoch == epoch else 0)
-    own.epoch = epoch
-
-
-@seldom
-def release(block: Any, state: Any, space: int, tag: int, location: int) -> None:
-    """The wave of `tag` makes what it did visible at a location."""
-    note(side(state, RELEASES, space, tag), tag, location)
-    if space == GLOBAL:
-        mine, clock = row_of(block, tag), clock_of(block)
-        clock.time += 1
-        mine.epoch = tag >> EPOCH_SHIFT & EPOCHS
-        mine.releases |= class_of(location)
-        if mine.first == 0:
-            mine.first = clock.time
-
-
-@seldom
-def acquire(block: Any, state: Any, space: int, tag: int, location: int) -> None:
-    """The wave of `tag` sees what others made visible at a location."""
-    note(side(state, ACQUIRES, space, tag), tag, location)
-    if space == GLOBAL:
-        mine = row_of(block, tag)
-        mine.acquires |= class_of(location)
-        mine.last = clock_of(block).time
-    if not holds(state, location):
-        state.locks[state.locked % LOCKS] = location
-        state.locked += 1
+def floor_tag(state: Any, group: int) -> int:
+    """Cells of the workgroup below this one are from before its last barrier."""
+    return group << GROUP_SHIFT | (state.floor + 1) << EPOCH_SHIFT
 
 
 @part
@@ -169,38 +157,9 @@ def holds(state: Any, location: int) -> bool:
     return False
 
 
-@seldom
-def learn(state: Any, cell: int) -> None:
-    """A coherent load found what `cell` says: its workgroup's accesses up to that epoch are known."""
-    for at in range(min(RING, state.known)):
-        if state.ring[at] >> EPOCH_SHIFT == cell >> EPOCH_SHIFT:
-            return
-    state.ring[state.known % RING] = cell
-    state.known += 1
-
-
 @part
-def knows(state: Any, cell: int) -> bool:
-    for at in range(min(RING, state.known)):
-        known = state.ring[at]
-        if known >> GROUP_SHIFT == cell >> GROUP_SHIFT and known >> EPOCH_SHIFT >= cell >> EPOCH_SHIFT:
-            return True
-    return False
-
-
-@seldom
-def ordered(block: Any, state: Any, space: int, tag: int, cell: int, location: int) -> bool:
-    """Whether the access in `cell` came before that of `tag` by release and acquire."""
-    epoch = cell >> EPOCH_SHIFT & EPOCHS
-    if (cell ^ tag) < GROUP_UNIT:
-        released, acquired = side(state, RELEASES, space, cell), side(state, ACQUIRES, space, tag)
-        # The location itself orders nothing: a counter that is read too early is a race.
-        if released.epoch == epoch and acquired.epoch == epoch and released.bits & acquired.bits & ~class_of(location):
-            return True
-        return space == GLOBAL and knows(state, cell)
-    if knows(state, cell):
-        return True
-    theirs, mine = row_of(block, cell), row_of(block, tag)
-    if theirs.first == 0 or theirs.epoch < epoch or mine.last < theirs.first:
-        return False
-    return theirs.releases & mine.acquires != 0
+def note_lock(state: Any, location: int) -> None:
+    """The workgroup acquired at a location."""
+    if not holds(state, location):
+        state.locks[state.locked % LOCKS] = location
+        state.locked += 1

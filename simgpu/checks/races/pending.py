@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races.lds.carried import SCALAR
-from simgpu.checks.races.order import WAVES
+from simgpu.checks.races.lds.order import WAVES
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load32, part, seldom, structure, words

@@ -22,7 +22,9 @@ CLEAR, CLASH, PARTED = range(3)
 
 
 @part
-def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+def all_without_clash(
+    wave: int, area: Any, flags: int, tag: int, floor: int, lanes: int, offsets: np.ndarray, count: int
+) -> bool:
     """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
@@ -33,7 +35,7 @@ def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, of
     bits, clash = 0, 0
     each = lanes_of_a_line(lanes, 4 * count, offsets)
     if each:
-        found = lines_without_clash(wave, area, flags, tag, offsets, each)
+        found = lines_without_clash(wave, area, flags, tag, floor, offsets, each)
         if found != PARTED:
             return found == CLEAR
     for lane in range(LANES):
@@ -59,13 +61,13 @@ def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, of
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= clashes(writers[at], tag, 0, 0)
+                    clash |= clashes(writers[at], tag, floor, 0, 0)
     if writes and area.read:
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= clashes(readers[at], tag, 0, 0)
-                    clash |= clashes(seconds[at], tag, 0, 0)
+                    clash |= clashes(readers[at], tag, floor, 0, 0)
+                    clash |= clashes(seconds[at], tag, floor, 0, 0)
     if clash:
         return False
     came = 0
@@ -73,13 +75,13 @@ def all_without_clash(wave: int, area: Any, flags: int, tag: int, lanes: int, of
         if lanes >> lane & 1:
             first = offsets[lane] >> 2
             for at in range(first, first + count):
-                came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, writes)
+                came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, floor, writes)
     tell_of_reader(wave, area, tag, came, writes)
     return True
 
 
 @part
-def lines_without_clash(wave: int, area: Any, flags: int, tag: int, offsets: np.ndarray, each: int) -> int:
+def lines_without_clash(wave: int, area: Any, flags: int, tag: int, floor: int, offsets: np.ndarray, each: int) -> int:
     """As `all_without_clash`, for all 64 lanes of which every `each` in a row cover a line; PARTED: some line is split."""
     marks = octets(area.maps[c.LINE_MARKS], area.dwords // c.LINE_DWORDS)
     all_, any_ = c.SHARED_MARK, 0
@@ -99,16 +101,16 @@ def lines_without_clash(wave: int, area: Any, flags: int, tag: int, offsets: np.
     for lane in range(0, LANES, each):
         at = offsets[lane] >> c.LINE_SHIFT
         if area.written:
-            clash |= clashes(writers[at], tag, 0, 0)
+            clash |= clashes(writers[at], tag, floor, 0, 0)
         if writes and area.read:
-            clash |= clashes(readers[at], tag, 0, 0)
-            clash |= clashes(seconds[at], tag, 0, 0)
+            clash |= clashes(readers[at], tag, floor, 0, 0)
+            clash |= clashes(seconds[at], tag, floor, 0, 0)
     if clash:
         return CLASH
     came = 0
     for lane in range(0, LANES, each):
         at = offsets[lane] >> c.LINE_SHIFT
-        came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, writes)
+        came |= enter_plain(wave, area, writers, readers, seconds, marks, at, tag, floor, writes)
     tell_of_reader(wave, area, tag, came, writes)
     return CLEAR
 
@@ -116,25 +118,25 @@ def lines_without_clash(wave: int, area: Any, flags: int, tag: int, offsets: np.
 @part
 def enter_plain(
     wave: int, area: Any, writers: np.ndarray, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int,
-    writes: int,
+    floor: int, writes: int,
 ) -> int:  # fmt: skip
     """Enter a plain access to one dword or line; what came of it, as of `note_first`."""
     if writes:
         writers[at] = tag
         marks[at] |= c.WRITTEN_MARK
         return 0
-    return enter_reader(wave, area, readers, seconds, marks, at, tag)
+    return enter_reader(wave, area, readers, seconds, marks, at, tag, floor)
 
 
 @part
 def enter_reader(
-    wave: int, area: Any, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int
+    wave: int, area: Any, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int, floor: int
 ) -> int:
     """Enter a plain load as a reader of one dword or line; what came of it, as of `note_first`."""
     cell = readers[at]
     if cell == tag:
         return 0
-    if c.stale(cell, tag):
+    if c.stale(cell, tag, floor):
         readers[at] = tag
         return 0
     if (cell ^ tag) < c.WAVE_UNIT:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.checks.races import cells, order
+from simgpu.checks.races import cells
 from simgpu.checks.races.lds.shadow import shadow_bytes
 from simgpu.engine.workers.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
@@ -40,11 +40,12 @@ LINE_SHARES = {
 
 @dataclass
 class Shadow:
-    """Zeroed memory for one purpose; `area`: for an allocation's."""
+    """Zeroed memory for one purpose; `area`: for an allocation's, with a launch's own `heads`."""
 
     key: Hashable
     memory: np.ndarray
     area: cells.Area | None = None
+    heads: np.ndarray | None = None
 
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
@@ -80,13 +81,11 @@ def lds_shadow(launch: Dispatch, slots: int) -> Shadow:
     return _take(launch.shadows, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
 
 
-def groups_table(launch: Dispatch) -> np.ndarray:
-    """A row for each workgroup (`order.Group`)."""
-    return lazy_zeros(order.GROUP_BYTES * min(launch.groups, cells.GROUPS + 1))
+def allocation_shadows(launch: Dispatch, synchronises: bool) -> list[Shadow]:
+    """Of the writable allocations that waves may share, entered in the launch's table.
 
-
-def allocation_shadows(launch: Dispatch) -> list[Shadow]:
-    """Of the writable allocations that waves may share, entered in the launch's table."""
+    synchronises: whether they also have a head for each dword, see `knowledge`.
+    """
     if launch.groups * launch.waves == 1:
         return []
     temporary = {allocation.address for allocation in launch.borrowed.allocations}
@@ -99,6 +98,8 @@ def allocation_shadows(launch: Dispatch) -> list[Shadow]:
         shadow = _take(launch.shadows, key, functools.partial(_cells, key, dwords))
         assert shadow.area is not None
         shadow.area.address, shadow.area.number = entry.base, len(made) + 1
+        shadow.heads = lazy_zeros(8 * dwords) if synchronises else None
+        shadow.area.heads = 0 if shadow.heads is None else shadow.heads.ctypes.data
         c_int64.from_buffer(entry, AREA).value = ctypes.addressof(shadow.area)
         made.append(shadow)
     return made
@@ -123,6 +124,7 @@ def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
             if shadow.area.dwords > KEPT_DWORDS:
                 continue
             _clear(shadow.memory, shadow.area)
+            shadow.heads, shadow.area.heads = None, 0
         kept.append(shadow)  # LDS shadows are clear when no workgroup is left
     shadows[POOL] = kept
 

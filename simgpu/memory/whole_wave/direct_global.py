@@ -14,7 +14,7 @@ from llvmlite import ir
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import observe
+from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
@@ -78,10 +78,13 @@ class DirectGlobal:
         served = frame.chosen(run, whole, apart)
         if frame.hooks:
             with frame.build.if_then(served):
-                observe(frame, Access(
+                access = Access(
                     "global", offsets, ir.Constant(I64, ALL_LANES), self.span.lane_bytes, not self.to_memory, self.to_memory,
                     entry=self.entry, contiguous=run,
-                ))  # fmt: skip
+                )  # fmt: skip
+                if self.to_memory:
+                    overwrites(frame, access)
+                observe(frame, access)
 
     def _offsets(self) -> IrValue:
         """Of the lanes in the allocation: <64 x i64>."""

@@ -130,9 +130,48 @@ def test_a_plain_store_still_races_with_the_swap() -> None:
 
 def test_another_load_of_the_same_place_is_seen() -> None:
     """The load that is excused does not stand in the place of one that is not."""
-    begin, after = "global_load_dword v18, v20, s[4:5]\ns_waitcnt vmcnt(0)", "global_store_dword v1, v18, s[6:7]"
+    begin = "global_load_dword v18, v20, s[4:5]\ns_waitcnt vmcnt(0)"
+    after = "s_lshl_b32 s8, s2, 10\nv_add_u32 v1, s8, v1\nglobal_store_dword v1, v18, s[6:7]"
     found = check(loop("global", begin=begin, after=after), grid=2, block=128)
     assert found and all("global_load_dword v18" in finding.text + finding.other_text for finding in found)
+
+
+# What Triton makes of a ticket, taken by lane 0 alone: the other lanes, and other waves, go around the swap.
+TICKET = """
+s_load_dword s20, s[4:5], 0x0
+s_waitcnt lgkmcnt(0)
+{begin}
+take:
+s_mov_b64 s[30:31], exec
+v_cmp_eq_u32 vcc, 0, v0
+s_and_b64 exec, exec, vcc
+s_cbranch_execz around
+s_add_i32 s21, s20, 1
+v_mov_b32 v12, s21
+v_mov_b32 v13, s20
+global_atomic_cmpswap v12, v10, v[12:13], s[4:5] {glc}
+s_waitcnt vmcnt(0)
+around:
+s_mov_b64 exec, s[30:31]
+v_readlane_b32 s22, v12, 0
+s_cmp_eq_u32 s22, s20
+s_mov_b32 s20, s22
+s_cbranch_scc0 take
+s_lshl_b32 s21, s2, 10
+v_mov_b32 v13, s21
+global_store_dword v13, v12, s[6:7]
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_a_scalar_load_of_a_ticket_that_a_swap_takes(target: str) -> None:
+    def found(begin: str) -> list[str]:
+        lines = TICKET.format(begin=begin, glc=GLC[target])
+        return [finding.text + finding.other_text for finding in check(lines, target=target, grid=4, block=64)]
+
+    assert found("") == []
+    used = found("v_mov_b32 v14, s20\ns_lshl_b32 s21, s2, 10\nv_mov_b32 v15, s21\nglobal_store_dword v15, v14, s[6:7] offset:64")
+    assert used and all("s_load_dword s20" in texts for texts in used)
 
 
 IR = """

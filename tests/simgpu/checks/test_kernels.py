@@ -263,6 +263,7 @@ s_waitcnt vmcnt(0)  // flag
 v_readfirstlane_b32 s22, v9
 s_cmp_eq_u32 s22, 1
 s_cbranch_scc0 poll
+buffer_wbinvl1_vol
 s_mov_b64 exec, s[30:31]
 v_subrev_u32 v6, 0x100, v6
 global_load_dword v10, v6, s[6:7]
@@ -273,6 +274,7 @@ done:
         ("s_waitcnt vmcnt(0)  // flag", "", "missing-wait"),
         ("s_waitcnt vmcnt(0)  // neighbour", "", "missing-wait"),
         ("offset:1020 glc", "offset:1020", "race"),
+        ("buffer_wbinvl1_vol", "", "stale-read"),
     ), grid=4),
     "swizzled buffer": Subject("gfx942", """
 s_mov_b32 s12, s4

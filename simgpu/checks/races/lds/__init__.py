@@ -7,6 +7,7 @@ marked in a bitmap when somebody is about to write: between most barriers nobody
 
     shadow.py   the bitmaps and the logs, and what enters an access there
     clashes.py  what clashes with an access, and what is told of it
+    order.py    order by atomics on LDS
     rows.py     accesses to many bytes in a row, the quick way
     carried.py  operations still in flight behind a barrier
     look.py     what an access and a barrier do

@@ -8,6 +8,7 @@ import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, SITES, WAVE_SHIFT
 from simgpu.checks.races.lds.carried import ATOMIC, FLAGS_SHIFT, LOG_ENTRIES, SIZE_SHIFT, WRITES, offset_of
+from simgpu.checks.races.lds.order import ordered_by_atomics
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
     ANY_WRITE,
     OWN_ATOMIC,
@@ -22,7 +23,6 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     meets,
     own_map,
 )
-from simgpu.checks.races.order import LDS, ordered
 from simgpu.engine.events import enter_at, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
@@ -198,7 +198,7 @@ def explain(
             continue
         there = logged(log_of(view, other), byte, writes, atomic)
         cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
-        if ordered(block, state, LDS, tag, cell, byte >> 2):
+        if ordered_by_atomics(state, tag, cell, byte >> 2):
             continue
         if flags & WRITES and writes and there == record and not flags & ATOMIC:
             if unchanged(wave, offset, lane * size, size):

@@ -9,6 +9,7 @@ import numpy as np
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, WAVE_SHIFT
 from simgpu.checks.races.lds.carried import ATOMIC, RETURNS, STRAIGHT, WRITES, arrive, look_carried, pass_on
 from simgpu.checks.races.lds.clashes import DUPLICATE, clash, explain, quick_read, repeats, words_clash
+from simgpu.checks.races.lds.order import ACQUIRES, RELEASES, note
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
     ANY_WRITE,
     END,
@@ -34,7 +35,7 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     together,
     view_of,
 )
-from simgpu.checks.races.order import BARRIERS, LDS, acquire, release
+from simgpu.checks.races.order import BARRIERS
 from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.events import enter
 from simgpu.engine.workgroup import waves_of
@@ -96,9 +97,9 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
         view.shadow.atomics = 1
         for lane in range(LANES):
             if lanes >> lane & 1:
-                release(block, state, LDS, tag, offsets[lane] >> 2)
+                note(state, RELEASES, tag, offsets[lane] >> 2)
                 if flags & RETURNS:
-                    acquire(block, state, LDS, tag, offsets[lane] >> 2)
+                    note(state, ACQUIRES, tag, offsets[lane] >> 2)
 
 
 @part

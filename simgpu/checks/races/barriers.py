@@ -1,0 +1,80 @@
+"""What a barrier and a wave's end do to shadow cells and clocks; called by checked handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.checks.races import cells as c
+from simgpu.checks.races.lds.look import carry, forget_lds
+from simgpu.checks.races.order import BARRIERS, STATE_BYTES, block_of, clock_of, state_of
+from simgpu.checks.races.pending import forget_pending
+from simgpu.checks.races.releases import forget_order, meet
+from simgpu.engine.events import enter, event
+from simgpu.engine.workgroup import number_of, slot_of, waves_of
+from simgpu.machine import layout
+from simgpu.machine.runtime import clear, load32, part, runtime, seldom, store32
+
+BARRIER = event("barrier")  # what it says is `extra` above the record:
+ELSEWHERE, ENDED = range(2)
+
+
+@part
+def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
+    """All waves are at the barrier, or ended."""
+    forget_lds(block, slot, waves_of(wave))
+    state.clock += 1
+    state.floor = state.clock
+    if block.synchronises:
+        meet(block, slot, state)
+
+
+@seldom
+def miss(wave: int, record: int, block: Any) -> None:
+    """A barrier that waves which ended did not come to."""
+    clock_of(block).missed = 1
+    enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
+
+
+@runtime
+def barrier(wave: int, record: int) -> None:
+    """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
+    block = block_of(wave)
+    slot = number_of(wave)
+    state = state_of(block, slot)
+    passed = load32(wave + BARRIERS)
+    store32(wave + BARRIERS, passed + 1)
+    group = slot_of(wave)
+    if group.left < group.waves:
+        miss(wave, record, block)
+    if state.meet_epoch == passed + 1 and group.waiting:
+        there = state.meet_record
+        if there != record:
+            other = state.meet_wave
+            enter(wave, record, BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
+    else:
+        state.meet_epoch = passed + 1
+        state.meet_record = record
+        state.meet_wave = load32(wave + layout.WAVE_ID)
+    carry(wave, block, slot, False)
+    if group.waiting + 1 == group.left:
+        pass_barrier(wave, block, slot, state)
+
+
+@runtime
+def end(wave: int, record: int) -> None:
+    """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
+    block = block_of(wave)
+    slot = number_of(wave)
+    state = state_of(block, slot)
+    group = slot_of(wave)
+    if group.waiting:
+        miss(wave, state.meet_record, block)
+    carry(wave, block, slot, True)
+    if group.waiting + 1 == group.left:
+        pass_barrier(wave, block, slot, state)
+    if block.loads:
+        forget_pending(wave, block, slot)
+    if group.left == 1:
+        if block.synchronises:
+            forget_order(block, slot)
+        clear(block.states + slot * STATE_BYTES, STATE_BYTES)

@@ -1,0 +1,122 @@
+"""What is told of races, and of barriers that waves meet at or miss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simgpu.checks.races import accesses, barriers, cells
+from simgpu.checks.races.lds import carried, clashes
+from simgpu.checks.races.remedies import Remedy, remedy_of
+from simgpu.checks.races.unused import is_unused
+from simgpu.checks.waits.in_flight import missing_wait
+from simgpu.engine.events import finding_of
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import Event, element, finding_at
+
+if TYPE_CHECKING:
+    from simgpu.engine.dispatch import Dispatch
+
+BARRIER_MISSING = "nothing orders them; put an s_barrier between"
+GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
+
+
+def _site(launch: Dispatch, low: int) -> int:
+    """The record of which a cell holds the low bits."""
+    return low if launch.program.count <= cells.SITES else next(
+        (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
+    )
+
+
+def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None) -> Finding:
+    swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it stood at the earlier place
+    sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
+    records = _site(launch, event.record), _site(launch, event.extra)
+    if records[0] == records[1]:  # one place: the lower workgroup is told first
+        swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
+    (group, wave), other = reversed(sides) if swapped else sides
+    both = event.lanes & clashes.BOTH_WRITE
+    reads = bool(event.lanes & clashes.WROTE) == swapped  # the later place
+    if both:
+        clash = "two writes (a race even where both write the same value)"
+    else:
+        clash = "a read and a write" if reads else "a write and a read"
+    unused = not both and where != "LDS" and is_unused(launch, records[0 if reads else 1])
+    if unused:
+        reader = wave if reads else other[1]
+        remedy = f"of no effect, as what wave {reader} loads goes into registers, and into stores by which none of its lanes writes"
+    else:
+        remedy = BARRIER_MISSING if other[0] == group else GROUPS_APART
+    kind = "race"
+    if unordered is not None and unordered.text:
+        unused, kind, remedy = False, unordered.kind, unordered.text
+    elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
+    what = f"{where} {event.address:#x}{'' if where == 'LDS' else element(launch, event.address)}"
+    message = f"{clash} of {what}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
+    lanes = () if swapped else (event.lanes & clashes.LANE,)
+    return finding_at(
+        launch, records[0], kind, message, earlier=records[1], event=event, severity="note" if unused else "error",
+        wave=wave, workgroup=group, lanes=lanes, place=f"{where} {event.address:#x}",
+    )  # fmt: skip
+
+
+def _number(launch: Dispatch, workgroup: tuple[int, int, int]) -> int:
+    """A workgroup's number as cells hold it."""
+    return launch.geometry.number(workgroup) & cells.GROUPS
+
+
+def _side(launch: Dispatch, other: int) -> tuple[tuple[int, int, int], int]:
+    """Workgroup and wave of a race's other side."""
+    return launch.geometry.group(other >> 4), other & 15
+
+
+@finding_of(clashes.RACE)
+def _race_lds(launch: Dispatch, event: Event) -> Finding:
+    # LDS cells hold no workgroup: the other wave is of the same one.
+    mine = _number(launch, event.workgroup) << 4 + clashes.OTHER_SHIFT
+    return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
+
+
+@finding_of(accesses.RACE)
+def _race_global(launch: Dispatch, event: Event) -> Finding:
+    way = event.extra >> cells.SITE_BITS
+    remedy = remedy_of(launch, event.extra >> accesses.LACK_SHIFT, way & accesses.WAY, way >> accesses.WAY_BITS & accesses.WAY)
+    return _race(launch, replace(event, extra=event.extra & cells.SITES), "memory", remedy)
+
+
+@finding_of(carried.CARRIED)
+def _carried(launch: Dispatch, event: Event) -> Finding:
+    def tell(earlier: str, left: int, writes: bool) -> str:
+        return (
+            f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
+            f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
+        )
+
+    return missing_wait(launch, event, tell)
+
+
+@finding_of(barriers.BARRIER)
+def _barrier(launch: Dispatch, event: Event) -> Finding | None:
+    if event.extra >> cells.SITE_BITS == barriers.ENDED:
+        message = (
+            "waves of the workgroup ended before this barrier; the hardware takes them for arrived, as HIP and CUDA count only "
+            "threads that have not exited, but OpenCL lets no kernel count on it"
+        )
+        return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
+    if not launch.checks["races"][1].missed:
+        return None  # waves with tasks of their own have barriers of their own: all passed as many
+    message = (
+        f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
+        "and some wave ends with fewer barriers than the others"
+    )
+    earlier = _site(launch, event.extra & cells.SITES)
+    return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())
+
+
+@finding_of(clashes.DUPLICATE)
+def _duplicate(launch: Dispatch, event: Event) -> Finding | None:
+    if launch.check != "performance":
+        return None
+    message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"
+    place = f"LDS {event.address:#x}"
+    return finding_at(launch, event.record, "performance", message, event=event, lanes=(), severity="note", place=place)

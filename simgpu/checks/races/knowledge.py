@@ -1,0 +1,295 @@
+"""What waves released and observed, as nodes, and what a wave knows by following them.
+
+A release is a node: its wave, the epoch up to which that wave's accesses precede it, those of them that were complete, and
+available to the device, and the list of what the wave had observed itself. A list is a chain of nodes that grows at its head: an
+observation of a release, or two lists that waves brought to a barrier. A location holds a chain of links to the releases that a
+read of it reads from: a read-modify-write adds one, a store begins anew.
+
+What a wave knows is looked up when an access clashes: its list is followed as far as it grew since, into a table by wave.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_int64, sizeof
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simgpu.checks.races.order import ORDERED, VIEWS, VISITED
+from simgpu.engine.workers.scheduler_loop import fetch_add
+from simgpu.hardware.memory_model import Scope
+from simgpu.machine.runtime import builtin, load64, part, seldom, structure, words
+from simgpu.machine.values import Builder, IrValue
+
+NODES, LINKS = 1 << 20, 1 << 22  # of a launch, all workers together
+MARGIN = 1 << 12  # for what workers make before they ask again whether there is room
+STACK, STEPS = 4096, 1 << 20  # of one walk
+RELEASE, OBSERVED, JOINED = range(1, 4)
+LOAD, STORE, STORE_BACK = range(3)  # accesses that are to be ordered before others
+GROUP_SCOPE, DEVICE_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT)
+
+
+class OrderNode(Structure):
+    """A release; or a list's head: an observation of a release, or two lists joined."""
+
+    _fields_ = (
+        ("kind", c_int64),
+        ("who", c_int64),  # wave of the launch
+        ("record", c_int64),  # of the instruction that released or observed
+        ("scope", c_int64),  # of its access
+        ("before", c_int64),  # list: of a release, what its wave had observed; else the rest
+        # What was observed: a node, or minus a link; of two lists, the second; of a segment, its wave's last one.
+        ("other", c_int64),
+        ("issued", c_int64),  # of an observation: operations of the wave's vector memory queue up to it
+        # Of a release:
+        ("begin", c_int64),  # of a segment: the epoch that it begins
+        ("time", c_int64),  # accesses of the wave up to this epoch precede it,
+        ("loaded", c_int64),  # and its loads are complete,
+        ("complete", c_int64),  # and its stores,
+        ("available", c_int64),  # and available to the device
+        ("floor", c_int64),  # the same of all accesses of the workgroup before this epoch: complete
+        ("available_floor", c_int64),
+    )
+
+
+class LocationLink(Structure):
+    """A release at a location, and the one that it continues; or a cell: minus a link, and the next cell. 0: none."""
+
+    _fields_ = (("node", c_int64), ("before", c_int64))
+
+
+class KnownWave(Structure):
+    """Of a wave, what another knows: its loads, its stores, and its stores that were written back, up to these epochs."""
+
+    _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64))
+
+
+NODE, LINK, KNOWN = (np.dtype(kind) for kind in (OrderNode, LocationLink, KnownWave))
+NODE_BYTES, LINK_BYTES, KNOWN_BYTES = sizeof(OrderNode), sizeof(LocationLink), sizeof(KnownWave)
+
+
+class ClashCause(NamedTuple):
+    """Why an access is not ordered, or not visible: what lacks, and the instructions that should have ordered it."""
+
+    lack: int  # NOTHING to SCALAR_STALE
+    release: int  # records; 0 where nothing was released and observed
+    observed: int
+
+
+NOTHING, SCOPE, WAIT, WRITE_BACK, INVALIDATE, SCALAR_STALE = range(6)  # NOTHING: neither release nor acquire
+
+
+@builtin
+def swapped(build: Builder, address: IrValue, old: IrValue, new: IrValue) -> IrValue:
+    """Compare and swap, indivisibly: what was there."""
+    pair = build.cmpxchg(address.pointer(), old, new, "seq_cst", "seq_cst")
+    found: IrValue = build.extract_value(pair, 0)
+    return found
+
+
+@part
+def node_at(block: Any, number: int) -> Any:
+    return structure(block.nodes + number * NODE_BYTES, NODE)
+
+
+@part
+def link_at(block: Any, number: int) -> Any:
+    return structure(block.links + number * LINK_BYTES, LINK)
+
+
+@part
+def spent(block: Any) -> bool:
+    """Whether there is no room for more: what is unordered from here on is not told."""
+    return (load64(block.counts) >= NODES - MARGIN) | (load64(block.counts + 8) >= LINKS - MARGIN)
+
+
+@part
+def new_node(block: Any, kind: int, who: int, record: int, before: int, other: int) -> int:
+    number = fetch_add(block.counts, 1) + 1
+    node = node_at(block, number)
+    node.kind, node.who, node.record, node.before, node.other = kind, who, record, before, other
+    return number
+
+
+@part
+def new_link(block: Any, node: int, before: int) -> int:
+    number = fetch_add(block.counts + 8, 1) + 1
+    link = link_at(block, number)
+    link.node, link.before = node, before
+    return number
+
+
+class Chain(NamedTuple):
+    """A place in what was observed: a link, and the cell of a list of chains in which it is; 0: none."""
+
+    cell: int
+    link: int
+
+
+@part
+def chain_of(block: Any, first: int) -> Chain:
+    """The first place of what was observed, a link or the first cell of such a list."""
+    inner = link_at(block, first).node
+    return Chain(first, -inner) if inner < 0 else Chain(0, first)
+
+
+@part
+def next_chain(block: Any, cell: int) -> Chain:
+    """The first place in the next cell of a list of chains."""
+    rest = link_at(block, cell).before if cell else 0
+    return Chain(rest, -link_at(block, rest).node if rest else 0)
+
+
+@part
+def known_at(block: Any, slot: int, wave: int, view: int, who: int) -> Any:
+    """What a wave of a slot knows of a wave of the launch."""
+    table = block.known + ((slot * block.waves + wave) * VIEWS + view) * block.total * KNOWN_BYTES
+    return structure(table + who * KNOWN_BYTES, KNOWN)
+
+
+@part
+def learn(
+    block: Any, slot: int, wave: int, order: Any, view: int, who: int, loaded: int, complete: int, available: int
+) -> None:
+    """A wave knows of another's accesses up to these epochs."""
+    known = known_at(block, slot, wave, view, who)
+    known.loaded = max(known.loaded, loaded)
+    known.complete = max(known.complete, complete)
+    known.available = max(known.available, min(complete, available))
+    order.low = min(order.low, who + 1) if order.low else who + 1
+    order.high = max(order.high, who)
+
+
+@part
+def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, number: int, by: Any) -> bool:
+    """A release that a list's node `by` observed; whether the scopes of both include each other."""
+    node = node_at(block, number)
+    first = node.who - node.who % block.waves
+    within = first == by.who - by.who % block.waves
+    if min(node.scope, by.scope) < (GROUP_SCOPE if within else DEVICE_SCOPE):
+        return False
+    if within:  # one L1, in which operations of all waves are in order
+        learn(block, slot, wave, order, view, node.who, node.time, node.time, node.time)
+    else:
+        learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, node.available)
+    for other in range(block.waves):  # what the releasing wave itself did before its last barrier, it may not have waited for
+        if first + other != node.who:
+            learn(block, slot, wave, order, view, first + other, node.floor - 1, node.floor - 1, node.available_floor - 1)
+    return True
+
+
+@part
+def unvisited(order: Any, view: int, what: int) -> bool:
+    """Whether something was not followed yet, as far as is remembered; from here on it was."""
+    at = view * VISITED + ((what ^ what >> 9) & (VISITED - 1))
+    if order.visited[at] == what:
+        return False
+    order.visited[at] = what
+    return True
+
+
+@seldom
+def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
+    """Follow a wave's list as far as it grew; False where that was given up."""
+    stack = words(block.stack, STACK)
+    count, steps = 1, 0
+    stack[0] = order.lists[view]
+    while count:
+        count -= 1
+        number = stack[count]
+        steps += 1
+        if steps > STEPS or count + 4 > STACK:
+            return False
+        if number == 0 or not unvisited(order, view, number):
+            continue
+        node = node_at(block, number)
+        stack[count] = node.before
+        count += 1
+        if node.kind == JOINED:
+            stack[count] = node.other
+            count += 1
+        elif node.other > 0:
+            if learn_release(block, slot, wave, order, view, node.other, node):
+                stack[count] = node_at(block, node.other).before
+                count += 1
+        else:
+            chain = chain_of(block, -node.other)
+            cell, link = chain.cell, chain.link
+            while link:
+                steps += 1
+                entry = link_at(block, link)
+                link = entry.before
+                if learn_release(block, slot, wave, order, view, entry.node, node):
+                    if count + 4 > STACK or steps > STEPS:
+                        return False
+                    stack[count] = node_at(block, entry.node).before
+                    count += 1
+                    if not unvisited(order, view, -1 - link):
+                        link = 0
+                if link == 0:
+                    chain = next_chain(block, cell)
+                    cell, link = chain.cell, chain.link
+    order.explored[view] = order.lists[view]
+    return True
+
+
+@part
+def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
+    """Whether a wave knows of another's access: LOAD, STORE, or STORE_BACK, which is available only if it was written back."""
+    if order.explored[view] != order.lists[view]:
+        if not explore(block, slot, wave, order, view):
+            return True
+    known = known_at(block, slot, wave, view, who)
+    if what == LOAD:
+        return known.loaded >= epoch
+    return (known.available if what == STORE_BACK else known.complete) >= epoch
+
+
+@seldom
+def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> ClashCause:
+    """Why an access of a wave is not known: the first release after it that was observed, whatever that lacks."""
+    stack = words(block.stack, STACK)
+    count, steps, narrow = 1, 0, ClashCause(NOTHING, 0, 0)
+    stack[0] = order.lists[ORDERED]
+    while count:
+        count -= 1
+        number = stack[count]
+        steps += 1
+        if number == 0 or steps > STACK or count + 4 > STACK:
+            continue
+        node = node_at(block, number)
+        stack[count] = node.before
+        count += 1
+        if node.kind == JOINED:
+            stack[count] = node.other
+            count += 1
+            continue
+        chain = chain_of(block, -node.other) if node.other < 0 else Chain(0, 0)
+        cell, link = chain.cell, chain.link
+        released = link_at(block, link).node if link else node.other
+        while released:
+            steps += 1
+            found = node_at(block, released)
+            mine = found.who == who and found.time >= epoch
+            mates = found.who - found.who % block.waves == who - who % block.waves
+            if mine or (mates and found.who != who and found.floor > epoch):
+                within = mates and node.who - node.who % block.waves == who - who % block.waves
+                if min(found.scope, node.scope) < (GROUP_SCOPE if within else DEVICE_SCOPE):
+                    narrow = ClashCause(SCOPE, found.record, node.record)
+                elif ((found.loaded if what == LOAD else found.complete) < epoch) if mine else (found.floor <= epoch):
+                    return ClashCause(WAIT, found.record, node.record)
+                elif what == STORE_BACK and ((found.available < epoch) if mine else (found.available_floor <= epoch)):
+                    return ClashCause(WRITE_BACK, found.record, node.record)
+                else:
+                    return ClashCause(INVALIDATE, found.record, node.record)
+            if count + 4 < STACK and steps < STACK:
+                stack[count] = found.before
+                count += 1
+            else:
+                return narrow
+            link = link_at(block, link).before if link else 0
+            if link == 0:
+                chain = next_chain(block, cell)
+                cell, link = chain.cell, chain.link
+            released = link_at(block, link).node if link else 0
+    return narrow

@@ -1,0 +1,259 @@
+"""What a wave releases, observes, writes back and invalidates, and what it knows then; `knowledge` keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.checks.races import cells as c
+from simgpu.checks.races.knowledge import (  # fmt: skip
+    INVALIDATE,
+    JOINED,
+    KNOWN_BYTES,
+    LOAD,
+    OBSERVED,
+    RELEASE,
+    SCALAR_STALE,
+    STORE,
+    STORE_BACK,
+    ClashCause,
+    find_release,
+    known_at,
+    knows,
+    link_at,
+    new_node,
+    node_at,
+    spent,
+)
+from simgpu.checks.races.lds.carried import SCALAR, WRITES
+from simgpu.checks.races.order import (  # fmt: skip
+    ORDER_BYTES,
+    ORDERED,
+    RECENT,
+    SCALAR_VISIBLE,
+    VIEWS,
+    VISIBLE,
+    epoch_now,
+    order_of,
+)
+from simgpu.checks.waits.in_flight import VM_DONE, VM_ISSUED
+from simgpu.hardware.memory_model import Scope
+from simgpu.machine.runtime import address_of, clear, load64, octets, part, seldom, words
+
+ORDERED_BEFORE = -1  # instead of a lack
+
+
+@part
+def scope_at(block: Any, record: int) -> int:
+    """The scope of a record's access."""
+    return octets(block.scopes + record, 1)[0]
+
+
+@part
+def who_of(block: Any, tag: int) -> int:
+    """The wave of the launch in a tag or cell."""
+    return (tag >> c.GROUP_SHIFT) * block.waves + (tag >> c.WAVE_SHIFT & 15)
+
+
+@part
+def settled(wave: int, order: Any) -> bool:
+    """Whether all stores of the wave are complete for certain."""
+    return order.issued <= load64(wave + VM_DONE)
+
+
+@seldom
+def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record: int, complete: bool) -> int:
+    """A node for all that the wave did up to now; later accesses have a later epoch. complete: whether all of its stores are."""
+    epoch = epoch_now(state)
+    if order.load_issued <= load64(wave + VM_DONE):
+        order.loaded = epoch
+    if complete:
+        order.complete = epoch
+    if block.stores_release:
+        order.available, available_floor = order.complete, state.floor + 1
+    else:
+        if order.written and (order.written_settled or order.written_issued <= load64(wave + VM_DONE)):
+            order.available = order.written
+            state.available_floor = max(state.available_floor, order.written_floor)
+        available_floor = state.available_floor + 1
+    number = new_node(block, RELEASE, who, record, order.lists[ORDERED], 0)
+    node = node_at(block, number)
+    node.scope = scope_at(block, record)
+    node.time, node.loaded, node.complete = epoch, order.loaded, order.complete
+    node.available = min(order.available, order.complete)
+    node.floor, node.available_floor = state.floor + 1, available_floor
+    state.clock += 1
+    return number
+
+
+@seldom
+def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, record: int) -> None:
+    """A plain store that may be atomic: if it releases anything new, the wave's accesses so far have epochs of their own."""
+    if spent(block):
+        return
+    segment, whole = order.segment, settled(wave, order)
+    if segment:
+        held = node_at(block, segment)
+        news = whole and order.epoch > held.complete
+        if not news and held.floor == state.floor + 1 and held.before == order.lists[ORDERED]:
+            return
+    number = new_release(wave, block, state, order, who, record, whole)
+    node = node_at(block, number)
+    node.begin = node.time + 1
+    node.time = node.begin  # what the segment has before the store, for what is told of it
+    node.other = segment
+    order.segment = number
+    words(block.segments + 8 * who, 1)[0] = number
+
+
+@seldom
+def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
+    """Whether the wave's last release was at this location, nothing came there since, and it has nothing new to say."""
+    last, head = order.release, load64(head_at)
+    if last == 0 or order.released_at != head_at or head == 0 or link_at(block, head).node != last:
+        return False
+    held = node_at(block, last)
+    return order.epoch <= held.time and held.before == order.lists[ORDERED] and held.floor == state.floor + 1
+
+
+@seldom
+def observed_lately(order: Any, what: int) -> bool:
+    """Whether the wave observed something lately, by a number for it; from here on it did."""
+    for at in range(min(RECENT, order.acquired)):
+        if order.recent[at] == what:
+            return True
+    order.recent[order.acquired % RECENT] = what
+    order.acquired += 1
+    return False
+
+
+@seldom
+def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int) -> None:
+    """The wave read what was released: a node, or minus a link or cell."""
+    number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
+    node = node_at(block, number)
+    node.scope = scope_at(block, record)
+    node.issued = load64(wave + VM_ISSUED)
+    order.lists[ORDERED] = number
+
+
+@seldom
+def segment_of(block: Any, cell: int) -> int:
+    """The node of the segment in which the plain store of a cell lies; 0 without."""
+    number, epoch = words(block.segments + 8 * who_of(block, cell), 1)[0], cell >> c.EPOCH_SHIFT & c.EPOCHS
+    while number and node_at(block, number).begin > epoch:
+        number = node_at(block, number).other
+    return number
+
+
+# -- cache operations and barriers ---------------------------------------------------------------------
+
+
+@seldom
+def write_back(wave: int, state: Any, order: Any) -> None:
+    """The wave writes its L2 back: what it and its workgroup did so far will be available to the device."""
+    order.written, order.written_floor = epoch_now(state), state.floor
+    order.written_issued, order.written_settled = load64(wave + VM_ISSUED), settled(wave, order)
+    state.clock += 1
+
+
+@seldom
+def invalidate(wave: int, block: Any, order: Any) -> None:
+    """Loads behind this see what the wave has observed, as far as it waited for it."""
+    number, done = order.lists[ORDERED], load64(wave + VM_DONE)
+    while number and node_at(block, number).kind == OBSERVED and node_at(block, number).issued > done:
+        number = node_at(block, number).before
+    order.lists[VISIBLE] = number
+
+
+@seldom
+def invalidate_scalar(state: Any, order: Any) -> None:
+    """Scalar loads behind this see what the wave has observed, and what it and its workgroup did."""
+    order.lists[SCALAR_VISIBLE] = order.lists[ORDERED]
+    order.scalar_floor, order.scalar_epoch = state.floor + 1, epoch_now(state)
+    state.clock += 1
+
+
+@seldom
+def join_lists(block: Any, slot: int, view: int) -> None:
+    """All waves are at a barrier: each has the lists of all."""
+    joined = 0
+    for wave in range(block.waves):
+        mine = order_of(block, slot, wave).lists[view]
+        if mine == 0 or mine == joined:
+            continue
+        joined = new_node(block, JOINED, 0, 0, joined, mine) if joined else mine
+    for wave in range(block.waves):
+        order_of(block, slot, wave).lists[view] = joined
+
+
+@seldom
+def meet(block: Any, slot: int, state: Any) -> None:
+    """All waves are at a barrier, behind which the clock is another already."""
+    back = True
+    for wave in range(block.waves):
+        order = order_of(block, slot, wave)
+        back = back and (order.stored <= order.written or order.stored <= state.available_floor)
+    if back:
+        state.available_floor = state.clock
+    first = order_of(block, slot, 0)
+    for view in range(VIEWS):
+        differs = False
+        for wave in range(1, block.waves):
+            differs = differs or order_of(block, slot, wave).lists[view] != first.lists[view]
+        if differs and not spent(block):
+            join_lists(block, slot, view)
+
+
+@seldom
+def forget_order(block: Any, slot: int) -> None:
+    """The slot's workgroup has ended."""
+    for wave in range(block.waves):
+        order = order_of(block, slot, wave)
+        if order.low:
+            for view in range(VIEWS):
+                low = order.low - 1
+                clear(address_of(known_at(block, slot, wave, view, low)), (order.high + 1 - low) * KNOWN_BYTES)
+        clear(address_of(order), ORDER_BYTES)
+
+
+# -- what is ordered -----------------------------------------------------------------------------------
+
+
+@part
+def needed_scope(apart: int) -> int:
+    """The scope that two accesses need to order anything between them, by what their tags differ in."""
+    return int(Scope.AGENT) if apart >= c.GROUP_UNIT else int(Scope.WORKGROUP)
+
+
+@part
+def stale_scalar(order: Any, tag: int, cell: int) -> bool:
+    """Whether a scalar load of what its workgroup stored, in order, may find an older copy in the scalar cache."""
+    epoch, own = cell >> c.EPOCH_SHIFT & c.EPOCHS, (cell ^ tag) & c.WAVES_MASK == 0
+    return (order.scalar_epoch < epoch) if own else (order.scalar_floor <= epoch)
+
+
+@seldom
+def lack_of(block: Any, slot: int, order: Any, tag: int, cell: int, flags: int, written: bool) -> ClashCause:
+    """What is missing for the access in `cell` to be ordered before, and visible to, that of `tag`; ORDERED_BEFORE: nothing.
+
+    written: whether the cell is a writer's.
+    """
+    who, epoch = who_of(block, cell), cell >> c.EPOCH_SHIFT & c.EPOCHS
+    within = (cell ^ tag) < c.GROUP_UNIT
+    if spent(block):
+        return ClashCause(ORDERED_BEFORE, 0, 0)
+    view = ORDERED
+    if flags & WRITES == 0 and flags & SCALAR:
+        view = SCALAR_VISIBLE
+    elif flags & WRITES == 0 and not within and scope_at(block, tag & c.SITES) < int(Scope.AGENT):
+        view = VISIBLE
+    back = not within and scope_at(block, cell & c.SITES) < int(Scope.AGENT)
+    what = (STORE_BACK if back else STORE) if written else LOAD
+    if knows(block, slot, tag >> c.WAVE_SHIFT & 15, order, view, who, epoch, what):
+        return ClashCause(ORDERED_BEFORE, 0, 0)
+    found = find_release(block, order, who, epoch, what)
+    if found.lack == INVALIDATE and view == SCALAR_VISIBLE and knows(
+        block, slot, tag >> c.WAVE_SHIFT & 15, order, VISIBLE, who, epoch, what
+    ):
+        return ClashCause(SCALAR_STALE, found.release, found.observed)
+    return found

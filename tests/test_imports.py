@@ -88,7 +88,7 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix torch tables cost museum",
+        "matrix torch tables cost museum litmus",
         "page",
         "cases",
         "validation/paper",

@@ -8,6 +8,7 @@
     cost/             what tiles cost: the model that judges the closed formulas
     page/             one HTML page of a launch, a plan or a matrix instruction
     museum/           public bugs as small kernels, before and after
+    litmus/           litmus tests of the memory model, compiled, and what they end with
     validation/       what others publish beside ours: measurements, the paper's numbers
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
     bench/            host times of a user's kernel
@@ -16,6 +17,6 @@
     torch/            PyTorch's GPU, pretended on the host; `pytest --simgpu TARGET`
     debug/            the debugger's prompt and its adapter for editors
 
-Imports point one way: shared <- matrix, tables, cost, museum, torch <- page <- cases <- validation, debug, bench
+Imports point one way: shared <- matrix, tables, cost, museum, litmus, torch <- page <- cases <- validation, debug, bench
 <- robustness <- benchmarks <- verbs <- cli.
 """

@@ -31,6 +31,7 @@ VERBS = {
     "exec": "run a kernel of any code object",
     "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
     "lint": "what some path through a kernel's code lacks: waits, hazards, registers, barriers; nothing is launched",
+    "litmus": "litmus tests of the memory model, compiled: what they end with on a target's caches, and what the model forbids",
     "hip": "a HIP program, unmodified, on simulated GPUs",
     "triton": "a Python program, its code untouched, whose Triton kernels and PyTorch find a simulated GPU",
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",

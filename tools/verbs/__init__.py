@@ -14,6 +14,7 @@
     exec.py    a kernel of any code object
     check.py   run or exec in checked mode
     lint.py    what some path through a kernel's code lacks
+    litmus.py  litmus tests of the memory model
     museum.py  public bugs, before and after
     time.py    how long run or exec would take on a real GPU, by a model
     validate_time.py  the model of time against published measurements

@@ -1,0 +1,105 @@
+"""All schedules of a litmus test's compiled threads, up to a bound, and what they end with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from simgpu.tools.litmus.axioms import allowed
+from simgpu.tools.litmus.compiled import MachineStep
+from simgpu.tools.litmus.form import LitmusTest, Result, matches, shown
+from simgpu.tools.litmus.memory import CacheModel, MemoryState
+
+STATES = 200_000  # that are looked at, without another bound
+
+
+class Outcome(NamedTuple):
+    """A result of a test."""
+
+    result: Result
+    schedules: int  # that end with it
+    allowed: bool  # by the model
+
+
+class LitmusReport(NamedTuple):
+    """What a test's schedules end with on a target."""
+
+    test: LitmusTest
+    target: str
+    outcomes: tuple[Outcome, ...]
+    states: int
+    whole: bool  # whether all schedules were followed
+    narrow: tuple[str, ...]  # what is said of atomics whose instruction has a narrower scope than they ask for
+
+    @property
+    def wrong(self) -> list[str]:
+        """What should not be: results that the model forbids, and that the author said never to, or sometimes, expect."""
+        seen = [one.result for one in self.outcomes]
+        said = list(self.narrow)
+        said += [
+            f"{shown(one.result)} is forbidden, and {one.schedules} schedules end with it"
+            for one in self.outcomes if not one.allowed
+        ]
+        said += [f"never {shown(want)}, but it was seen" for want in self.test.never if any(matches(one, want) for one in seen)]
+        if self.whole:
+            missing = [want for want in self.test.sometimes if not any(matches(one, want) for one in seen)]
+            said += [f"sometimes {shown(want)}, but it was not seen" for want in missing]
+        return said
+
+
+    def document(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        outcomes = [{"result": dict(one.result), "schedules": one.schedules, "allowed": one.allowed} for one in self.outcomes]
+        return {"name": self.test.name, "outcomes": outcomes, "states": self.states, "complete": self.whole, "wrong": self.wrong}
+
+    def __str__(self) -> str:
+        """A line for each result: how many schedules end with it, and whether the model forbids it."""
+        bound = "" if self.whole else ", and more that the bound left out"
+        lines = [f"{self.test.name} on {self.target}: {self.states} states{bound}"]
+        lines += [
+            f"  {one.schedules:>10}  {shown(one.result)}" + ("" if one.allowed else "  forbidden") for one in self.outcomes
+        ]
+        return "\n".join([*lines, *(f"  wrong: {what}" for what in self.wrong)])
+
+
+def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bound: int = STATES) -> LitmusReport:
+    """Follows every schedule, as far as `bound` states allow."""
+    model = CacheModel(target, threads, test.place, test.locations)
+    order, edges, whole = _reached(model, bound)
+    ways: dict[MemoryState, int] = Counter({model.first: 1})
+    ends: Counter[Result] = Counter()
+    for state in order:
+        if model.ended(state):
+            result = tuple(sorted(state.registers, key=lambda one: int(one[0][1:])))
+            ends[result] += ways[state]
+        for following in edges[state]:
+            ways[following] += ways[state]
+    fine = allowed(test)
+    outcomes = tuple(Outcome(result, count, result in fine) for result, count in sorted(ends.items()))
+    narrow = tuple(
+        f"thread {number}: `{step.text}` has scope {step.scope.words}, {step.asked.words} is asked for"
+        for number, steps in enumerate(threads) for step in steps if step.asked is not None and step.scope < step.asked
+    )  # fmt: skip
+    return LitmusReport(test, target, outcomes, len(order), whole, narrow)
+
+
+def _reached(model: CacheModel, bound: int) -> tuple[list[MemoryState], dict[MemoryState, list[MemoryState]], bool]:
+    """The states in an order in which each stands after all that lead to it, what each leads to, and whether these are all."""
+    edges: dict[MemoryState, list[MemoryState]] = {}
+    done: list[MemoryState] = []
+    whole = True
+    pending: list[tuple[MemoryState, int]] = [(model.first, 0)]
+    while pending:
+        state, at = pending.pop()
+        if state not in edges:
+            if len(edges) >= bound:
+                edges[state], whole = [], False
+            else:
+                edges[state] = list(model.following(state))
+        if at < len(edges[state]):
+            pending.append((state, at + 1))
+            if edges[state][at] not in edges:
+                pending.append((edges[state][at], 0))
+        else:
+            done.append(state)
+    return list(dict.fromkeys(reversed(done))), edges, whole

@@ -17,6 +17,7 @@ consumer:
   v_readfirstlane_b32 s10, v5
   s_cmp_eq_u32 s10, 1
   s_cbranch_scc0 consumer
+buffer_wbinvl1_vol
   global_load_dword v6, v1, s[4:5]
   s_waitcnt vmcnt(0)
   global_store_dword v1, v6, s[8:9]

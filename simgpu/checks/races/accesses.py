@@ -458,10 +458,11 @@ def keep_caches(wave: int, what: int) -> None:
     block, slot = block_of(wave), number_of(wave)
     if block.synchronises == 0:
         return
-    state, order = state_of(block, slot), order_of(block, slot, load32(wave + layout.WAVE_ID))
+    me = load32(wave + layout.WAVE_ID)
+    state, order = state_of(block, slot), order_of(block, slot, me)
     if what == WRITE_BACK:
         write_back(wave, state, order)
     elif what == INVALIDATE:
-        invalidate(wave, block, order)
+        invalidate(wave, block, order, (group_of(wave, block) & c.GROUPS) * block.waves + me)
     else:
         invalidate_scalar(state, order)

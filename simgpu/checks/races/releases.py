@@ -157,11 +157,14 @@ def write_back(wave: int, state: Any, order: Any) -> None:
 
 
 @seldom
-def invalidate(wave: int, block: Any, order: Any) -> None:
-    """Loads behind this see what the wave has observed, as far as it waited for it."""
-    number, done = order.lists[ORDERED], load64(wave + VM_DONE)
-    while number and node_at(block, number).kind == OBSERVED and node_at(block, number).issued > done:
-        number = node_at(block, number).before
+def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
+    """Loads behind this see what the wave has observed, as far as it waited for what it observed itself."""
+    number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
+    while number and waiting:
+        node = node_at(block, number)
+        waiting = node.kind == OBSERVED and node.who == who and node.issued > done
+        if waiting:
+            number = node.before
     order.lists[VISIBLE] = number
 
 

@@ -19,6 +19,7 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 BLOCKS = 8
 ORDERED = (
     "last_block", "stream_k", "split_k", "grid_barrier", "ticket_lock", "spin_lock", "persistent", "look_back", "hand_over",
+    "fence_each", "volatile_flag", "merge_tree", "work_queue",
 )  # fmt: skip
 
 
@@ -62,6 +63,10 @@ def expected(kernel: str) -> np.ndarray:
         "persistent": 3 * rows.ravel(),
         "look_back": rows.ravel().cumsum(dtype="u4"),
         "hand_over": 5 * rows[0] + 15,
+        "fence_each": rows.sum(axis=0, dtype="u4"),
+        "volatile_flag": rows[1],
+        "merge_tree": rows.sum(axis=0, dtype="u4"),
+        "work_queue": (rows[0] + np.arange(6, dtype="u4")[:, None]).ravel(),
     }[kernel]
 
 
@@ -94,8 +99,8 @@ WEAKENED = {
     "stream-K does not acquire": Weakened("stream_k", "[group + 1], ACQUIRE)", "[group + 1], RELAXED)", STALE),
     "stream-K's threads do not meet before": Weakened("stream_k", f"= mine;{MEET}", "= mine;", RACE),
     "stream-K's threads do not meet behind": Weakened("stream_k", f") == 0);{MEET}\n        out", ") == 0);\n        out", RACE),
-    "split-K only releases": Weakened("split_k", "__ATOMIC_ACQ_REL", "RELEASE", STALE),
-    "split-K only acquires": Weakened("split_k", "__ATOMIC_ACQ_REL", "ACQUIRE", RACE),
+    "split-K only releases": Weakened("split_k", "ADD(count, 1u, BOTH)", "ADD(count, 1u, RELEASE)", STALE),
+    "split-K only acquires": Weakened("split_k", "ADD(count, 1u, BOTH)", "ADD(count, 1u, ACQUIRE)", RACE),
     "the grid does not release": Weakened("grid_barrier", f"{FENCE}releases\n        uint old", "\n        uint old", RACE),
     "the grid does not acquire": Weakened("grid_barrier", f"s_sleep(1);{FENCE}acquires", "s_sleep(1);", STALE),
     "tickets do not acquire": Weakened("ticket_lock", "LOAD(&lock[1], ACQUIRE)", "LOAD(&lock[1], RELAXED)", STALE),

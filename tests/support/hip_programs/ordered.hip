@@ -12,6 +12,7 @@ typedef unsigned uint;
 #define RELAXED __ATOMIC_RELAXED
 #define RELEASE __ATOMIC_RELEASE
 #define ACQUIRE __ATOMIC_ACQUIRE
+#define BOTH __ATOMIC_ACQ_REL
 
 __device__ void fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }  // __threadfence()
 
@@ -57,7 +58,7 @@ KERNEL split_k(const uint *in, uint *part, uint *out, uint *count) {
     __shared__ uint last;
     part[group * 256 + lane] = in[group * 256 + lane];
     __syncthreads();
-    if (lane == 0) last = ADD(count, 1u, __ATOMIC_ACQ_REL) == groups - 1;
+    if (lane == 0) last = ADD(count, 1u, BOTH) == groups - 1;
     __syncthreads();
     if (!last) return;
     uint sum = 0;
@@ -179,13 +180,86 @@ KERNEL hand_over(const uint *in, uint *part, uint *out, uint *flags) {
     if (group == 1) out[lane] = sum;
 }
 
+// Each thread fences what it stored, then one counts; all fence again before they read.
+KERNEL fence_each(const uint *in, uint *part, uint *out, uint *count) {
+    __shared__ uint last;
+    part[group * 256 + lane] = in[group * 256 + lane];
+    fence();
+    __syncthreads();
+    if (lane == 0) last = ADD(count, 1u, RELAXED) == groups - 1;
+    __syncthreads();
+    if (!last) return;
+    fence();
+    uint sum = 0;
+    for (uint i = 0; i < groups; i++) sum += part[i * 256 + lane];
+    out[lane] = sum;
+}
+
+// The same with a volatile flag.
+KERNEL volatile_flag(const uint *in, uint *part, uint *out, uint *flags) {
+    if (group % 2) {
+        part[group * 256 + lane] = in[group * 256 + lane];
+        fence();
+        __syncthreads();
+        if (lane == 0) *(volatile uint *)&flags[group] = 1;
+    } else {
+        if (lane == 0) while (*(volatile uint *)&flags[group + 1] == 0);
+        __syncthreads();
+        fence();
+        out[group * 256 + lane] = part[(group + 1) * 256 + lane];
+    }
+}
+
+// Pairs of blocks add up: the second of a pair to arrive goes on with the sum.
+KERNEL merge_tree(const uint *in, uint *part, uint *out, uint *arrived) {
+    __shared__ uint second;
+    uint sum = in[group * 256 + lane];
+    part[group * 256 + lane] = sum;
+    for (uint pair = group / 2, size = 1; size < groups; pair /= 2, size *= 2) {
+        __syncthreads();
+        if (lane == 0) second = ADD(&arrived[64 * size + pair], 1u, BOTH);
+        __syncthreads();
+        if (!second) return;
+        uint first = pair * 2 * size;
+        sum = part[first * 256 + lane] + part[(first + size) * 256 + lane];
+        __syncthreads();
+        part[first * 256 + lane] = sum;
+    }
+    out[lane] = sum;
+}
+
+// Block 0 fills slots, the others take one after another as they are filled.
+KERNEL work_queue(const uint *in, uint *part, uint *out, uint *ends) {
+    __shared__ uint taken;
+    if (group == 0) {
+        for (uint slot = 0; slot < 6; slot++) {
+            part[slot * 256 + lane] = in[lane] + slot;
+            __syncthreads();
+            if (lane == 0) STORE(&ends[0], slot + 1, RELEASE);
+        }
+        return;
+    }
+    for (;;) {
+        if (lane == 0) {
+            taken = ADD(&ends[32], 1u, RELAXED);
+            if (taken < 6) while (LOAD(&ends[0], ACQUIRE) <= taken);
+        }
+        __syncthreads();
+        uint slot = taken;
+        __syncthreads();
+        if (slot >= 6) return;
+        out[slot * 256 + lane] = part[slot * 256 + lane];
+    }
+}
+
 const int BLOCKS = 8, COUNT = 256 * BLOCKS;
 typedef void (*Kernel)(const uint *, uint *, uint *, uint *);
 
 int main() {
     static uint values[COUNT], results[COUNT];
     for (int i = 0; i < COUNT; i++) values[i] = i % 97;
-    Kernel all[] = {last_block, stream_k, split_k, grid_barrier, ticket_lock, spin_lock, persistent, look_back, hand_over};
+    Kernel all[] = {last_block, stream_k, split_k, grid_barrier, ticket_lock, spin_lock, persistent,
+                    look_back, hand_over, fence_each, volatile_flag, merge_tree, work_queue};
     for (Kernel kernel : all) {
         uint *in, *part, *out, *flags;
         MUST(hipMalloc((void **)&in, sizeof values));

@@ -52,7 +52,7 @@ def allowed(test: LitmusTest) -> set[Result]:
         if a.number < b.number and (a.thread == b.thread or a.thread == -1 != b.thread)
     }  # fmt: skip
     model = _Model(test, events, before)
-    return {result for result in model.results() if result is not None}
+    return model.results()
 
 
 class _Model:
@@ -60,8 +60,9 @@ class _Model:
         self.test, self.events, self.before = test, events, before
         self.needed = NEEDED[test.place]
 
-    def results(self) -> Iterator[Result | None]:
-        """Of each execution, its result; None if it does not stand."""
+    def results(self) -> set[Result]:
+        """The results of all executions that stand."""
+        found: set[Result] = set()
         reads = [event for event in self.events if event.reads]
         sources = [
             [w for w in self.events if w.writes and w.step.location == r.step.location and w.number != r.number] for r in reads
@@ -74,8 +75,9 @@ class _Model:
                 continue
             result = tuple((event.step.register, values[event.number][0]) for event in reads)
             sorted_result = tuple(sorted(result, key=lambda one: int(one[0][1:])))
-            if any(self._stands(source, order) for order in product(*orders)):
-                yield sorted_result
+            if sorted_result not in found and any(self._stands(source, order) for order in product(*orders)):
+                found.add(sorted_result)
+        return found
 
     def _orders(self, location: str) -> list[tuple[Event, ...]]:
         writes = [event for event in self.events if event.writes and event.step.location == location]

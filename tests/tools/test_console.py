@@ -113,7 +113,7 @@ def test_progress_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = iter([0, 3, 2, 5, 4, 9])
 
     class Launch:
-        info, at_work = SimpleNamespace(name="k"), True
+        info, at_work = SimpleNamespace(title="k"), True
 
         @property
         def ended(self) -> tuple[int, int]:

@@ -89,7 +89,7 @@ SAID = [
     ("unfused, L = 32768", "17.25 GB", "17.25 GB", "E19"),
     ("savings formula", "32", "1 + L/d = 129", "E20"),
     ("fused at L = 4096", "8.4 MB; 8x", "29.7 MB; 9.3x", "E20, E25"),
-    ("fused at L = 8192", "16.8 MB; 16x", "127.5 MB; 8.6x", "E20, E25"),
+    ("fused at L = 8192", "16.8 MB; 16x", "42.3 MB; 25.8x", "E20, E25"),
     ("K and V read again", "34 MB", "101 MB, 43x saved", "E21"),
     ("speed-up at the roofline", "1 + L/(4d) = 33", "1.2x (overlapped) to 2.2x (serial)", "E22"),
     ("L = 4096: 27.9", "0.95x", "fit 3.39 us * L * 2 rounds = 27.8 ms; 0.31 TFLOPS", "E23, E24"),

@@ -80,7 +80,7 @@ def assert_right(result):
     assert likeness(result.got.astype(float), result.typical).passed
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 2),
     d=st.sampled_from((16, 32, 48, 64, 80, 128)),

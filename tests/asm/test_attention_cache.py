@@ -84,7 +84,7 @@ def right(p, target, got, given):
     return bool(passed)
 
 
-@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=16, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
 @given(
     sizes=st.tuples(st.integers(1, 5) | st.integers(1, 70), st.integers(1, 300)),
     widths=st.tuples(*[st.integers(1, 20) | st.integers(1, 40)] * 2),

@@ -71,7 +71,7 @@ def right(p, target, got, arrays=None):
     return bool(passed)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 20) | st.integers(1, 100), st.integers(1, 150)),
     widths=st.tuples(*[st.integers(1, 40) | st.integers(41, 140)] * 2),

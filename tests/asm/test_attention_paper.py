@@ -46,7 +46,7 @@ def attention(p, target, values, kernel=None, check=False, cus=1):
     return (error <= reference.attention_error_bound(p, *arrays, arch=gpu.arch)).all(), run
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 70), st.integers(1, 200), st.sampled_from((16, 32, 48, 64, 80, 96, 112, 128)), st.sampled_from(((1, 1), (4, 2))),
     st.booleans(), st.none() | st.integers(1, 60), st.sampled_from(TARGETS), st.sampled_from(("mfma", "fma")),
@@ -80,7 +80,7 @@ def test_wide_heads(d, dtype, target, values):
     assert attention(AttentionProblem(20, 70, d, dtype=dtype), target, values)[0]
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 32), st.sampled_from(TARGETS), st.sampled_from(("mfma", "fma")), st.sampled_from(("f32", "f16", "bf16")))
 def test_the_code_object_takes_what_the_plan_says(atoms, target, values, dtype):
     tree = published(AttentionProblem(900, 900, 16 * atoms, 4, 2, dtype=dtype), target, values)

@@ -31,7 +31,7 @@ def emitted(p, target):
     return asm.emit(tree)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 40) | st.integers(200, 300), st.integers(1, 70) | st.integers(1, 300)),
     widths=st.tuples(st.sampled_from((8, 64, 72, 128)), st.integers(1, 64).map(lambda half: 2 * half)),

@@ -69,20 +69,20 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
                            typical=reference.conv2d_typical_error(p, x, w, target, matrix=not naive))  # fmt: skip
 
 
-@settings(max_examples=18, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=18, suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), where=st.sampled_from(KINDS))
 def test_any_convolution_validates(p, where):
     target, dt = where
     assert_right(convolve(replace(p, dtype=dt, dtype_c=""), target))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), target=st.sampled_from(TARGETS), dt=st.sampled_from(("f32", "f16", "bf16")))
 def test_the_naive_kernel_validates(p, target, dt):
     assert_right(convolve(replace(p, dtype=dt, dtype_c=""), target, naive=True))
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), where=st.sampled_from(KINDS))
 def test_the_packing_kernel_is_the_function(p, where):
     target, dt = where

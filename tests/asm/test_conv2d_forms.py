@@ -66,7 +66,7 @@ def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
 DILATIONS = ((1, 1), (2, 1), (3, 400), (1000, 1), (300, 300))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
 @given(
     p=problems(12, 30, 3, 2, st.sampled_from(DILATIONS)), where=st.sampled_from(KINDS),
     layout=st.sampled_from(("nchw", "nhwc")), bias=st.booleans(),

@@ -44,7 +44,7 @@ def test_every_type_validates_on_every_target(target, name):
             gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 3),
     case=st.sampled_from(CASES),

@@ -30,7 +30,7 @@ TILES = {
 }
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 300) | st.sampled_from((128, 256, 3000))),
     target=st.sampled_from(SCALED),

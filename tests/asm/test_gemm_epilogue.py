@@ -40,7 +40,7 @@ def test_every_type_of_c_validates_on_every_target(target, name, out):
         gemm(64, 64, 32, target, name, (False, True), guard=0, alpha=0.25, dtype_c=out, **narrow).check()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 70), st.integers(1, 100) | st.sampled_from((64, SPLIT))),
     case=st.sampled_from(CASES),

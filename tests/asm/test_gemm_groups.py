@@ -27,7 +27,7 @@ CASES = [
 ROWS = ((5,), (0, 3, 0, 70, 0), (33, 0, 1, 64, 31, 0, 0, 90), (1, 0, 2) * 30)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.lists(st.just(0) | st.integers(0, 70), min_size=1, max_size=12).filter(any),
     n=st.integers(1, 70),

@@ -85,7 +85,7 @@ def assert_right(result):
         assert like.passed, like
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 12) | st.sampled_from((8, 16, 70))),
     kinds=st.sampled_from(PAIRS),

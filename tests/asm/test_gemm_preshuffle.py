@@ -31,7 +31,7 @@ def piece_of(kind: str) -> int:
     return 16 // numpy_dtype(kind).itemsize
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from(KINDS),
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 18), st.integers(1, 40) | st.sampled_from((8, 16, 200))),

@@ -77,7 +77,7 @@ def test_the_order_has_as_many_arguments_as_the_plan_says():
     assert len(NAMES) == ORDER_WORDS
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(((500, 100), (5, 5000), (1, 300000))), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
     st.sampled_from((None, Band(50, -50, 1))),
@@ -86,7 +86,7 @@ def test_softmax(shape, dtype, target, mask, band):
     assert_planned(Softmax(SoftmaxProblem(*shape, dtype, mask=mask, band=band), target))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from((32, 144)), st.sampled_from((1, 64)), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
     st.sampled_from((("corrected", "mfma"), ("published", "mfma"), ("published", "fma"))),

@@ -83,7 +83,7 @@ def assert_right(result):
     assert likeness(result.got, result.typical).passed
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(1, 9),
     n=st.integers(1, 70) | st.integers(1, 1100) | st.sampled_from((63, 64, 65, 128, 256, 257, 512, 1023)),
@@ -109,7 +109,7 @@ def test_the_papers_softmax(target, policy):
     assert (argument_ulps(off.got, result.want) > MACHINE_PRECISION).mean() > 0.5, "the last bits decide"
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 600),
     target=st.sampled_from(TARGETS),
@@ -126,7 +126,7 @@ def test_a_narrower_result(n, target, policy, pads, narrow, check):
     assert not any(run.findings for run in result.runs)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 600),
     dt=st.sampled_from(TYPES),
@@ -198,7 +198,7 @@ def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
     assert few.kernel.plan.tile_rows == 4
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(41, 150),
     n=st.integers(1, 32) | st.integers(1, 64).map(lambda n: 2 * n) | st.integers(1, 32).map(lambda n: 8 * n),

@@ -44,7 +44,7 @@ def right(result):
     return (np.abs(result.got - result.want) <= result.bound).all() and result.like.passed
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 90), st.integers(1, 90), st.sampled_from((16, 48)), st.sampled_from(((1, 1), (4, 2))),
     st.booleans(), st.none() | st.integers(1, 60), st.sampled_from(TARGETS), st.sampled_from(DTYPES),

@@ -31,7 +31,7 @@ def plain(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
     st.sampled_from(["mi100", "mi355x"]),
     st.sampled_from([1.0, 30.0]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, target: str, spread: float) -> None:
     rng = np.random.default_rng(rows * n)
     x, keep = rng.standard_normal((rows, n)) * spread, rng.random((rows, n)) < density
@@ -88,7 +88,7 @@ def test_e29_flops_a_byte() -> None:
 
 
 @given(st.integers(1, 3000), st.integers(1, 200000), st.sampled_from(hardware.targets()), st.sampled_from(["f32", "f16"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_limits(rows: int, n: int, target: str, dtype: str) -> None:
     if dtype not in hardware.target(target).dtypes():
         return

@@ -78,7 +78,7 @@ def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
     st.sampled_from(BOARDS), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000),
     st.sampled_from([32, 64, 96, 128, 256]), st.sampled_from([32, 96, 256]), st.integers(1, 20), st.integers(1, 4),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_less_is_never_faster(board: str, m: int, n: int, k: int, tm: int, tn: int, split: int, resident: int) -> None:
     """On a board without published clocks, which keeps its peak. What tiles at an edge take more is reckoned against a step of all,
     first and last included: 5 % of a launch of few steps."""
@@ -104,7 +104,7 @@ def test_numbers_and_arrays_agree() -> None:
 
 
 @given(st.sampled_from([2, 4, 8, 16]), st.sampled_from([32, 64, 128]), st.integers(1, 30_000), st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_elements_pass_the_coalescer_as_traces_count_them(piece: int, run: int, stride: int, size: int) -> None:
     lanes, together = np.arange(64), 16 if size <= 4 else 4
     places = lanes * piece % run + lanes * piece // run * stride

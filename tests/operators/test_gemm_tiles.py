@@ -27,7 +27,7 @@ def derive(where: tuple[str, str], m: int, n: int, k: int, policy: str = "correc
 
 
 @given(case, size, size, size)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan = derive(where, m, n, k)
     e, atom = plan.problem.element.bytes, plan.atom
@@ -49,7 +49,7 @@ def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int
 
 
 @given(case, size, size, size, st.sampled_from(["corrected", "published"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: int, n: int, k: int, policy: str) -> None:
     """Counts registers and LDS again, array by array, and asks how many waves the chip then holds."""
     plan, d = derive(where, m, n, k, policy), hardware.target(where[0])
@@ -76,7 +76,7 @@ def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: i
 
 
 @given(case, size, size, size)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan, cus = derive(where, m, n, k), hardware.target(where[0]).num_cus
     tiles = plan.grid[0] * plan.grid[1] * plan.split_k
@@ -88,7 +88,7 @@ def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) 
 
 
 @given(case, size, size, size)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan, d = derive(where, m, n, k), hardware.target(where[0])
     names = {row.name for row in plan.constraints}
@@ -109,7 +109,7 @@ def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int)
 
 
 @given(case, size, size, size, st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_published_tiles_shrink_only_while_cus_are_idle(where: tuple[str, str], m: int, n: int, k: int, batch: int) -> None:
     """The paper's rule: below one block a CU, tiles get smaller until it is one. Against trying every square of whole atoms."""
     d = hardware.target(where[0])
@@ -215,7 +215,7 @@ def test_tiles_that_cannot_fit(target: hardware.HardwareDescriptor, name: str, p
 
 
 @given(st.integers(4096, 1 << 18), st.sampled_from(CASES))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_lds_that_holds_one_stage_is_enough(lds: int, where: tuple[str, str]) -> None:
     target = replace(hardware.target(where[0]), lds_bytes=lds)
     plan = plan_gemm(GemmProblem(4096, 4096, 4096, where[1]), target)
@@ -304,7 +304,7 @@ def test_steps_wait_for_memory_that_is_busy() -> None:
 
 
 @given(case, size, size, size)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:
     """The rows are the terms of the time: none but the printed ones decides."""
     plan = derive(where, m, n, k)

@@ -52,7 +52,7 @@ def test_extents_cover_once(size: int, outer: int, inner: int) -> None:
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 50), st.sampled_from(["corrected", "published"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_atoms_cover_every_product_once(m: int, n: int, k: int, policy: str) -> None:
     count = np.zeros((m, k, n), np.int8)
     tree = TiledComputation(m, n, k, policy=policy)

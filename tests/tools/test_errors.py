@@ -100,7 +100,7 @@ def linked() -> bytes:
     return asm.emit(TiledComputation(8, 8, 8)).assemble()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 0.95))
 def test_truncated_code_object(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, linked: bytes, share: float

@@ -132,7 +132,7 @@ def test_every_truncation_is_one_line():
 
 
 @corpus
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_flipped_bytes_raise_nothing_but_decode_errors(seed, flips):
     data = bytearray(read("cl_calls.gfx908.hsaco"))

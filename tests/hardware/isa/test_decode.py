@@ -37,7 +37,7 @@ def test_every_matrix_row_decodes(target: str) -> None:
 
 
 @targets
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(code=st.binary(max_size=16))
 def test_any_bytes_decode_or_raise_decode_error(target: str, code: bytes) -> None:
     try:
@@ -51,7 +51,7 @@ def test_any_bytes_decode_or_raise_decode_error(target: str, code: bytes) -> Non
 
 
 @targets
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(entry=st.integers(0, 10**6), word=st.integers(0, (1 << 64) - 1))
 def test_operand_bits_of_every_opcode(target: str, entry: int, word: int) -> None:
     """Random operand fields under a defined opcode never fail in another way."""

@@ -62,14 +62,14 @@ def test_float_binary(type_: Type, op: str, reference: object) -> None:
     assert [int(x) for x in got] == want
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(words(32), words(32), words(32))
 def test_fma_f32(a: int, b: int, c: int) -> None:
     got = NUMPY.fma(t.f32, *(np.array([x], np.uint32) for x in (a, b, c)))
     assert int(got[0]) == f_fma(F32, a, b, c)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(words(64), words(64), words(64))
 def test_fma_f64(a: int, b: int, c: int) -> None:
     got = NUMPY.fma(t.f64, *(np.array([x], np.uint64) for x in (a, b, c)))

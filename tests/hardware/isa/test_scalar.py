@@ -203,7 +203,7 @@ def _dtype(width: int) -> Any:
 
 
 @pytest.mark.parametrize("mnemonic", sorted(REFERENCES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_scalar_body(mnemonic: str, data: st.DataObject) -> None:
     spec = SPECS[mnemonic]
@@ -240,7 +240,7 @@ ATOMICS: dict[str, Callable[..., int]] = {
 
 
 @pytest.mark.parametrize("mnemonic", sorted(ATOMICS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_integer_atomic(mnemonic: str, data: st.DataObject) -> None:
     spec = SPECS[mnemonic]
@@ -250,7 +250,7 @@ def test_integer_atomic(mnemonic: str, data: st.DataObject) -> None:
     assert run(spec, values) == ATOMICS[mnemonic](*values)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(width=32), st.floats(width=32))
 def test_float_minimum_keeps_old_unless_less(old: float, new: float) -> None:
     raw = [struct.unpack("<I", struct.pack("<f", x))[0] for x in (old, new)]
@@ -265,7 +265,7 @@ def test_float_minimum_keeps_old_unless_less(old: float, new: float) -> None:
 LANES = np.arange(64, dtype=np.uint32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, M64), st.integers(0, 2**32 - 1), st.integers(0, 300))
 def test_permutes(active: int, seed: int, offset: int) -> None:
     rng = np.random.default_rng(seed)
@@ -301,7 +301,7 @@ def swizzled(i: int, offset: int) -> int:
     return j & 31 | i & 32
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 0xFFFF), st.integers(0, M64))
 def test_swizzle(offset: int, active: int) -> None:
     got = evaluate(SPECS["ds_swizzle_b32"], LANES + np.uint32(100), np.uint64(active), offset=offset)

@@ -80,7 +80,7 @@ def calculate(which: int, a: int, b: int) -> int:
     return which
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example(2, -(1 << 63), -1)
 @example(3, -(1 << 63), -1)
 @example(2, 5, 0)
@@ -139,7 +139,7 @@ def walk(start: int, limit: int, step: int) -> int:
     return total + 1000 * steps + 100000 * highest + first_of(limit) + 10 * found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(0, 12), st.integers(1, 5))
 def test_loops_are_python_s(loops: Callable[..., int], start: int, limit: int, step: int) -> None:
     assert loops(start, limit, step) == walk(start, limit, step)

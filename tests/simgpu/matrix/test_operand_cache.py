@@ -61,7 +61,7 @@ def test_d_on_an_operand_is_summed_as_elsewhere(place):
 
 
 @given(instructions(12, PLACES, PLACES, [None, "A", "B", "bit of A", "bit of B"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_operands_that_change_between_instructions(steps):
     """Any types at any places, in any order, whole operands or single bits changed in between."""
     wave = Wave()
@@ -98,7 +98,7 @@ C_KINDS = {"near": 1.0, "far": 2.0**9, "farther": 2.0**40, "huge": 2.0**127, "in
 
 
 @given(instructions(8, sorted(C_KINDS), range(16), ["none", "a row", "half of k", "all"], [False, True]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
     """Where a sum ended with the longer rounding, the next begins with it: right wherever C is large and products are 0."""
     wave = Wave()

@@ -134,7 +134,7 @@ def lanes(mode: str, index: np.ndarray, offset: np.ndarray) -> list[Lane]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(resources, modes, targets, st.integers(0, 2**32))
 def test_wide_loads(r: Resource, mode: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)
@@ -152,7 +152,7 @@ def test_wide_loads(r: Resource, mode: str, target: str, seed: int) -> None:
         np.testing.assert_array_equal(got[f"v{4 + dword}"], want[dword])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(resources, modes, st.sampled_from(["short", "dword", "dwordx3"]), targets, st.integers(0, 2**32))
 def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)
@@ -178,7 +178,7 @@ def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> N
     np.testing.assert_array_equal(got.memory[MEMORY:], want)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(resources, modes, targets, st.integers(0, 2**32))
 def test_atomics_with_return(r: Resource, mode: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)

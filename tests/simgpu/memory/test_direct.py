@@ -206,7 +206,7 @@ def compare(case: Case, data: np.ndarray, found: np.ndarray, active: np.ndarray,
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEEDS)
 def test_patterns(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -216,7 +216,7 @@ def test_patterns(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.space == "buffer"], ids=lambda case: case.line)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=SEEDS)
 def test_lanes_out_of_a_buffers_range(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -60,7 +60,7 @@ def compare(width: str, data: np.ndarray, found: np.ndarray, active: np.ndarray)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=SEEDS)
 def test_patterns(width: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ def test_patterns(width: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS, all_lanes=st.booleans())
 def test_lanes_out_of_range(width: str, seed: int, all_lanes: bool) -> None:
     rng = np.random.default_rng(seed)

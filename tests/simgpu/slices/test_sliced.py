@@ -82,7 +82,7 @@ def in_order(words: np.ndarray, moves: list[tuple[int, int]]) -> np.ndarray:
     return words
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=24), st.integers(1, 9))
 def test_random_readers_and_writers_give_what_the_order_gives(pool, moves, slices):
     gpu = simgpu.Device("gfx90a", threads=1)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu.hardware.rates.pipelines import pipelines
@@ -116,7 +116,6 @@ def test_half_of_the_loads_wait_where_half_of_the_requests_do() -> None:
 # -- counters ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)  # the first example compiles
 @given(st.lists(st.integers(0, 10_000), max_size=80), st.integers(0, MOST_VM - 1))
 def test_a_wait_lasts_until_few_enough_are_in_flight(times: list[int], left: int) -> None:
     """Operations complete in order: each no sooner than the one before."""

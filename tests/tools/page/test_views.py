@@ -20,7 +20,7 @@ from tests.support.browser import Opened, needs_browser
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40), st.integers(0, 1 << 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_picture_holds_every_byte(rows: int, width: int, behind: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     read, written = (rng.random(rows * width + behind) < rng.random() for _ in range(2))

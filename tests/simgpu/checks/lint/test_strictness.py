@@ -83,7 +83,7 @@ def places(found: list[Finding], kind: str) -> set[int]:
 
 # Each example is assembled and compiled: few of them, and none made smaller.
 GENERATED = (Phase.explicit, Phase.reuse, Phase.generate)
-relaxed = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), phases=GENERATED)
+relaxed = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=GENERATED)
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx942"])

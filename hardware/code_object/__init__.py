@@ -7,6 +7,7 @@
     dwarf.py        debug sections, and how their fields are read
     lines.py        source lines of addresses
     entries.py      the entries of debug information, walked in order
+    references.py   names, types and ranges that entries refer to
     inlined.py      functions that were inlined at an address
     frames.py       an instruction's lines from the innermost function out, the user's among them
     demangled.py    C++ names as users write them

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from simgpu.hardware.code_object.dwarf import Cursor, DebugSections
 from simgpu.hardware.code_object.entries import (
-    UNIT_REFERENCES,
     UNIT_TAGS,
     CompileUnit,
     DW_AT_abstract_origin,
@@ -21,6 +19,7 @@ from simgpu.hardware.code_object.entries import (
     Values,
 )
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
+from simgpu.hardware.code_object.references import RANGE_KINDS, References, ranges
 
 DW_TAG_inlined_subroutine, DW_TAG_subprogram = 0x1D, 0x2E
 DW_AT_stmt_list, DW_AT_low_pc, DW_AT_high_pc = 0x10, 0x11, 0x12
@@ -33,13 +32,6 @@ OF_CALL = frozenset((DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_call_file,
 OF_FUNCTION = frozenset((DW_AT_name, DW_AT_abstract_origin, DW_AT_specification))
 WANTED = {DW_TAG_inlined_subroutine: OF_CALL, DW_TAG_subprogram: OF_FUNCTION} | dict.fromkeys(UNIT_TAGS, OF_UNIT)
 DEEPEST = 64  # calls that are listed for one address
-CHAIN_LIMIT = 8  # entries of one function: an instance, its declaration
-
-
-class _Unit(NamedTuple):
-    unit: CompileUnit
-    lines: int  # where its line number program begins
-    strings: int  # its DW_AT_str_offsets_base
 
 
 @dataclass(frozen=True)
@@ -55,13 +47,14 @@ class InlinedCalls:
 
     def __init__(self, sections: DebugSections, lines: LineTable) -> None:
         self._sections, self._lines = sections, lines
-        self._units: list[_Unit] = []
+        self._units: list[tuple[CompileUnit, int]] = []  # and where its line number program begins
         # Of each call: numbers of the unit and of the file in its line table, the line, form and value of the function's reference.
         self._calls: list[tuple[int, int, int, int, int]] = []
         self._known: dict[int, InlinedCall] = {}
         self._entries = Entries(sections, WANTED)
+        self._references = References(self._entries)
         # Of each range: first address, the one behind, depth, call.
-        rows = [row for unit in self._entries.units() for row in self._unit(unit)]
+        rows = [row for unit in self._references.units for row in self._unit(unit)]
         table = np.array(rows, np.uint64).reshape(-1, 4)
         self._low, self._high, self._depth, self._call = table.T
 
@@ -77,20 +70,11 @@ class InlinedCalls:
     def _inlined(self, number: int) -> InlinedCall:
         if number not in self._known:
             at, file, line, form, value = self._calls[number]
-            site = SourceLine(*(self._lines.file(self._units[at].lines, file) or ("", "?")), line)
-            self._known[number] = InlinedCall(site, self._function(self._units[at], form, value))
+            unit, lines = self._units[at]
+            site = SourceLine(*(self._lines.file(lines, file) or ("", "?")), line)
+            name = self._references.name(unit, {DW_AT_abstract_origin: (form, value)})
+            self._known[number] = InlinedCall(site, name.partition("<")[0])
         return self._known[number]
-
-    def _function(self, of: _Unit, form: int, value: int) -> str:
-        """The name of the function that a reference leads to, without template arguments."""
-        for _ in range(CHAIN_LIMIT):
-            if form not in UNIT_REFERENCES:
-                break
-            _, values = self._entries.entry(of.unit, of.unit.start + value)
-            if DW_AT_name in values:
-                return self._entries.text(of.unit, of.strings, *values[DW_AT_name]).partition("<")[0]
-            form, value = values.get(DW_AT_abstract_origin, values.get(DW_AT_specification, (0, 0)))
-        return ""
 
     def _unit(self, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
         """Yields the ranges of a unit's calls."""
@@ -99,7 +83,8 @@ class InlinedCalls:
         for _, level, _, tag, values in self._entries.walk(unit, unit.first):
             if level == 0:
                 said.begin(values)
-                self._units.append(_Unit(unit, said.lines, said.strings))
+                self._references.begin(unit, values)
+                self._units.append((unit, said.lines))
             elif tag == DW_TAG_inlined_subroutine and DW_AT_call_line in values:
                 while around and around[-1] >= level:
                     around.pop()
@@ -119,12 +104,11 @@ class Attributes:
         self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
         self.lines = -1  # where its line number program begins
-        self.strings = 0  # DW_AT_str_offsets_base
 
     def begin(self, values: Values) -> None:
         """Takes what the unit's own entry says."""
         none = (0, 0)
-        self.lines, self.strings = values.get(DW_AT_stmt_list, (0, -1))[1], values.get(DW_AT_str_offsets_base, none)[1]
+        self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
         self._addresses, self._lists = values.get(DW_AT_addr_base, none)[1], values.get(DW_AT_rnglists_base, none)[1]
         self._low = self._resolved(*values[DW_AT_low_pc]) if DW_AT_low_pc in values else 0
 
@@ -162,27 +146,8 @@ class Attributes:
                 yield base + first, base + behind
 
     def _listed_5(self, at: int) -> Iterator[tuple[int, int]]:
-        cursor, base, size = Cursor(self._sections[".debug_rnglists"], at), self._low, self._address
-        while True:
-            self._sections.steps.take()
-            kind = cursor.number(1)
-            if kind == 0:  # DW_RLE_end_of_list
-                return
-            if kind == 1:  # base_addressx
-                base = self._indexed(cursor.uleb())
-            elif kind == 2:  # startx_endx
-                yield self._indexed(cursor.uleb()), self._indexed(cursor.uleb())
-            elif kind == 3:  # startx_length
-                first = self._indexed(cursor.uleb())
-                yield first, first + cursor.uleb()
-            elif kind == 4:  # offset_pair
-                yield base + cursor.uleb(), base + cursor.uleb()
-            elif kind == 5:  # base_address
-                base = cursor.number(size)
-            elif kind == 6:  # start_end
-                yield cursor.number(size), cursor.number(size)
-            elif kind == 7:  # start_length
-                first = cursor.number(size)
-                yield first, first + cursor.uleb()
-            else:
-                raise ValueError(f"kind {kind} of a range list's entry is not known")
+        return self.listed(Cursor(self._sections[".debug_rnglists"], at), RANGE_KINDS)
+
+    def listed(self, cursor: Cursor, kinds: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+        """Yields first address and the one behind of each range of a DWARF 5 list that begins at the cursor (see `ranges`)."""
+        return ranges(cursor, kinds, self._low, self._address, self._indexed, self._sections.steps.take)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from simgpu.hardware.code_object.dwarf import Cursor, DebugSections
 from simgpu.hardware.code_object.entries import (
-    UNIT_REFERENCES,
     UNIT_TAGS,
     CompileUnit,
     DW_AT_abstract_origin,
@@ -30,32 +29,27 @@ from simgpu.hardware.code_object.inlined import (
     DW_TAG_inlined_subroutine,
     DW_TAG_subprogram,
 )
-from simgpu.hardware.code_object.parameters import (
-    LETTERS,
-    POINTER_TAGS,
-    SAME_TYPE,
-    DW_AT_byte_size,
-    DW_AT_encoding,
+from simgpu.hardware.code_object.references import (
+    LOCATION_KINDS,
+    OF_TYPES,
     DW_AT_type,
-    DW_TAG_base_type,
-    DW_TAG_enumeration_type,
     DW_TAG_formal_parameter,
+    DW_TAG_variable,
+    References,
 )
 
-DW_TAG_lexical_block, DW_TAG_variable = 0x0B, 0x34
+DW_TAG_lexical_block = 0x0B
 DW_AT_location, DW_AT_const_value, DW_AT_loclists_base = 0x02, 0x1C, 0x8C
 DW_FORM_loclistx, DW_FORM_sec_offset, DW_FORM_exprloc = 0x22, 0x17, 0x18
 SCOPE_TAGS = frozenset((DW_TAG_subprogram, DW_TAG_inlined_subroutine, DW_TAG_lexical_block))
 OF_SCOPE = frozenset((DW_AT_name, DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_abstract_origin, DW_AT_specification))
 OF_VARIABLE = frozenset((DW_AT_name, DW_AT_type, DW_AT_location, DW_AT_const_value, DW_AT_abstract_origin))
-OF_TYPE = frozenset((DW_AT_name, DW_AT_type, DW_AT_byte_size, DW_AT_encoding))
 WANTED = {
     **dict.fromkeys(SCOPE_TAGS, OF_SCOPE),
     **dict.fromkeys((DW_TAG_variable, DW_TAG_formal_parameter), OF_VARIABLE),
-    **dict.fromkeys((DW_TAG_base_type, DW_TAG_enumeration_type, *POINTER_TAGS, *SAME_TYPE), OF_TYPE),
+    **OF_TYPES,
     **dict.fromkeys(UNIT_TAGS, OF_UNIT | {DW_AT_loclists_base}),
 }
-CHAIN_LIMIT = 64  # names and qualifiers of one type
 # First DWARF number, file, first register, count.
 REGISTERS = ((32, "s", 0, 64), (1088, "s", 64, 42), (2560, "v", 0, 512), (3072, "a", 0, 512))
 # Clang describes a local of HIP as memory of address space 1, DW_OP_lit1 DW_OP_swap DW_OP_xderef. LLVM keeps that when the value is
@@ -100,7 +94,8 @@ class Locals:
     def __init__(self, sections: DebugSections) -> None:
         self._sections = sections
         self._entries = Entries(sections, WANTED)
-        self._known = [variable for unit in self._entries.units() for variable in self._unit(unit)]
+        self._references = References(self._entries)
+        self._known = [variable for unit in self._references.units for variable in self._unit(unit)]
 
     def at(self, address: int) -> tuple[Local, ...]:
         """The variables in scope, those of the innermost scope first."""
@@ -111,67 +106,37 @@ class Locals:
         )
 
     def _unit(self, unit: CompileUnit) -> Iterator[_Variable]:
-        reader = _Reader(self._sections, self._entries, unit)
+        reader, known = _Places(self._sections, unit), self._references
         scopes: list[tuple[int, tuple[tuple[int, int], ...], str]] = []  # level, ranges and function of the scopes around
         for _, level, _, tag, values in self._entries.walk(unit, unit.first):
             if level == 0:
                 reader.begin(values)
+                known.begin(unit, values)
                 continue
             while scopes and scopes[-1][0] >= level:
                 scopes.pop()
             if tag in SCOPE_TAGS:
                 function = scopes[-1][2] if scopes else ""
                 if tag == DW_TAG_inlined_subroutine:
-                    function = reader.name(values).partition("<")[0]
+                    function = known.name(unit, values).partition("<")[0]
                 scopes.append((level, tuple(reader.ranges(values)), function))
             elif tag in (DW_TAG_variable, DW_TAG_formal_parameter) and scopes and scopes[-1][1]:
-                name = reader.name(values)
+                name = known.name(unit, values)
                 if name:
-                    type_, size = reader.type(values)
+                    type_, size = known.type(unit, values)
                     yield _Variable(name, type_, size, scopes[-1][2], scopes[-1][1], level, tuple(reader.places(values)))
 
 
-class _Reader(Attributes):
-    """Reads what the entries of a unit say of variables."""
+class _Places(Attributes):
+    """Reads where the variables of a unit are."""
 
-    def __init__(self, sections: DebugSections, entries: Entries, unit: CompileUnit) -> None:
+    def __init__(self, sections: DebugSections, unit: CompileUnit) -> None:
         super().__init__(sections, unit)
-        self._entries, self._unit = entries, unit
         self._locations = 0  # DW_AT_loclists_base
 
     def begin(self, values: Values) -> None:
         super().begin(values)
         self._locations = values.get(DW_AT_loclists_base, (0, 0))[1]
-
-    def name(self, values: Values) -> str:
-        """The name of an entry, or of that which it is an instance of."""
-        for _ in range(CHAIN_LIMIT):
-            if DW_AT_name in values:
-                return self._entries.text(self._unit, self.strings, *values[DW_AT_name])
-            found = self._referred(values.get(DW_AT_abstract_origin, values.get(DW_AT_specification)))
-            if found is None:
-                break
-            values = found[1]
-        return ""
-
-    def type(self, values: Values) -> tuple[str, int]:
-        """A variable's type and its bytes; ("", 0) for one that is no number."""
-        for _ in range(CHAIN_LIMIT):
-            found = self._referred(values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
-            if found is None:
-                break
-            tag, values = found
-            size = values.get(DW_AT_byte_size, (0, 0))[1]
-            if tag in POINTER_TAGS:
-                return "pointer", 8
-            if tag == DW_TAG_enumeration_type:
-                return f"i{8 * size}", size
-            if tag == DW_TAG_base_type:
-                letter = LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], "")
-                return (f"{letter}{8 * size}", size) if letter else ("", size)
-            if tag not in SAME_TYPE and tag not in (DW_TAG_variable, DW_TAG_formal_parameter):
-                break
-        return "", 0
 
     def places(self, values: Values) -> Iterator[tuple[int, int, tuple[Piece, ...] | None]]:
         """Yields where a variable is: ranges of addresses, and its pieces there."""
@@ -188,42 +153,9 @@ class _Reader(Attributes):
             if form == DW_FORM_loclistx:
                 entry = Cursor(self._sections[".debug_loclists"], self._locations + value * self._offset)
                 value = self._locations + entry.number(self._offset)
-            yield from self._listed(value)
-
-    def _listed(self, at: int) -> Iterator[tuple[int, int, tuple[Piece, ...] | None]]:
-        cursor, base, size = Cursor(self._sections[".debug_loclists"], at), self._low, self._address
-        while True:
-            self._sections.steps.take()
-            kind = cursor.number(1)
-            if kind == 0:  # DW_LLE_end_of_list
-                return
-            if kind == 1:  # base_addressx
-                base = self._indexed(cursor.uleb())
-                continue
-            if kind == 6:  # base_address
-                base = cursor.number(size)
-                continue
-            low, high = 0, 1 << 64  # 5: default_location
-            if kind == 2:  # startx_endx
-                low, high = self._indexed(cursor.uleb()), self._indexed(cursor.uleb())
-            elif kind == 3:  # startx_length
-                low = self._indexed(cursor.uleb())
-                high = low + cursor.uleb()
-            elif kind == 4:  # offset_pair
-                low, high = base + cursor.uleb(), base + cursor.uleb()
-            elif kind == 7:  # start_end
-                low, high = cursor.number(size), cursor.number(size)
-            elif kind == 8:  # start_length
-                low = cursor.number(size)
-                high = low + cursor.uleb()
-            elif kind != 5:
-                raise ValueError(f"kind {kind} of a location list's entry is not known")
-            yield low, high, pieces_of(_block(cursor))
-
-    def _referred(self, reference: tuple[int, int] | None) -> tuple[int, Values] | None:
-        if reference is None or reference[0] not in UNIT_REFERENCES:
-            return None
-        return self._entries.entry(self._unit, self._unit.start + reference[1])
+            cursor = Cursor(self._sections[".debug_loclists"], value)
+            for low, high in self.listed(cursor, LOCATION_KINDS):
+                yield low, high, pieces_of(_block(cursor))
 
 
 def _block(cursor: Cursor) -> bytes:

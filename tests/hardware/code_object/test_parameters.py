@@ -14,7 +14,7 @@ from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.elf import ElfFile
 from simgpu.hardware.code_object.mangled import parameter_types
-from simgpu.hardware.code_object.parameters import CHAIN_LIMIT
+from simgpu.hardware.code_object.references import CHAIN_LIMIT
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.robustness.hostile import NewSection, rebuilt
 from tests.support.clang import linked

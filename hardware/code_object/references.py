@@ -1,0 +1,141 @@
+"""What entries of debug information refer to: names, the entries that they are instances of, types; and lists of address ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from simgpu.hardware.code_object.dwarf import Cursor
+from simgpu.hardware.code_object.entries import (
+    UNIT_REFERENCES,
+    CompileUnit,
+    DW_AT_abstract_origin,
+    DW_AT_name,
+    DW_AT_specification,
+    DW_AT_str_offsets_base,
+    DW_FORM_ref_addr,
+    Entries,
+    Values,
+)
+from simgpu.hardware.code_object.mangled import OTHER, POINTER
+
+DW_TAG_formal_parameter, DW_TAG_base_type, DW_TAG_enumeration_type, DW_TAG_variable = 0x05, 0x24, 0x04, 0x34
+POINTER_TAGS = frozenset((0x0F, 0x10, 0x42))  # DW_TAG_pointer_type, reference_type, rvalue_reference_type
+# DW_TAG_typedef, const_type, volatile_type, restrict_type, atomic_type: another name of a type, or the type with a qualifier.
+SAME_TYPE = frozenset((0x16, 0x26, 0x35, 0x37, 0x47))
+DW_AT_byte_size, DW_AT_encoding, DW_AT_type = 0x0B, 0x3E, 0x49
+# What `References.type` reads, by tag; its reader wants a name, a type and an origin of variables and parameters.
+OF_TYPES = {
+    DW_TAG_base_type: frozenset((DW_AT_name, DW_AT_encoding, DW_AT_byte_size)),
+    DW_TAG_enumeration_type: frozenset((DW_AT_type, DW_AT_byte_size)),
+    **dict.fromkeys(SAME_TYPE, frozenset((DW_AT_type,))),
+    **dict.fromkeys(POINTER_TAGS, frozenset[int]()),
+}
+THROUGH = SAME_TYPE | {DW_TAG_enumeration_type, DW_TAG_formal_parameter, DW_TAG_variable}  # whose type is another entry's
+# DW_ATE_boolean, float, signed, signed_char, unsigned, unsigned_char, UTF.
+LETTERS = {0x02: "u", 0x04: "f", 0x05: "i", 0x06: "i", 0x07: "u", 0x08: "u", 0x10: "u"}
+BYTES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
+POINTER_BYTES = 8
+CHAIN_LIMIT = 64  # entries that lead to a name or a type
+
+
+class References:
+    """Follows references between a file's entries. Damaged information raises IndexError, KeyError or ValueError."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self.units = list(entries.units())
+        self._strings: dict[int, int] = {}  # DW_AT_str_offsets_base by where a unit starts
+
+    def begin(self, unit: CompileUnit, values: Values) -> None:
+        """Takes what the unit's own entry says: names of the unit are read after that."""
+        self._strings[unit.start] = values.get(DW_AT_str_offsets_base, (0, 0))[1]
+
+    def text(self, unit: CompileUnit, form: int, value: int) -> str:
+        """Returns a text of an entry."""
+        return self._entries.text(unit, self._strings.get(unit.start, 0), form, value)
+
+    def name(self, unit: CompileUnit, values: Values) -> str:
+        """Returns an entry's name, or that of the entry that it is an instance or the definition of; "" if there is none."""
+        for _ in range(CHAIN_LIMIT):
+            if DW_AT_name in values:
+                return self.text(unit, *values[DW_AT_name])
+            found = self._referred(unit, values.get(DW_AT_abstract_origin, values.get(DW_AT_specification)))
+            if found is None:
+                break
+            unit, _, values = found
+        return ""
+
+    def type(self, unit: CompileUnit, values: Values) -> tuple[str, int]:
+        """Returns the type that a parameter or variable has, as f32, POINTER or OTHER, and its bytes, 0 for OTHER."""
+        for _ in range(CHAIN_LIMIT):
+            found = self._referred(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
+            if found is None:
+                break
+            unit, tag, values = found
+            if tag in POINTER_TAGS:
+                return POINTER, POINTER_BYTES
+            if tag == DW_TAG_base_type:
+                kind, size = _sized(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
+                return ("bf16" if kind == "f16" and self.name(unit, values) == "__bf16" else kind), size
+            if tag == DW_TAG_enumeration_type and DW_AT_type not in values:
+                return _sized("i", values)  # of either sign: numbers of both fit it
+            if tag not in THROUGH:
+                break
+        return OTHER, 0
+
+    def _referred(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
+        """The unit, tag and values of an entry; None for a reference by signature or into another file."""
+        form, value = reference or (0, 0)
+        if form in UNIT_REFERENCES:
+            return unit, *self._entries.entry(unit, unit.start + value)
+        if form != DW_FORM_ref_addr:
+            return None
+        unit = self.units[bisect_right(self.units, value, key=lambda one: one.start) - 1]
+        return unit, *self._entries.entry(unit, value)
+
+
+def _sized(letter: str, values: Values) -> tuple[str, int]:
+    size = values.get(DW_AT_byte_size, (0, 0))[1]
+    return (f"{letter}{8 * size}", size) if size in BYTES.get(letter, ()) else (OTHER, 0)
+
+
+# The kinds of an entry in .debug_rnglists (DWARF 5, table 7.30) and in .debug_loclists (table 7.10), by number.
+RANGE_KINDS = ("end", "base_addressx", "startx_endx", "startx_length", "offset_pair", "base_address", "start_end", "start_length")
+LOCATION_KINDS = (*RANGE_KINDS[:5], "default_location", *RANGE_KINDS[5:])
+
+
+def ranges(
+    cursor: Cursor, kinds: tuple[str, ...], base: int, size: int, indexed: Callable[[int], int], take: Callable[[], None]
+) -> Iterator[tuple[int, int]]:  # fmt: skip
+    """Yields first address and the one after of each range of a list; the cursor then is after the range.
+
+    kinds: RANGE_KINDS or LOCATION_KINDS; base: the unit's address; size: bytes of an address; indexed: the address of a number in
+    .debug_addr; take: counts a step.
+    """
+    while True:
+        take()
+        number = cursor.number(1)
+        if number >= len(kinds):
+            raise ValueError(f"kind {number} of a list's entry is not known")
+        kind = kinds[number]
+        if kind == "end":
+            return
+        if kind == "base_addressx":
+            base = indexed(cursor.uleb())
+        elif kind == "base_address":
+            base = cursor.number(size)
+        elif kind == "startx_endx":
+            yield indexed(cursor.uleb()), indexed(cursor.uleb())
+        elif kind == "startx_length":
+            first = indexed(cursor.uleb())
+            yield first, first + cursor.uleb()
+        elif kind == "offset_pair":
+            yield base + cursor.uleb(), base + cursor.uleb()
+        elif kind == "start_end":
+            yield cursor.number(size), cursor.number(size)
+        elif kind == "start_length":
+            first = cursor.number(size)
+            yield first, first + cursor.uleb()
+        else:  # default_location
+            yield 0, 1 << 64

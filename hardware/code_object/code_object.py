@@ -19,7 +19,6 @@ from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.demangled import kernels_by_name, readable
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
-from simgpu.hardware.code_object.frames import users_line
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.code_object.names import shown
 from simgpu.hardware.errors import DecodeError
@@ -238,8 +237,8 @@ class CodeObject:
 
     def source_line(self, address: int) -> str | None:
         """Returns the `file:line` that the instruction at a virtual address comes from: the user's, if it was inlined from a
-        library's header (`frames.users_line`); None if the file does not say."""
-        found = users_line(self.debug.frames(address))
+        library's header (`DebugInformation.users_line`); None if the file does not say."""
+        found = self.debug.users_line(address)
         return str(found) if found else None
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
 from simgpu.hardware.code_object.elf import ElfFile
-from simgpu.hardware.code_object.frames import Frame
+from simgpu.hardware.code_object.frames import Frame, is_library, users_line
 from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
 from simgpu.hardware.code_object.locals import Local, Locals
@@ -39,6 +39,16 @@ class DebugInformation:
         lines = [*filter(None, [own]), *(call.site for call in calls)]
         functions = [call.function for call in calls] + [""]
         return tuple(map(Frame, lines, functions[len(functions) - len(lines) :]))
+
+    def users_line(self, address: int) -> SourceLine | None:
+        """Returns the innermost line that no library's header has, of those in `frames`; the innermost if libraries have all."""
+        own = self.source_line(address)
+        return own if own is not None and not is_library(own) else users_line(self.frames(address))
+
+    def place(self, address: int) -> tuple[str, tuple[str, ...]]:
+        """Returns the user's `file:line` of an instruction, "" if there is none, and its frames, for messages."""
+        frames = self.frames(address)
+        return str(users_line(frames) or ""), tuple(map(str, frames))
 
     def _calls(self, address: int) -> tuple[InlinedCall, ...]:
         return _lines_read(lambda: self._inlined.at(address) if self._inlined else ()) or ()

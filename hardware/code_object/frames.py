@@ -21,19 +21,19 @@ class Frame:
     line: SourceLine
     function: str  # "" for the kernel's own, and where the file names none
 
-    @property
-    def is_library(self) -> bool:
-        """Whether the line is in a header that users do not write."""
-        return any(part in f"{self.line.directory}/{self.line.file}" for part in LIBRARIES)
-
     def __str__(self) -> str:
         return f"{self.line} in {self.function}" if self.function else str(self.line)
 
 
+def is_library(line: SourceLine) -> bool:
+    """Whether a line is in a header that users do not write."""
+    return any(part in f"{line.directory}/{line.file}" for part in LIBRARIES)
+
+
 def users_line(frames: Sequence[Frame]) -> SourceLine | None:
     """Returns the line of the innermost frame that is in no library, or else of the innermost; None without frames."""
-    found = next((frame for frame in frames if not frame.is_library), next(iter(frames), None))
-    return found.line if found else None
+    lines = [frame.line for frame in frames]
+    return next((line for line in lines if not is_library(line)), lines[0] if lines else None)
 
 
 def library_words(source: str, frames: Sequence[str]) -> str:

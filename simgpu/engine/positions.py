@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.finding import Finding, code_address, lanes_of, moment
-from simgpu.hardware.code_object.frames import library_words, users_line
+from simgpu.hardware.code_object.frames import library_words
 from simgpu.hardware.isa import text
 
 
@@ -46,9 +46,8 @@ def location_of(launch: Dispatch, record: int) -> Location:
     """The location of a record's instruction."""
     inst = launch.instruction(record)
     pc = launch.program.base + 4 * record - launch.bias
-    frames, name = launch.code.debug.frames(pc), code_address(launch.info.title, launch.info.start, pc)
-    shown = text(inst) if inst is not None else ""
-    return Location(pc, shown, str(users_line(frames) or ""), tuple(map(str, frames)), name)
+    name = code_address(launch.info.title, launch.info.start, pc)
+    return Location(pc, text(inst) if inst is not None else "", *launch.code.debug.place(pc), name)
 
 
 def finding_at(
@@ -77,9 +76,8 @@ def place(launch: Dispatch, index: int) -> str:
     inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
     virtual = launch.program.base + 4 * index - launch.bias
-    frames = launch.code.debug.frames(virtual)
-    line = str(users_line(frames) or "")
-    library = library_words(line, tuple(map(str, frames)))
+    line, frames = launch.code.debug.place(virtual)
+    library = library_words(line, frames)
     at = code_address(launch.info.title, launch.info.start, virtual)
     return f"{at} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "") + (f" ({library})" if library else "")
 

@@ -10,7 +10,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     tensors.py       host tensors: which bytes an argument may reach
     session.py       the device that launches run on, and what they left
     usage.py         a session's launches, and what they came to by kernel
-    frames.py        instructions as lines of Triton source
+    frames.py        calls between an instruction and the kernel, named in findings
     variables.py     kernels compiled with marks that the debugger finds variables by
     instructions.py  what a launch executed, decoded again
     report.py        a compiled kernel and its last launch, by source line

@@ -1,4 +1,4 @@
-"""Instructions as lines of Triton source: inlined library code goes back to the line that called it."""
+"""Findings in Triton programs: calls between the instruction's line and the kernel's are named."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ from dataclasses import replace
 
 from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.frames import is_library
 
 
-def frames(code: CodeObject, address: int) -> tuple[str, ...]:
-    """`file:line` from the instruction's own line out to the kernel's, Triton's library left out where a caller is known."""
-    found = code.debug.frames(address)
-    users = [frame for frame in found if not frame.is_library] or found[:1]
-    return tuple(dict.fromkeys(str(frame.line) for frame in users))
-
-
-def line_of(code: CodeObject, address: int) -> str:
-    """The line of user code that an instruction belongs to, or ""."""
-    return next(iter(frames(code, address)), "")
-
-
-def told_by_source(code: CodeObject, finding: Finding) -> Finding:
-    """The finding with its lines in the user's files; calls between them are named in the message."""
-    chain = frames(code, finding.pc)
-    other = line_of(code, finding.other_pc) if finding.other_pc is not None else ""
-    message = finding.message + "".join(f", called at {frame}" for frame in chain[1:])
-    return replace(finding, message=message, source=chain[0] if chain else "", other_source=other)
+def with_calls(code: CodeObject, finding: Finding) -> Finding:
+    """The finding with the user's calls that led to its line in the message, the innermost first."""
+    lines = [frame.line for frame in code.debug.frames(finding.pc)]
+    users = dict.fromkeys(str(line) for line in lines if not is_library(line))
+    return replace(finding, message=finding.message + "".join(f", called at {line}" for line in list(users)[1:]))

@@ -11,7 +11,6 @@ from triton.runtime.jit import JITFunction
 
 from simgpu.engine.accounts import bytes_moved
 from simgpu.hardware.errors import LaunchError
-from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed
 from simgpu.triton.kernels import compiled
 from simgpu.triton.session import LoadedBinary
@@ -116,7 +115,7 @@ def _lines(launched: Launched) -> list[LineReport]:
     run, start, code = launched.run, launched.kernel.info.start, launched.kernel.module.code
     counts: dict[str, Counter[str]] = {}
     for address, inst, times in executed(launched):
-        row = counts.setdefault(line_of(code, address) or "(no line)", Counter())
+        row = counts.setdefault(code.source_line(address) or "(no line)", Counter())
         offset = address - start
         row["instructions"] += times
         row["matrix"] += times if inst.spec.kind == "matrix" else 0

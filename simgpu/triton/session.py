@@ -21,7 +21,7 @@ from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_a
 from simgpu.hip.properties import values
 from simgpu.sampling.samples import time_launch
 from simgpu.triton.arguments import ArgumentValue, encode
-from simgpu.triton.frames import told_by_source
+from simgpu.triton.frames import with_calls
 from simgpu.triton.model import BenchClock
 from simgpu.triton.tensors import (
     GUARDS,
@@ -215,7 +215,7 @@ class Session:
 
     def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
         """Findings at lines of the user's source and with indices, without those that are suppressed."""
-        told = self.suppressions.left_of(told_by_source(kernel.module.code, finding) for finding in findings)
+        told = self.suppressions.left_of(with_calls(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:

@@ -10,7 +10,6 @@ from simgpu.checks.lint.registers import FILES
 from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.accounts import bytes_moved, instruction_class
 from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
-from simgpu.hardware.code_object.frames import users_line
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -55,7 +54,7 @@ def code_document(
     steps = [LintStep(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
     live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
     profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
-    found = [users_line(code.debug.frames(info.start + offset)) for offset, _, _ in rows]
+    found = [code.debug.users_line(info.start + offset) for offset, _, _ in rows]
     places = _places([str(line or "") for line in found], origins or {})
     beside = dict.fromkeys(Path(line.directory) for line in found if line is not None and line.directory)
     names = list(dict.fromkeys(filter(None, places)))

@@ -151,13 +151,12 @@ class FindingList:
         pc = self.kernel.entry if step is None else step.pc
         other = pair.earlier if pair is not None else other
         if other is not None:
-            frames = tuple(map(str, self.code.debug.frames(other.pc)))
-            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_frames": frames}
-            fields["other_source"] = self.code.source_line(other.pc) or ""
+            line, frames = self.code.debug.place(other.pc)
+            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_source": line, "other_frames": frames}
+        line, frames = self.code.debug.place(pc)
         finding = Finding(
             kind, message, pc, "" if step is None else text(step.inst), count=0, severity="error" if error else "note",
-            source=self.code.source_line(pc) or "", frames=tuple(map(str, self.code.debug.frames(pc))),
-            kernel=self.kernel.title, start=self.kernel.start, **fields,
+            source=line, frames=frames, kernel=self.kernel.title, start=self.kernel.start, **fields,
         )  # fmt: skip
         key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
         had = self.found.get(key)

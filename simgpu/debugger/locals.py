@@ -14,7 +14,6 @@ from simgpu.hardware.code_object.locals import Local, Piece
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
 
-LANES = 64
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "pointer": np.dtype(np.uint64)}
 
 
@@ -36,14 +35,18 @@ def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue
     address = debugger.code.virtual(debugger.record(wave))
     found: dict[str, LocalValue] = {}
     for local in debugger.kernel.module.code.debug.locals(address):
-        held = None if local.pieces is None else _values(debugger, local, local.pieces, wave)
-        value = LocalValue(local.name, local.type, local.function, held)
         if local.name not in found:
-            found[local.name] = value
+            held = None if local.pieces is None else _values(debugger, local, local.pieces, wave)
+            found[local.name] = LocalValue(local.name, local.type, local.function, held)
     for passed in _arguments(debugger):
         if passed.name not in found or found[passed.name].values is None:
             found[passed.name] = passed
     return list(found.values())
+
+
+def local_value(debugger: Debugger, name: str) -> LocalValue | None:
+    """Returns the variable of that name where the wave in focus stands, None if the source has none."""
+    return next((each for each in local_values(debugger) if each.name == name), None)
 
 
 def _arguments(debugger: Debugger) -> Iterator[LocalValue]:

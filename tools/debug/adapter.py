@@ -350,9 +350,9 @@ class Adapter:
             return {"result": "\n".join(lines), "variablesReference": 0}
         if text.split("[")[0] in held.names:
             return {"result": str(held.element(text)[1]), "variablesReference": 0}
-        from simgpu.debugger.locals import local_values
+        from simgpu.debugger.locals import local_value
 
-        local = next((each for each in local_values(held) if each.name == text), None)
+        local = local_value(held, text)
         if local is not None:  # a hover, or a watched name
             return {"result": views.summary(local, held.snapshot().exec), "variablesReference": 0}
         return {"result": " ".join(line.strip() for line in views.value(held, text, "")), "variablesReference": 0}

@@ -117,7 +117,7 @@ class Looking(Commands):
 
     def _print_variable(self, text: str, form: str) -> bool:
         """Prints a variable of the source, if the text names one; an element of a tensor that was passed goes before."""
-        from simgpu.debugger.locals import local_values
+        from simgpu.debugger.locals import local_value
         from simgpu.debugger.marks import marks
         from simgpu.debugger.variables import variables
 
@@ -129,7 +129,7 @@ class Looking(Commands):
             (found,) = variables(self.debugger, [name])
             self._lines(views.variable(found, part.rstrip().removesuffix("]")))
             return True
-        local = next((each for each in local_values(self.debugger) if each.name == name), None)
+        local = local_value(self.debugger, name)
         if local is not None:
             self._lines(views.local(local, self.debugger.snapshot().exec, part.rstrip().removesuffix("]"), form))
         return local is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Literal
@@ -185,7 +185,7 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     groups: dict[int, list[Finding]] = {}
     for at, finding in enumerate(found):
         groups.setdefault(root(at), []).append(finding)
-    return [_of_one_cause(group) for group in groups.values()]
+    return [of_one_cause(sorted(group, key=lambda f: -f.count)) for group in groups.values()]
 
 
 def _pair_of(finding: Finding) -> tuple[str, ...]:
@@ -196,10 +196,11 @@ def _pair_of(finding: Finding) -> tuple[str, ...]:
     return finding.text, finding.other_text
 
 
-def _of_one_cause(group: list[Finding]) -> Finding:
-    if len(group) == 1:
-        return group[0]
-    first, *others = sorted(group, key=lambda f: -f.count)
+def of_one_cause(group: Sequence[Finding]) -> Finding:
+    """The first finding of a group that has one cause, with the next places and how many pairs of places there are."""
+    first, *others = group
+    if not others:
+        return first
     places = tuple(
         FindingPlace(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in others[:SHOWN]
     )

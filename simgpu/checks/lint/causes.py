@@ -17,13 +17,12 @@ from simgpu.checks.lint.flow import Lines
 from simgpu.checks.lint.lds_addresses import LdsAddresses
 from simgpu.checks.lint.outstanding import Unwaited
 from simgpu.checks.lint.search import PathSearch
-from simgpu.engine.finding import CERTAIN, Certainty, Finding, FindingPlace
+from simgpu.engine.finding import CERTAIN, Certainty, Finding, of_one_cause
 from simgpu.hardware.timing_rules.hazards import RULES
 from simgpu.hardware.timing_rules.issue import SLOT
 
 RANK: dict[Certainty, int] = {"every path": 0, "every round": 1, "addresses": 2, "some path": 3, "": 4}
 TOLERATED = frozenset(rule.name for rule in RULES if rule.tolerated)
-SHOWN = 2  # pairs of places of one cause beside the first
 IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds of which a loop has many
 
 
@@ -108,7 +107,7 @@ def grouped(cases: Iterable[Case]) -> list[Finding]:
     groups: dict[Any, list[Finding]] = {}
     for case in sorted(cases, key=order):
         groups.setdefault(_cause(case), []).append(case.finding)
-    return [_of_one_cause(group) for group in groups.values()]
+    return [of_one_cause(group) for group in groups.values()]
 
 
 def _cause(case: Case) -> Any:
@@ -119,12 +118,3 @@ def _cause(case: Case) -> Any:
         return finding.kind, finding.pc, finding.other_pc, finding.place
     later, earlier = (words.partition(" ")[0] for words in (finding.text, finding.other_text))
     return finding.kind, finding.severity, finding.rule, finding.certainty, case.loop, later, earlier
-
-
-def _of_one_cause(group: Sequence[Finding]) -> Finding:
-    if len(group) == 1:
-        return group[0]
-    places = tuple(
-        FindingPlace(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in group[1 : 1 + SHOWN]
-    )
-    return replace(group[0], pairs=len(group), places=places)

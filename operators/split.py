@@ -5,6 +5,7 @@ Both sides of each crossing fall and rise with s, so the answers are few:
 
   none       s = 1
   rounds     r blocks a CU, all full: s = floor(r*C/t), r = 1 to 4, and as many as hide each other's loads: ceil(wait/step) <= B
+  tail       s = 2 to 4, if t > C: no round is full, but a block of the last one is s times shorter
   root       one block takes A/s, A = steps*max(step, wait), which falls; the second pass s*D rises:  s = sqrt(A/D)
 
 The least time decides, of equals the least s (E25).
@@ -26,7 +27,7 @@ from simgpu.operators.resources import Constraint
 
 # Of the least time: what is this near counts as equal, and fewer bytes decide, which also take less power.
 TOLERANCE = 1.05
-_ROUNDS = 4  # eta >= 4/5 from four full rounds on
+_ROUNDS = 4  # eta >= 4/5 from four full rounds on, or from four parts of a tile if tiles alone fill the CUs
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,9 @@ class Reduction:
         cus, alone = rates.descriptor.num_cus, self.steps * max(self.step, self.wait) / rates.clock
         together = min(self.resident, ceil(self.wait / self.step))
         part = max(rates.memory_latency, self.partial_bytes / rates.hbm)  # that one part more costs the second pass
-        wanted = {1, round(sqrt(alone / part)), *(rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))}
+        tail = range(2, _ROUNDS + 1) if self.tiles > cus else ()
+        full = (rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))
+        wanted = {1, round(sqrt(alone / part)), *tail, *full}
         return tuple(sorted({self.parts(max(1, min(split, self.steps))) for split in wanted}))
 
     def split(self) -> int:

@@ -1,27 +1,27 @@
-"""What every path of a kernel's code lacks, without a launch: `lint(CodeObject.parse(data))` gives findings.
+"""Finds bugs on any path of a kernel's code, without a launch: `lint(CodeObject.parse(data))` returns findings.
 
     registers.py    sets of registers as the bits of an integer
     steps.py        an instruction as the analyses see it
-    gaps.py         what lies between two instructions, and what closes it
+    gaps.py         distance between two instructions, and what closes it
     constants.py    addresses that code computes in scalar registers
-    graph.py        control flow: what may run behind each instruction
+    graph.py        control flow: the instructions that may run after each one
     flow.py         data flow over a graph, to its fixed point
-    lds_addresses.py  which bytes of LDS accesses touch, where that is known
+    lds_addresses.py  bytes of LDS that accesses touch, if known
     outstanding.py  operations that may be outstanding: missing waits
     distances.py    wait states between instructions: hazards
-    compares.py     conditions that code tests, in one form; what registers may hold after them
-    work_items.py   what the numbers of work-items tell of scalar registers
-    conditions.py   which way branches can go, by what is known on a path
-    undefined.py    registers that nothing defined, where they matter
+    compares.py     conditions that code tests, in one form; register values after them
+    work_items.py   scalar values that work-item numbers imply
+    conditions.py   directions that branches can take, by facts known on a path
+    undefined.py    uses of registers that nothing defined
     barriers.py     barriers that only some waves come to
-    certainty.py    whether two instructions meet on every path
-    search.py       the shortest way between two instructions that conditions allow
+    certainty.py    proofs that two instructions meet on every path
+    search.py       the shortest possible path between two instructions
     clocks.py       clocks of the time model between them
-    causes.py       findings in the order in which they matter, one for each cause
+    causes.py       findings by importance, one for each cause
     kernel.py       the findings of a kernel and of a code object
 
-An analysis of its own: it shares the tables of `simgpu.hardware` with the rest of checked mode and with the judge of mutants
-(`simgpu.tools.robustness.harmless`), and nothing else. What is promised: docs/lint.md.
+This analysis shares only the tables of `simgpu.hardware` with the rest of checked mode and with the judge of mutants
+(`simgpu.tools.robustness.harmless`). docs/lint.md says what it promises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Barriers that a wave goes around because none of its lanes is active, while others of its workgroup wait there.
+"""Finds barriers that a wave skips because none of its lanes is active, while other waves of its workgroup wait there.
 
-What is claimed: a branch on EXEC goes both ways, and between it and the place where its ways meet again one way has an s_barrier
-and the other has none. Whether waves really differ in EXEC there is not asked; branches on SCC and VCC are taken for uniform.
+A branch on EXEC is reported if it goes both ways and only one way has an s_barrier before the two ways meet again. The analysis
+does not ask whether waves really differ in EXEC there. It assumes that branches on SCC and VCC are uniform.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ END = -1
 
 @dataclass(frozen=True)
 class Uneven:
-    """A barrier on one way of a branch on EXEC only. taken: whether that way is the branch taken."""
+    """A barrier on only one way of a branch on EXEC."""
 
     barrier: LintStep
     branch: LintStep
-    taken: bool
+    taken: bool  # True if that way is the branch taken
 
 
 def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
-    """All such barriers. taken: the branches (address, taken or not) that some path takes."""
+    """Returns all such barriers. taken: the branches (address, taken or not) that some path takes."""
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
     }
@@ -50,7 +50,7 @@ def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
 
 
 def _reached(blocks: Lines, start: int, end: int) -> set[int]:
-    """The blocks on the ways from one to another that it may end in."""
+    """Returns the blocks on the paths from `start` to `end`, without `end`."""
     seen: set[int] = set()
     pending = [start]
     while pending:
@@ -62,14 +62,14 @@ def _reached(blocks: Lines, start: int, end: int) -> set[int]:
 
 
 def _meeting(blocks: Lines) -> list[int]:
-    """Of each block, the first other that every way from it to the end goes through; END where that is only the end.
+    """Returns for each block the first other block that every path from it to the end passes; END if that is only the end.
 
-    Immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001) on the
-    reversed graph, with END before all.
+    Finds immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001)
+    on the reversed graph, with END before all blocks.
     """
     count = len(blocks.nodes)
-    before = blocks.preceding  # the edges of the reversed graph
-    order: list[int] = []  # blocks behind all from which they can be reached backwards
+    before = blocks.preceding  # edges of the reversed graph
+    order: list[int] = []  # blocks in post-order of the reversed graph
     seen = [False] * count
     roots = [block for block in range(count) if not blocks.following[block]]
     for root in roots or range(count - 1, -1, -1):
@@ -104,7 +104,7 @@ def _meeting(blocks: Lines) -> list[int]:
 
 
 def _common(one: int, other: int, meeting: Mapping[int, int], rank: Mapping[int, int]) -> int:
-    """The first block that both come to."""
+    """Returns the first block that both paths come to."""
     while one != other:
         if rank[one] < rank[other]:
             one = meeting[one]
@@ -117,14 +117,15 @@ USES = ("read", "write", "atomic")
 
 
 def lds_behind(blocks: Lines) -> dict[int, frozenset[str]]:
-    """What LDS may be used for, of `USES`, from each barrier, by its address, to the next ones.
+    """Uses of LDS, of `USES`, that may follow each barrier up to the next ones, by the barrier's address.
 
-    Waves may meet at different barriers where no path leads from one to the other: what is behind either is behind both.
+    Waves may meet at two different barriers if no path leads from one to the other. The uses that follow either then count for
+    both.
     """
     barriers = [
         (block, at) for block in range(len(blocks.nodes)) for at, step in enumerate(blocks.steps(block)) if _is_barrier(step)
     ]
-    # Behind the start of each block, as bits: uses up to the next barrier, and the barriers that a path leads to.
+    # Bits after the start of each block: uses up to the next barrier, and barriers that a path leads to.
     uses, reached = [0] * len(blocks.nodes), [0] * len(blocks.nodes)
     number = {place: 1 << at for at, place in enumerate(barriers)}
     changed = bool(barriers)
@@ -149,7 +150,7 @@ def _is_barrier(step: LintStep) -> bool:
 
 
 def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
-    """Uses of LDS from a place of a block to the next barriers."""
+    """Returns the uses of LDS from a place in a block to the next barriers."""
     found = 0
     for step in blocks.steps(block)[at:]:
         if _is_barrier(step):
@@ -160,6 +161,6 @@ def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
 
 
 def _reached_from(blocks: Lines, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
-    """The barriers to which a path leads from a place of a block."""
+    """Returns the barriers to which a path leads from a place in a block."""
     own = (number.get((block, place), 0) for place in range(at, len(blocks.nodes[block])))
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), sum(own))

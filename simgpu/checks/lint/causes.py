@@ -1,7 +1,8 @@
-"""Findings in the order in which they matter, with what decides it: certainty, and clocks of the time model; one for each cause.
+"""Sorts findings by importance and keeps one for each cause.
 
-Errors come before notes. Rules that shipped kernels break everywhere and run come last (`HazardRule.tolerated`). Before them what
-is certain comes first, and of that where the most clocks lack between an operation and the instruction that does not wait for it.
+Errors come before notes. Hazard rules that shipped kernels break without harm come last (`HazardRule.tolerated`). Among the
+others, certain findings come first. Equally certain ones are ordered by the clocks that lack between an operation and the
+instruction that does not wait for it, by the time model.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from simgpu.hardware.timing_rules.issue import SLOT
 
 RANK: dict[Certainty, int] = {"every path": 0, "every round": 1, "addresses": 2, "some path": 3, "": 4}
 TOLERATED = frozenset(rule.name for rule in RULES if rule.tolerated)
-IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds of which a loop has many
+IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds of findings that a loop has many of
 
 
 @dataclass(frozen=True)
 class Case:
-    """A finding, the pair of instructions that it is about, and the loop that the later one is in: its first block, -1 for none."""
+    """A finding with its context."""
 
     finding: Finding
-    pair: Unwaited | TooClose | None
-    loop: int = -1
+    pair: Unwaited | TooClose | None  # the two instructions that it is about
+    loop: int = -1  # first block of the loop around the later instruction, -1 if none
 
 
 def judged(
     cases: Iterable[Case], blocks: Lines, search: PathSearch, addresses: LdsAddresses, arch: str, waves: int
 ) -> list[Case]:  # fmt: skip
-    """The cases with how certain they are, with clocks, and with their loops. waves: of a workgroup."""
+    """Returns the cases with certainty, clocks and loops. waves: number of waves in a workgroup."""
     proof = PathProof(blocks)
     cases, made = list(cases), []
     laters: dict[tuple[str, int | None], set[int]] = {}
@@ -61,13 +62,13 @@ def judged(
 
 def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[int]) -> Certainty:
     if isinstance(pair, TooClose) and (pair.rule.between or pair.rule.relation in ("same_c", "overlap_c")):
-        within = proof.blocks.precedes(pair.earlier.pc, pair.step.pc)  # what lies between decides, too
+        within = proof.blocks.precedes(pair.earlier.pc, pair.step.pc)  # the instructions between them matter, too
         return "every path" if within else "some path"
     return proof.certainty(pair.earlier, pair.step, pair.gap, laters)
 
 
 def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: int) -> list[Case]:
-    """The cases of errors that wait for nothing with the clocks of the shortest way."""
+    """Returns the cases; errors about missing waits get the clocks of the shortest path."""
     ways = {}
     for at, case in enumerate(cases):
         if isinstance(case.pair, Unwaited) and case.finding.severity == "error":
@@ -82,14 +83,14 @@ def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: in
 
 
 def lacking_clocks(finding: Finding) -> int:
-    """How many clocks lack between the two instructions; 0 where nothing says, less than that where more than enough lie there."""
+    """Returns the number of clocks that lack between the two instructions: 0 if unknown, negative if there are more than enough."""
     if finding.kind == "hazard":
         return SLOT * (finding.needed - finding.found)
     return finding.clocks_taken - finding.clocks_between
 
 
 def order(case: Case) -> tuple[Any, ...]:
-    """A key to sort by."""
+    """Returns the sort key of a case."""
     finding = case.finding
     rank = RANK[finding.certainty]
     return (
@@ -99,10 +100,10 @@ def order(case: Case) -> tuple[Any, ...]:
 
 
 def grouped(cases: Iterable[Case]) -> list[Finding]:
-    """One finding for each cause, which is the one that matters most: with how many there are, and the next two.
+    """Returns the most important finding of each cause, with the number of findings and the next two.
 
-    One cause have the findings of a rule that shipped kernels break everywhere; of a kind and a rule between instructions of the
-    same names, as certain as each other, in one loop or in none.
+    Findings share a cause if they break the same tolerated rule. Other findings share a cause if their kind, rule, instruction
+    names, certainty and loop (or lack of one) are the same.
     """
     groups: dict[Any, list[Finding]] = {}
     for case in sorted(cases, key=order):

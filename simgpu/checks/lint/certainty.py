@@ -1,14 +1,12 @@
-"""Whether what a finding tells of holds on every path, or on some path only.
+"""Decides whether a finding holds on every path or only on some path.
 
-An earlier and a later instruction between which something lacks are certain to meet so where
+Two instructions with too little between them are certain to meet so if one of these holds:
+* Every path from the kernel's entries to the later one passes the earlier one with too little after it. Either one basic
+  block holds both, or the earlier one dominates the later.
+* Every path after the earlier one comes with too little between to the later one, or to another instruction with the same flaw.
+* The same is true of every path that stays in the innermost loop around both: the bug is certain once the loop repeats.
 
-* every path from the kernel's entries to the later one passes the earlier one with too little after it: one basic block holds
-  both, or the earlier one dominates the later;
-* every path after the earlier one comes with too little between to the later one, or to another one for which the same lacks; or
-* in the innermost loop around both, every path after the earlier one that stays in the loop does: certain as soon as the loop
-  goes round again.
-
-Paths are those of the graph, of which there are more than can run: what holds on all of them holds whatever the inputs.
+The graph has more paths than can run, so a claim about all of them holds for any input.
 """
 
 from __future__ import annotations
@@ -21,20 +19,20 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.finding import Certainty
 from simgpu.hardware.isa.kinds import ControlKind
 
-LIMIT = 20_000  # instructions that one walk passes; a finding whose walk is longer is one of some path
+LIMIT = 20_000  # instructions that one walk passes; a finding with a longer walk counts as "some path"
 
 
 class PathProof:
-    """Proves that two instructions of a graph meet, where they do on every path."""
+    """Proves that two instructions of a graph meet on every path."""
 
     def __init__(self, blocks: Lines) -> None:
         self.blocks, self.graph = blocks, blocks.graph
         self._ends = {node for node, after in enumerate(self.graph.following) if not after} | self.graph.unknown
 
     def certainty(self, earlier: LintStep, later: LintStep, gap: Gap, laters: Collection[int]) -> Certainty:
-        """How certain it is that the two meet with no more than the gap's most between them.
+        """Returns how certain the two are to meet with no more than `gap.most` between them.
 
-        laters: the addresses of all instructions for which the same lacks.
+        laters: addresses of all instructions with the same flaw.
         """
         if self.blocks.precedes(earlier.pc, later.pc) or self._on_every_path_to(earlier, later, gap):
             return "every path"
@@ -46,7 +44,7 @@ class PathProof:
         return "some path"
 
     def _on_every_path_to(self, earlier: LintStep, later: LintStep, gap: Gap) -> bool:
-        """Walks backwards. What is left is how much may still lie before; the least decides."""
+        """Walks backwards and tracks how much may still be before. The least decides."""
         graph, preceding = self.graph, self.blocks.nodes_before
         left: dict[int, int] = {}
         work = [(node, gap.most) for node in self.blocks.places[later.pc]]
@@ -70,7 +68,7 @@ class PathProof:
         return False
 
     def _after(self, earlier: LintStep, laters: Collection[int], gap: Gap, loop: Collection[int] | None) -> bool:
-        """Walks forwards, within the loop's blocks if one is given. The most that lies between decides."""
+        """Walks forwards, within the loop's blocks if `loop` is passed. The largest distance decides."""
         graph = self.graph
         since: dict[int, int] = {}
         work = [(node, 0) for node in self.blocks.places[earlier.pc]]

@@ -1,4 +1,4 @@
-"""How many clocks the time model puts between an operation and an instruction that does not wait for it, and how many it takes."""
+"""Clocks of the time model between an operation and an instruction that does not wait for it, and the operation's own clocks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
 MOST_BEFORE = 64  # instructions before the operation, which keep its unit busy
-LONGEST = 2_000  # instructions from the operation on; behind that it is complete by any count
+LONGEST = 2_000  # instructions from the operation on; after these it is complete by any count
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """between: from the operation's issue to the later instruction's; taken: to the operation's end."""
+    """Clocks of one path."""
 
-    between: int
-    taken: int
+    between: int  # from the operation's issue to the later instruction's
+    taken: int  # from the operation's issue to its end
 
 
 def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arch: str, waves: int) -> list[Clocks]:
-    """The clocks of each way: the instructions before the operation, and those from it to the later one.
+    """Returns the clocks of each path: the instructions before the operation, and those from it to the later one.
 
-    waves: that go it at the same time; the clocks are those of the one that lacks most.
+    waves: number of waves that run the path at the same time. The clocks are those of the wave that lacks most.
     """
-    from simgpu.timing.stretches import issue_clocks  # loads what numba compiled
+    from simgpu.timing.stretches import issue_clocks  # loads code that numba compiled
 
     issues: dict[int, Issue] = {}
 
@@ -53,6 +53,6 @@ def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arc
 
 
 def _wait(operation: LintStep) -> Issue:
-    """An s_waitcnt for all operations of a queue."""
+    """Returns an s_waitcnt for all operations of a queue."""
     counters = () if operation.effect.queue is None else operation.effect.queue.counters
     return Issue(Unit.NONE, Kind.WAIT, vm=0 if "vmcnt" in counters else -1, lgkm=0 if "lgkmcnt" in counters else -1)

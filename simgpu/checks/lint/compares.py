@@ -1,4 +1,4 @@
-"""Conditions that code tests, in one form for all ways to write them.
+"""Brings conditions that code tests into one form.
 
 `s4 > 3` is the same as `3 < s4` and the opposite of `s4 <= 3`.
 """
@@ -17,24 +17,24 @@ from simgpu.hardware.timing_rules.effects import registers_of
 
 WORD = 0xFFFFFFFF
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
-# By LLVM's name of a scalar comparison: the relation that it is, whether its operands change places, whether it is the opposite.
+# By LLVM's name of a scalar comparison: the relation, True if its operands change places, True if it is negated.
 RELATIONS = {
     "eq": ("eq", False, False), "lg": ("eq", False, True), "lt": ("lt", False, False), "ge": ("lt", False, True),
     "gt": ("lt", True, False), "le": ("lt", True, True),
 }  # fmt: skip
-Term = Operand | int  # a register, or a number: signed, of 32 bits
+Term = Operand | int  # a register, or a signed 32-bit number
 
 
 class BranchTest(NamedTuple):
-    """A condition: eq, lt of signed numbers, ltu of unsigned ones, eq64, bit (of `one`, number `other`), or v_cmp's mnemonic."""
+    """Condition of a branch."""
 
-    relation: str
+    relation: str  # eq, lt (signed), ltu (unsigned), eq64, bit (number `other` of `one`), or the mnemonic of v_cmp
     one: Term
     other: Term
 
     @property
     def register(self) -> int | None:
-        """The SGPR that is compared with a number by eq, lt or ltu."""
+        """Number of the SGPR that eq, lt or ltu compares with a number."""
         terms = self.one, self.other
         if self.relation not in ("eq", "lt", "ltu") or not any(isinstance(term, int) for term in terms):
             return None
@@ -43,19 +43,19 @@ class BranchTest(NamedTuple):
 
 @dataclass(frozen=True)
 class Compare:
-    """What an instruction puts into SCC, or by not being 0 in VCC: whether the test holds, or that it does not."""
+    """Result of a compare in SCC, or in VCC as nonzero."""
 
     test: BranchTest
-    holds: bool
+    holds: bool  # True if a set bit means that the test holds, False if it means the opposite
 
 
 def single(term: Term | None) -> int | None:
-    """The number of a single SGPR."""
+    """Returns the number of a single SGPR, None for other terms."""
     return term.index if isinstance(term, Reg) and term.file == "s" and term.count == 1 else None
 
 
 def compare_of(step: LintStep) -> Compare | None:
-    """The comparison that an instruction is."""
+    """Returns the comparison that an instruction makes, None if it makes none."""
     return _compare(step.inst) if "cmp" in step.inst.mnemonic else None
 
 
@@ -100,7 +100,7 @@ def _term(operand: Operand) -> Term:
 
 
 def constant(operand: Operand | None) -> int | None:
-    """A constant operand as a signed number of 32 bits."""
+    """Returns a constant operand as a signed 32-bit number."""
     if isinstance(operand, Const) and operand.code in INTEGERS:
         return INTEGERS[operand.code]
     if isinstance(operand, Literal):
@@ -110,7 +110,7 @@ def constant(operand: Operand | None) -> int | None:
 
 @cache
 def registers(test: BranchTest) -> int:
-    """The registers of which a test's outcome depends, as bits."""
+    """Registers that a test's outcome depends on, as bits."""
     found = 0
     for term in (test.one, test.other):
         if not isinstance(term, int):
@@ -120,14 +120,14 @@ def registers(test: BranchTest) -> int:
 
 @dataclass(frozen=True)
 class Values:
-    """What a 32-bit register may hold, as signed numbers: from low to high, but not those left out."""
+    """Range of a 32-bit register's possible values, signed."""
 
-    low: int = LOWEST
-    high: int = HIGHEST
-    without: frozenset[int] = frozenset()
+    low: int = LOWEST  # the lowest value
+    high: int = HIGHEST  # the highest value
+    without: frozenset[int] = frozenset()  # values in between that are excluded
 
     def narrowed(self, low: int, high: int) -> Values | None:
-        """Those within bounds; None where there are none."""
+        """Returns the values within bounds, None if there are none."""
         low, high = max(low, self.low), min(high, self.high)
         while low in self.without:
             low += 1
@@ -136,16 +136,16 @@ class Values:
         return Values(low, high, frozenset(value for value in self.without if low < value < high)) if low <= high else None
 
     def but(self, value: int) -> Values | None:
-        """All others; None where there are none."""
+        """Returns all other values, None if there are none."""
         return Values(self.low, self.high, self.without | {value}).narrowed(LOWEST, HIGHEST) if len(self.without) < MOST else self
 
 
-MOST = 16  # values that are left out one by one
+MOST = 16  # values that are excluded one by one
 ANY = Values()
 
 
 def decided(test: BranchTest, one: Values, other: Values) -> bool | None:
-    """What a test of eq, lt or ltu gives, where these values decide it."""
+    """Returns the outcome of an eq, lt or ltu test, None if these values do not decide it."""
     if test.relation == "eq":
         if one.high < other.low or other.high < one.low:
             return False
@@ -153,7 +153,7 @@ def decided(test: BranchTest, one: Values, other: Values) -> bool | None:
             return False
         return True if one.low == one.high == other.low == other.high else None
     if test.relation == "ltu" and (one.low < 0 or other.low < 0):
-        # As unsigned numbers, negative ones are above all others.
+        # As unsigned numbers, negative values are above all others.
         if one.low >= 0 and other.high < 0:
             return True
         if one.high < 0 and other.low >= 0:
@@ -166,7 +166,8 @@ def decided(test: BranchTest, one: Values, other: Values) -> bool | None:
 
 
 def limited(test: BranchTest, outcome: bool, values: Values) -> Values | None:
-    """What the register of a test may hold after the test came out so; None where it cannot. See `BranchTest.register`."""
+    """Returns the values that the test's register may hold after `outcome`, None if that is impossible. See
+    `BranchTest.register`."""
     first = single(test.one) is not None
     number = test.other if first else test.one
     assert isinstance(number, int)
@@ -175,7 +176,7 @@ def limited(test: BranchTest, outcome: bool, values: Values) -> Values | None:
     if test.relation == "ltu":
         if number < 0:
             return values
-        below = outcome == first  # whether it is below the number, or below or equal to it
+        below = outcome == first  # True for below the number, or below or equal to it
         if below:
             return values.narrowed(0, number - 1 if first else number)
         return values if values.low < 0 else values.narrowed(number if first else number + 1, HIGHEST)

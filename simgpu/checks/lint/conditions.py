@@ -1,10 +1,11 @@
-"""Which way branches can go, by what is known of scalar registers on a path.
+"""Decides which directions branches can take, by facts about scalar registers on a path.
 
-A path that takes a condition for true at one branch and for false at another does not exist, and what lacks on it lacks nowhere.
-Facts are what is known on a path: outcomes of tests whose registers did not change since, values that scalar registers may hold,
-SCC, and whether VCC and EXEC are 0. Compilers also keep the outcome of a branch as 0 or -1 in SGPRs and branch by it again: a
-condition that is put into a register without being known divides the path in two. EXEC counts as not 0 where a condition is
-masked by it.
+A path that assumes a condition is true at one branch and false at another does not exist, so no bug on it is real. Facts are
+outcomes of tests whose registers have not changed since, values that scalar registers may hold, SCC, and whether VCC and EXEC
+are 0.
+
+Compilers also keep the outcome of a branch as 0 or -1 in SGPRs and branch on it again. If an unknown condition is put into a
+register, the path is split in two. EXEC counts as nonzero where a condition is masked by it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES
 
-# A cell is the number of an SGPR (what it holds), one of these, `VALUES` + the number of an SGPR or `VECTORS_FROM` + that of a VGPR
-# (what it may hold), or a test (its outcome).
+# A cell is an SGPR's number (its value), one of the cells below, or a test (its outcome). `VALUES` + an SGPR's number and
+# `VECTORS_FROM` + a VGPR's number are the cells of their possible values.
 Cell = int | BranchTest
 Facts = frozenset[tuple[Cell, Any]]
-# SCC; whether VCC and EXEC are not 0; the comparisons of which SCC and VCC hold the outcome.
+# SCC; VCC and EXEC are nonzero; the comparisons whose outcomes SCC and VCC hold.
 SCC, VCC_ANY, EXEC_ANY, SCC_TEST, VCC_TEST = -1, -2, -3, -4, -5
 VALUES = 1000
 TESTED = {"scc": SCC, "vcc": VCC_ANY, "exec": EXEC_ANY}
 TESTS = {SCC: SCC_TEST, VCC_ANY: VCC_TEST}
 NO_FACTS: Facts = frozenset()
 WORD = 0xFFFFFFFF
-FLAGS = (0, 1, WORD)  # the values that are kept where paths are many
+FLAGS = (0, 1, WORD)  # values that are kept if there are many paths
 EXEC_OPERAND = Reg("s", isa.EXEC, 2)
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
 SCALARS = span("s", 0, 128) | VCC | EXEC | M0 | SCC_BIT
@@ -42,7 +43,7 @@ ADDS = {"s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub
 
 
 def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
-    """The SGPRs that hold conditions: what is compared with a number or masked by EXEC, and what is moved there."""
+    """Returns the SGPRs that hold conditions: compared with a number, masked by EXEC, or a source of moves into such SGPRs."""
     steps = [step for step in steps if step.inst.mnemonic.startswith("s_")]
     found: set[int] = set()
     for step in steps:
@@ -62,13 +63,14 @@ def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
 
 
 class Conditions:
-    """What facts become along the code of a kernel.
+    """Tracks facts along the code of a kernel.
 
-    every: whether all is kept that can be known, for a search of few paths; otherwise what more than one branch depends on.
+    every: keeps everything that can be known, for a search of few paths. Otherwise only facts that more than one branch depends
+    on.
     """
 
     def __init__(self, steps: Collection[LintStep], work_items: int, every: bool = False) -> None:
-        """work_items: of a workgroup, at most."""
+        """Takes the instructions of a kernel. work_items: of a workgroup, at most."""
         self.work_items, self.every = work_items, every
         by_vcc = any(STATE_BRANCHES.get(step.control, ("",))[0] == "vcc" for step in steps)
         made = {step.pc: compare for step in steps if (compare := compare_of(step)) is not None}
@@ -88,12 +90,15 @@ class Conditions:
         self._after: dict[tuple[int, int, Facts], list[Facts]] = {}
 
     def at_entry(self, packed: bool) -> Facts:
-        """A wave begins with a lane that is active, and the numbers of its work-items in v0; packed: those along y and z, too."""
+        """Returns the facts of a new wave: a lane is active, and v0 holds its work-items' numbers.
+
+        packed: v0 holds those along y and z, too.
+        """
         numbers = IDS if packed else Values(0, self.work_items - 1)
         return frozenset({(EXEC_ANY, 1), *([(VECTORS_FROM, numbers)] if 0 in self.vectors else [])})
 
     def through(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
-        """What may hold after instructions: one way, or several where they keep a condition that is not known."""
+        """Returns the facts after instructions: several sets if the instructions keep an unknown condition."""
         if not steps:
             return [facts]
         place = steps[0].pc, len(steps), facts
@@ -106,7 +111,7 @@ class Conditions:
         return self._after[place]
 
     def along(self, step: LintStep, taken: bool, facts: Facts) -> Facts | None:
-        """What holds after a conditional branch that was taken or not; None where it cannot go that way."""
+        """Returns the facts after a conditional branch that was taken or not, None if it cannot go that way."""
         tested = STATE_BRANCHES.get(step.control)
         if tested is None:
             return facts
@@ -147,7 +152,7 @@ class Conditions:
         return after
 
     def _results(self, step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
-        """The cells that get a known value."""
+        """Returns the cells that get a known value."""
         compare = self.compares.get(step.pc)
         if compare is not None:
             return self._compared(compare, known)
@@ -175,7 +180,7 @@ class Conditions:
         return {}
 
     def _values(self, term: Any, known: Mapping[Cell, Any]) -> Values:
-        """What a 32-bit source may hold."""
+        """Returns the values that a 32-bit source may hold."""
         if isinstance(term, int):
             return Values(term, term)
         value = _value(term, known)
@@ -186,7 +191,7 @@ class Conditions:
         return ANY if number is None else known.get(VALUES + number, ANY)
 
     def _scalar_values(self, step: LintStep, known: dict[Cell, Any]) -> Values | None:
-        """What the SGPR that an instruction writes may hold; None where that is not known."""
+        """Returns the values that the SGPR written by an instruction may hold, None if unknown."""
         name, args = step.inst.mnemonic, step.inst.args
         if name == "s_mov_b32":
             return self._values(args["src0"], known)
@@ -201,7 +206,7 @@ class Conditions:
         return None
 
     def needs(self, blocks: Sequence[Sequence[LintStep]], following: Sequence[Sequence[int]]) -> list[frozenset[Cell]]:
-        """After each block, the tests and values of registers that a later test asks for before they change."""
+        """Returns for each block the tests and register values that a later test needs before they change."""
         cells: list[Cell] = [*self.tests, *(VALUES + register for register in sorted(self.ranged))]
         number = {cell: 1 << at for at, cell in enumerate(cells)}
         asked, kept = [], []
@@ -238,7 +243,7 @@ def _union(sets: Sequence[int], members: Iterable[int]) -> int:
 
 
 def without(facts: Facts, needed: frozenset[Cell]) -> Facts:
-    """The facts without tests and values that nobody asks for any more."""
+    """Returns the facts without tests and values that nothing needs any more."""
     return frozenset(
         (cell, value) for cell, value in facts
         if (isinstance(cell, int) and not VALUES <= cell < VECTORS_FROM) or cell in needed
@@ -246,12 +251,12 @@ def without(facts: Facts, needed: frozenset[Cell]) -> Facts:
 
 
 def flags_only(facts: Facts) -> Facts:
-    """The facts without tests and values: what SGPRs, SCC, VCC and EXEC hold."""
+    """Returns the facts without tests and values: contents of SGPRs, SCC, VCC and EXEC."""
     return without(facts, frozenset())
 
 
 def _immediate(operand: Any) -> Any:
-    """An immediate of 16 bits as a signed number; other operands as they are."""
+    """Returns a 16-bit immediate as a signed number, other operands unchanged."""
     if not isinstance(operand, isa.Imm):
         return operand
     value = operand.value & 0xFFFF
@@ -260,7 +265,7 @@ def _immediate(operand: Any) -> Any:
 
 
 def _bits(cell: Cell) -> int:
-    """The registers that a fact is about."""
+    """Registers that a fact is about, as bits."""
     return _of_cell(cell) if isinstance(cell, int) else registers(cell)
 
 
@@ -278,7 +283,7 @@ def _of_cell(cell: int) -> int:
 
 
 def _named(step: LintStep) -> int:
-    """The SGPRs that an instruction names as its result."""
+    """Returns the SGPRs that an instruction names as its result, as bits."""
     found = 0
     for number in _cells(step.inst.args.get("sdst")) if step.inst.mnemonic.startswith("s_") and not _keeps(step) else ():
         found |= _of_cell(number)
@@ -286,7 +291,7 @@ def _named(step: LintStep) -> int:
 
 
 def _keeps(step: LintStep) -> bool:
-    """Whether what an instruction calls its result is a source: comparisons with an immediate."""
+    """True if the operand that an instruction calls its result is a source: comparisons with an immediate."""
     return step.inst.mnemonic.startswith("s_cmpk_")
 
 
@@ -297,7 +302,7 @@ def _cells(operand: Operand | None) -> range:
 
 
 def _value(operand: Any, known: Mapping[Cell, Any]) -> int | None:
-    """A source as a number below 2^64, where it is known."""
+    """Returns a source as a number below 2^64, None if unknown."""
     if isinstance(operand, Const) and operand.code in INTEGERS:
         return INTEGERS[operand.code] & (1 << 64) - 1
     if isinstance(operand, Literal):
@@ -309,7 +314,7 @@ def _value(operand: Any, known: Mapping[Cell, Any]) -> int | None:
 
 
 def _flag_results(step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
-    """The SGPRs, SCC, VCC and EXEC that get a known value by a move, a selection or a logical instruction."""
+    """Returns values that a move, a selection or a logical instruction puts into SGPRs, SCC, VCC and EXEC, if known."""
     name, args = step.inst.mnemonic, step.inst.args
     one, other = _value(args.get("src0"), known), _value(args.get("src1"), known)
     target = _cells(args.get("sdst"))

@@ -1,6 +1,6 @@
-"""Addresses that code computes in scalar registers: what s_getpc_b64 and additions to it give, on all paths to a jump.
+"""Tracks addresses that code computes in scalar registers by s_getpc_b64 and additions, on all paths to a jump.
 
-A table of known SGPRs and SCC flows along the edges of the graph; where paths meet, what they agree on is kept.
+A table of known SGPRs and SCC flows along the edges of the graph. Where paths meet, only values that they agree on are kept.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Imm, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 
-Known = Mapping[int, int]  # by an SGPR's number, or SCC_CELL
+Known = Mapping[int, int]  # keys: an SGPR's number, or SCC_CELL
 SCC_CELL = -1
-STATE_CELLS = ((VCC, isa.VCC, 2), (M0, isa.M0, 1), (EXEC, isa.EXEC, 2))  # named state that lies among the SGPRs
+STATE_CELLS = ((VCC, isa.VCC, 2), (M0, isa.M0, 1), (EXEC, isa.EXEC, 2))  # named state that is stored among the SGPRs
 WORD = 0xFFFFFFFF
 NOTHING: Known = {}
-Read = Callable[[int, int], bytes | None]  # bytes at an address that no store changes, or None
+Read = Callable[[int, int], bytes | None]  # returns the bytes at an address if no store changes them, else None
 
 
 def flow(steps: Sequence[LintStep], following: Sequence[Sequence[int]], entries: Iterable[int], read: Read) -> list[Known | None]:
-    """What is known before each node; None for one that was not reached. following: the nodes behind each."""
+    """Returns the values known before each node, None for an unreached node. following: the successors of each node."""
     before: list[Known | None] = [None] * len(steps)
     work = list(entries)
     for node in work:
@@ -43,7 +43,7 @@ def flow(steps: Sequence[LintStep], following: Sequence[Sequence[int]], entries:
 
 
 def address(known: Known, operand: Operand | None) -> int | None:
-    """The 64-bit value of an SGPR pair, where it is known."""
+    """Returns the 64-bit value of an SGPR pair, None if unknown."""
     if not isinstance(operand, Reg) or operand.file != "s":
         return None
     low, high = known.get(operand.index), known.get(operand.index + 1)
@@ -66,7 +66,7 @@ def _after(step: LintStep, known: Known, read: Read) -> Known:
 
 
 def _written(step: LintStep) -> list[int]:
-    """The cells that an instruction writes."""
+    """Returns the cells that an instruction writes."""
     cells = [SCC_CELL] if step.writes & SCC else []
     for state, first, count in STATE_CELLS:
         if step.writes & state:
@@ -83,7 +83,7 @@ def _written(step: LintStep) -> list[int]:
 
 
 def _value(operand: Operand | None, known: Known, word: int = 0) -> int | None:
-    """One 32-bit word of a source, where it is known."""
+    """Returns one 32-bit word of a source, None if unknown."""
     if isinstance(operand, Reg):
         return known.get(operand.index + word) if operand.file == "s" and word < operand.count else None
     if isinstance(operand, Const) and operand.code in INTEGERS:
@@ -94,7 +94,7 @@ def _value(operand: Operand | None, known: Known, word: int = 0) -> int | None:
 
 
 def _results(step: LintStep, known: Known, read: Read) -> dict[int, int]:
-    """The cells that get a known value."""
+    """Returns the cells that get a known value."""
     args, name = step.inst.args, step.inst.mnemonic
     target = args.get("sdst")
     if not isinstance(target, Reg) or target.file != "s" or step.control in CALLS:

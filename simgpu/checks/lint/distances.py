@@ -1,8 +1,8 @@
-"""Wait states that lie between instructions, and rules of the hazard tables that ask for more.
+"""Counts wait states between instructions and applies the rules of the hazard tables.
 
-At each place, on all paths to it: of each instruction that a rule may still bind, the fewest wait states since. Rules ask for at
-least as many, so the fewest decides for all paths. The few rules about a third instruction between the two are told apart by
-the classes that lay between.
+The state of a place holds each instruction that a rule may still bind, with the fewest wait states since it on all paths. Rules
+ask for a minimum, so the fewest decides for all paths. A few rules depend on a third instruction between the two; for these the
+state also holds the classes of the instructions between.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, max_s
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
 BETWEEN = frozenset(word for rule in RULES for word in rule.between.split("|") if word)
-BINDING = frozenset({"valu"})  # the earlier instructions of these rules
-CROWD = 32  # instructions that a walk keeps before it leaves out those that bind no more
+BINDING = frozenset({"valu"})  # classes of the earlier instructions of these rules
+CROWD = 32  # instructions that a walk keeps before it drops those that no longer bind
 NO_CLASSES: frozenset[str] = frozenset()
 NO_REGISTERS: frozenset[Register] = frozenset()
-# An instruction's address, the classes of BETWEEN behind it, and what of a matrix instruction's results another one wrote anew.
+# An instruction's address, the classes of BETWEEN after it, and the registers of a matrix instruction's result that another one
+# wrote anew.
 Key = tuple[int, frozenset[str], frozenset[Register]]
 
 
@@ -35,21 +36,21 @@ class TooClose:
     step: LintStep
     earlier: LintStep
     rule: HazardRule
-    registers: int
-    needed: int
-    found: int
+    registers: int  # registers that both touch, as bits
+    needed: int  # wait states that the rule asks for
+    found: int  # wait states on the worst path
 
     @property
     def gap(self) -> StatesGap | ClauseGap:
-        """What may lie between the two while it is too little."""
+        """Gap between the two while it is too small."""
         return ClauseGap() if self.rule.relation == "clause" else StatesGap(self.needed)
 
 
 class Distances:
-    """What may still bind at one place.
+    """Instructions that may still bind at one place.
 
-    born: of each instruction the clock after it, of a clock that counts wait states and shows 0 here; clause: the open clause of
-    memory instructions (`clauses.Clause`).
+    born: the clock after each instruction, which counts wait states and is 0 here
+    clause: the open clause of memory instructions (`clauses.Clause`)
     """
 
     __slots__ = ("born", "clause")
@@ -58,30 +59,33 @@ class Distances:
         self.born, self.clause = born, clause
 
     def joined(self, other: Distances) -> Distances | None:
-        """The fewest wait states by either way; None if that is this."""
+        """Returns the fewest wait states by either path, None if that is this state."""
         born = self.born | {key: at for key, at in other.born.items() if at > self.born.get(key, at - 1)}
         clause = self.clause | {pc: n for pc, n in other.clause.items() if n < self.clause.get(pc, n + 1)}
         return None if (born, clause) == (self.born, self.clause) else Distances(born, clause)
 
 
 class HazardWindow:
-    """The instructions that may still bind, as a walk passes on.
+    """Instructions that may still bind, as a walk passes on.
 
-    clock: wait states; touched: registers that any of them touches, or more; ordered: whether one may bind what shares no register.
+    clock: wait states so far
+    touched: registers that any of them touches, or more
+    ordered: True if one may bind an instruction that shares no register with it
     """
 
     __slots__ = ("born", "clause", "clock", "ordered", "touched")
 
     def __init__(self, state: Distances) -> None:
         self.born, self.clause, self.clock = dict(state.born), state.clause, 0
-        self.touched, self.ordered = -1, True  # until they are looked at
+        self.touched, self.ordered = -1, True  # until the first prune
 
 
 class Hazards(PathAnalysis[Distances, TooClose]):
-    """The data flow over the steps of a kernel, by address.
+    """Data flow over the steps of a kernel, by address.
 
-    xnack: the code object's setting; unwaited: where an s_waitcnt is missing on every path, which would be a wait state and
-    break a clause; apart: pairs of addresses, earlier and later, that no path joins.
+    xnack: the code object's setting
+    unwaited: addresses where an s_waitcnt is missing on every path; it would be a wait state and break a clause
+    apart: pairs of addresses, earlier and later, that no path joins
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         self.steps, self.target, self.xnack = steps, target, xnack
         self.unwaited, self.apart = frozenset(unwaited), frozenset(apart)
         self.longest = max_states(target)
-        self._reach: dict[int, int] = {}  # by the number of an effect, as are the rules
+        self._reach: dict[int, int] = {}  # by the `id` of an effect, like the rules
         self._rules: dict[tuple[int, frozenset[str], frozenset[Register], int], tuple[HazardRule | None, int]] = {}
         self._ends: dict[tuple[int, int], tuple[list[TooClose], Distances]] = {}
 
@@ -108,7 +112,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return state.joined(other)
 
     def through(self, state: Distances, steps: Sequence[LintStep], tell: Callable[[TooClose], None]) -> Distances:
-        """What a block does far from its begin is looked at once, as it does not depend on what was before the block."""
+        """Passes a block. Its part far from the start is examined once, because it does not depend on the code before the block."""
         far = self._far(steps)
         window = HazardWindow(state)
         for step in steps[:far]:
@@ -127,10 +131,10 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return end
 
     def _far(self, steps: Sequence[LintStep]) -> int:
-        """How many of a block's first instructions what was before it can bear upon.
+        """Returns how many of a block's first instructions the code before it can affect.
 
-        The instructions before the block bind for as long as the longest rule. What they lack counts as mended and so ages those of
-        the block, which bind as long again. A clause ends at an instruction of another kind.
+        Instructions before the block bind for as long as the longest rule. Wait states that they lack count as inserted and so
+        age the block's own instructions, which bind as long again. A clause ends at an instruction of another kind.
         """
         if len(steps) <= self.longest:
             return len(steps)
@@ -147,7 +151,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return Distances({key: at - window.clock for key, at in window.born.items()}, window.clause)
 
     def _prune(self, window: HazardWindow) -> None:
-        """Leaves out what binds no more."""
+        """Drops instructions that no longer bind."""
         window.born = {key: at for key, at in window.born.items() if window.clock - at < self.reach(self.steps[key[0]])}
         window.touched, window.ordered = 0, False
         for pc, _, _ in window.born:
@@ -155,7 +159,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
             window.ordered |= self.steps[pc].effect.ordered
 
     def _pass_by(self, window: HazardWindow, step: LintStep, tell: Callable[[TooClose], None]) -> None:
-        """Passes one instruction; what lacks is told, and taken for mended."""
+        """Passes one instruction. Lacking wait states are reported, then counted as inserted."""
         later = step.effect.access
         if step.pc in self.unwaited:
             window.clock += 1
@@ -181,7 +185,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
             tell(TooClose(step, earlier, rule, bits(rule.shared(earlier.effect.access, later)), overwrite.needed, overwrite.found))
 
     def _worst(self, window: HazardWindow, step: LintStep) -> TooClose | None:
-        """The rule of which most wait states lack before an instruction."""
+        """Returns the rule with the most lacking wait states before an instruction."""
         most, found = 0, None
         for key, at in window.born.items():
             earlier = self.steps[key[0]]
@@ -210,14 +214,14 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return self._rules[pair]
 
     def reach(self, step: LintStep) -> int:
-        """The most wait states that any rule asks after an instruction."""
+        """Returns the most wait states that any rule asks for after an instruction."""
         number = id(step.effect)
         if number not in self._reach:
             self._reach[number] = reach(step.effect.access, self.target)
         return self._reach[number]
 
     def _mark(self, window: HazardWindow, step: LintStep) -> None:
-        """Marks the instructions that may bind with what this one is, or writes anew."""
+        """Marks the instructions that may bind with this instruction's classes and the registers it writes anew."""
         access = step.effect.access
         classes, matrix = access.classes & BETWEEN, "mfma" in access.classes
         marked: dict[Key, int] = {}
@@ -232,5 +236,5 @@ class Hazards(PathAnalysis[Distances, TooClose]):
 
 @cache
 def _something(classes: frozenset[str]) -> RegisterUse:
-    """An instruction of these classes that touches nothing."""
+    """Returns an instruction of these classes that touches nothing."""
     return RegisterUse("", classes)

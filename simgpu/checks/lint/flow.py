@@ -1,4 +1,4 @@
-"""Data flow: what holds before each basic block of a graph on the paths that lead there."""
+"""Data flow: the state before each basic block of a graph, on all paths that lead there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from simgpu.hardware.isa.code.flow import Blocks
 
 S = TypeVar("S")
 T = TypeVar("T")
-BUDGET = 20_000_000  # instructions passed and parts of states joined, of one analysis: a minute at most
+BUDGET = 20_000_000  # budget of one analysis, in instructions passed and parts of states joined: a minute at most
 
 
 class Lines(Blocks):
-    """The basic blocks of a graph, with their instructions."""
+    """Basic blocks of a graph, with their instructions."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.following, graph.entries)
@@ -26,12 +26,13 @@ class Lines(Blocks):
         self.all_steps = [[graph.steps[node] for node in line] for line in self.nodes]
 
     def steps(self, block: int) -> list[LintStep]:
-        """The instructions of a block."""
+        """Returns the instructions of a block."""
         return self.all_steps[block]
 
     @functools.cached_property
     def parts(self) -> list[list[tuple[Sequence[LintStep], bool]]]:
-        """Each block cut after what calls code that is not followed: the instructions, and whether all that runs after is."""
+        """Parts of each block, cut after calls that are not followed: the instructions, and True if all code after them is
+        followed."""
         found: list[list[tuple[Sequence[LintStep], bool]]] = []
         for line, steps in zip(self.nodes, self.all_steps, strict=True):
             cuts = [at + 1 for at, node in enumerate(line) if node in self.graph.unknown]
@@ -41,7 +42,7 @@ class Lines(Blocks):
 
     @functools.cached_property
     def places(self) -> dict[int, list[int]]:
-        """The nodes of each address: several where a function is followed for several calls."""
+        """Nodes of each address: several if a function is followed for several calls."""
         found: dict[int, list[int]] = {}
         for line in self.nodes:
             for node in line:
@@ -50,12 +51,12 @@ class Lines(Blocks):
 
     @functools.cached_property
     def spots(self) -> dict[int, tuple[int, int]]:
-        """Block and place in the block of each node."""
+        """Block and index in the block of each node."""
         return {node: (block, at) for block, line in enumerate(self.nodes) for at, node in enumerate(line)}
 
     @functools.cached_property
     def nodes_before(self) -> list[list[int]]:
-        """The nodes that lead to each node."""
+        """Predecessors of each node."""
         found: list[list[int]] = [[] for _ in self.graph.following]
         for node, after in enumerate(self.graph.following):
             for other in after:
@@ -64,7 +65,7 @@ class Lines(Blocks):
 
     @functools.cached_property
     def loops(self) -> list[frozenset[int]]:
-        """The blocks of each loop, the smallest first: all that lead back to a loop's first block without passing it again."""
+        """Blocks of each loop, the smallest loop first: all that lead back to the loop's first block without passing it again."""
         bodies: dict[int, set[int]] = {}
         for block, after in enumerate(self.following):
             for head in after:
@@ -79,55 +80,57 @@ class Lines(Blocks):
         return sorted(map(frozenset, bodies.values()), key=len)
 
     def loop_around(self, *places: int) -> frozenset[int] | None:
-        """The blocks of the smallest loop around the instructions at all these addresses, however they are called."""
+        """Returns the blocks of the smallest loop around the instructions at all these addresses, in every call of their
+        functions."""
         wanted = {self.spots[node][0] for pc in places for node in self.places[pc]}
         return next((loop for loop in self.loops if wanted <= loop), None)
 
     def precedes(self, earlier: int, later: int) -> bool:
-        """Whether every path to the instruction at address `later` passes `earlier` in the same block."""
+        """True if every path to the instruction at address `later` passes `earlier` in the same block."""
         befores = {self.spots[node] for node in self.places[earlier]}
         afters = [self.spots[node] for node in self.places[later]]
         return all(any(block == other and at < place for other, at in befores) for block, place in afters)
 
 
 class PathAnalysis(Generic[S, T]):
-    """One analysis: S is what holds at a place, T what it tells of."""
+    """Base of an analysis. S is the state at a place, T a report."""
 
     def begin(self, step: LintStep) -> S:
-        """What holds before the first instruction of an entry."""
+        """Returns the state before the first instruction of an entry."""
         raise NotImplementedError
 
     def forget(self, state: S) -> S:
-        """What holds after code that was not followed."""
+        """Returns the state after code that was not followed."""
         raise NotImplementedError
 
     def through(self, state: S, steps: Sequence[LintStep], tell: Callable[[T], None]) -> S:
-        """What holds after the instructions of a block, or of part of one. It leaves `state` as it is, and tells what it finds."""
+        """Returns the state after the instructions of a block or part of one. Leaves `state` unchanged and passes reports to
+        `tell`."""
         raise NotImplementedError
 
     def size(self, state: S) -> int:
-        """How many parts a state has."""
+        """Returns the number of parts of a state."""
         return 1
 
     def join(self, state: S, other: S) -> S | None:
-        """What holds by either of two ways; None if that is the first."""
+        """Returns the state by either of two paths, None if that is the first."""
         raise NotImplementedError
 
     def along(self, block: int, last: LintStep, taken: bool, state: S) -> S | None:
-        """What holds after a block whose last instruction branched or did not; None where no path goes that way."""
+        """Returns the state after a block whose last instruction branched or did not, None if no path goes that way."""
         return state
 
 
 @dataclass(frozen=True)
 class Flowed(Generic[S, T]):
-    """An analysis at its fixed point. before: what holds before each block, None where no path comes; found: what it tells of."""
+    """Fixed point of an analysis."""
 
-    before: list[S | None]
-    found: list[T]
+    before: list[S | None]  # the state before each block, None if no path comes there
+    found: list[T]  # the reports
 
 
 def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Flowed[S, T] | None:
-    """Carries an analysis to its fixed point; None where that was not within the budget."""
+    """Carries an analysis to its fixed point. Returns None if the budget does not suffice."""
     before: list[S | None] = [None] * len(blocks.nodes)
     told: list[list[T]] = [[] for _ in blocks.nodes]
     waiting: list[int] = []
@@ -149,7 +152,7 @@ def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Fl
         listed.remove(block)
         state = before[block]
         assert state is not None
-        told[block] = []  # the last time that a block is passed, it is by its final state
+        told[block] = []  # the last pass of a block uses its final state, so only its reports count
         for steps, followed in blocks.parts[block]:
             state = flow.through(state, steps, told[block].append)
             state = state if followed else flow.forget(state)

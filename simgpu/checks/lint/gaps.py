@@ -1,4 +1,4 @@
-"""What lies between an earlier and a later instruction, counted along a way, and what of it makes up for all that lacks."""
+"""Measures the gap between an earlier and a later instruction along a path, and finds what closes it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ MET, CLOSED = -1, -2
 
 
 class Gap:
-    """What lies between an earlier and a later instruction: a number that walks count."""
+    """Measure of the code between an earlier and a later instruction: a number that walks count."""
 
-    most = 0  # that may lie between them while something lacks
-    exact = True  # no: it may be closed for a walk where something still lacks
+    most = 0  # largest number at which something still lacks
+    exact = True  # False if a walk may see the gap closed while something still lacks
 
     def passed(self, step: LintStep) -> int:
-        """How much an instruction adds to the number."""
+        """Returns how much an instruction adds to the number."""
         raise NotImplementedError
 
     def bound(self, step: LintStep) -> int | None:
-        """The number at which an instruction makes up for all that lacks; None if it never does."""
+        """Returns the number at which an instruction closes the gap, None if it never does."""
         return None
 
 
 @dataclass(frozen=True)
 class OperationGap(Gap):
-    """After an operation of a queue: the operations that its queue was given since. whole: whether one that writes all of its
-    registers anew ends it."""
+    """Gap after an operation of a queue: the number of operations issued to its queue since."""
 
     operation: LintStep
-    whole: bool
+    whole: bool  # True if an operation that writes all of its registers anew ends it
 
     @property
     def most(self) -> int:  # type: ignore[override]
@@ -42,7 +41,7 @@ class OperationGap(Gap):
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
-        """A flat operation is out until both of its counters are waited for; here, until either is."""
+        """False for a flat operation: it is out until both of its counters are waited for, but this gap closes with either."""
         queue = self.operation.effect.queue
         return queue is not None and len(queue.counters) == 1
 
@@ -62,7 +61,7 @@ class OperationGap(Gap):
 
 @dataclass(frozen=True)
 class StatesGap(Gap):
-    """Between two instructions that a hazard rule binds: wait states."""
+    """Gap between two instructions that a hazard rule binds: wait states."""
 
     needed: int
 
@@ -76,16 +75,16 @@ class StatesGap(Gap):
 
 @dataclass(frozen=True)
 class ClauseGap(Gap):
-    """Between two instructions of a clause of memory instructions: nothing else."""
+    """Gap between two instructions of a clause of memory instructions: any other instruction closes it."""
 
     def passed(self, step: LintStep) -> int:
         return int(not KINDS & step.effect.access.classes)
 
 
 def between(steps: Sequence[LintStep], count: int, earlier: LintStep, later: LintStep, gap: Gap) -> int:
-    """What lies between the earlier instruction and the end of these steps; MET at the later one, CLOSED where nothing lacks.
+    """Returns the gap from the earlier instruction to the end of these steps; MET at the later one, CLOSED if nothing lacks.
 
-    count: what lies before these steps.
+    count: the gap before these steps.
     """
     for step in steps:
         if step.pc == later.pc:

@@ -1,9 +1,10 @@
-"""The control flow of a kernel: every instruction that its entries reach, and what may run behind each.
+"""Builds the control flow of a kernel: every instruction that its entries reach, and its successors.
 
-Branches go both ways. A call leads into its function, and the function's return back behind this call only: functions are
-followed once for each way to call them, except that a recursive call leads into the function that is open already. Indirect jumps
-and calls are followed where the address is computed from s_getpc_b64; an indirect jump within a function whose address is not
-known is taken for its return (AMDGPUUsage, "Non-Kernel Functions": the return address lies in s[30:31]).
+Branches go both ways. A call leads into its function, and the function's return leads only to the instruction after this call.
+Functions are followed once for each call path; a recursive call leads into the function that is open already.
+
+Indirect jumps and calls are followed if the address is computed from s_getpc_b64. Within a function, an indirect jump to an
+unknown address counts as its return (AMDGPUUsage, "Non-Kernel Functions": the return address is in s[30:31]).
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, successors
 from simgpu.hardware.isa.kinds import ControlKind
 
 NOT_FOLLOWED, NO_INSTRUCTION = "not-followed", "no-instruction"
-LIMIT = 200_000  # instructions of a kernel, each counted once for every way to call its function
+LIMIT = 200_000  # instructions of a kernel, each counted once for every call path
 DEPTH = 64  # calls that are open at once
 
 
 @dataclass(eq=False)
 class CallPath:
-    """A function as it is called: the kernel itself, or a function by one way of calls."""
+    """A function on one call path, or the kernel itself."""
 
     entry: int
     caller: CallPath | None = None
-    places: list[tuple[CallPath, int]] = field(default_factory=list)  # what runs behind its return
-    exits: list[int] = field(default_factory=list)  # the nodes at which it returns
+    places: list[tuple[CallPath, int]] = field(default_factory=list)  # places that run after its return
+    exits: list[int] = field(default_factory=list)  # nodes at which it returns
     made: dict[tuple[int, int], CallPath] = field(default_factory=dict)  # calls from it, by place and function
 
     def open(self, entry: int) -> CallPath | None:
-        """The open call of a function, this one or one that led here."""
+        """Returns the open call of a function: this one or one that led here."""
         call: CallPath | None = self
         while call is not None and (call.entry != entry or call.caller is None):
             call = call.caller
@@ -46,7 +47,7 @@ class CallPath:
 
 @dataclass(frozen=True)
 class FlowRemark:
-    """Something about the control flow itself."""
+    """Remark about the control flow itself."""
 
     kind: str
     pc: int
@@ -54,36 +55,35 @@ class FlowRemark:
 
 
 class Graph:
-    """Nodes by number: `steps` are their instructions, `following` the nodes behind them, `calls` the functions they are of.
-
-    entries: the nodes at which waves begin; unknown: those behind which code runs that is not followed; remarks: what could not be.
-    """
+    """Instructions of a kernel as numbered nodes, with their successors."""
 
     def __init__(self, code: bytes, base: int, target: str, entries: Sequence[int], relocated: constants.Read) -> None:
-        """code: the bytes from address `base` on; entries: addresses; relocated: reads a word that loading relocates."""
+        """Builds the graph. code: bytes from address `base` on. entries: addresses. relocated: reads a word that loading
+        relocates."""
         self.decoder = Decoder(code, base, target)
-        self.steps: list[LintStep] = []
-        self.following: list[list[int]] = []
-        self.calls: list[CallPath] = []
-        self.remarks: dict[tuple[str, int], FlowRemark] = {}
-        self.unknown: set[int] = set()
+        self.steps: list[LintStep] = []  # instructions by node
+        self.following: list[list[int]] = []  # successors by node
+        self.calls: list[CallPath] = []  # functions by node
+        self.remarks: dict[tuple[str, int], FlowRemark] = {}  # code that could not be followed
+        self.unknown: set[int] = set()  # nodes followed by code that is not in the graph
         self.known: dict[int, LintStep] = {}  # by address
         self._nodes: dict[tuple[CallPath, int], int] = {}
         self._pending: list[int] = []
         self._indirect: list[int] = []
         self.kernel = CallPath(entries[0])
+        # Nodes at which waves begin.
         self.entries = [node for pc in entries if (node := self._node(self.kernel, pc, pc)) is not None]
         self._grow(relocated)
 
     @property
     def complete(self) -> bool:
-        """Whether all that may run was followed."""
+        """True if all code that may run was followed."""
         return not self.remarks
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def _node(self, call: CallPath, pc: int, origin: int) -> int | None:
-        """The node of an address in a call; None where there is no instruction. origin: the address that leads there."""
+        """Returns the node of an address in a call, None if there is no instruction. origin: the address that leads there."""
         if (call, pc) in self._nodes:
             return self._nodes[call, pc]
         if len(self.steps) >= LIMIT:
@@ -115,7 +115,7 @@ class Graph:
     # -- edges -------------------------------------------------------------------------------------
 
     def _grow(self, relocated: constants.Read) -> None:
-        """Follow everything; addresses of indirect jumps are computed anew while that leads to new code."""
+        """Follows everything. Recomputes the targets of indirect jumps as long as that leads to new code."""
         while self._pending:
             while self._pending:
                 self._expand(self._pending.pop())
@@ -141,7 +141,7 @@ class Graph:
                 self._edge(node, call, pc)
 
     def _jump(self, node: int, address: int | None) -> None:
-        """An indirect jump or call whose address may be known."""
+        """Follows an indirect jump or call whose address may be known."""
         step, call = self.steps[node], self.calls[node]
         if step.control is ControlKind.SWAPPC:
             if address is not None:
@@ -159,7 +159,7 @@ class Graph:
             self._remark(NOT_FOLLOWED, step.pc, "where it jumps is not known (a table of addresses?): it is not followed")
 
     def _enter(self, node: int, entry: int) -> None:
-        """A call of a function that is known."""
+        """Follows a call of a known function."""
         step, call = self.steps[node], self.calls[node]
         callee = call.open(entry) or call.made.get((step.pc, entry))
         if callee is None:

@@ -1,4 +1,4 @@
-"""Findings of a kernel and of a code object, from every path through the code."""
+"""Collects the findings of a kernel and of a code object, from every path through the code."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
 
 WAVE = 64  # work-items
-ROUNDS = 8  # in which pairs that no path joins are left out
-BY_PLACE = ("resource", "uninitialized")  # kinds of which an instruction may have several
+ROUNDS = 8  # most repetitions of an analysis without pairs that no path joins
+BY_PLACE = ("resource", "uninitialized")  # kinds of findings that an instruction may have several of
 
 
 def lint(code: CodeObject) -> list[Finding]:
-    """The findings of all kernels of a code object, in its order of kernels; raises DecodeError for code that lies nowhere."""
+    """Returns the findings of all kernels of a code object, kernel by kernel. Raises DecodeError for an entry outside the code."""
     return [finding for kernel in code.kernels.values() for finding in lint_kernel(code, kernel)]
 
 
 def lint_kernel(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """The findings of one kernel, one for a kind and a pair of places, by `causes.order`. Raises DecodeError as `lint`."""
+    """Returns the findings of one kernel by `causes.order`, one for a kind and a pair of places. Raises DecodeError as `lint`."""
     return [case.finding for case in sorted(_cases(code, kernel), key=order)]
 
 
 def lint_causes(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """The same, one for each cause: `causes.grouped`."""
+    """Returns the findings of one kernel, one for each cause: `causes.grouped`."""
     return grouped(_cases(code, kernel))
 
 
 def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
-    """What was found, in no order."""
+    """Returns the cases of a kernel, unsorted."""
     graph = graph_of(code, kernel)
     blocks, steps = Lines(graph), graph.known.values()
     told = FindingList(code, kernel)
@@ -83,9 +83,9 @@ Pair = TypeVar("Pair", Unwaited, TooClose)
 def _possible(
     blocks: Lines, search: PathSearch, analysis: Callable[[set[tuple[int, int]]], PathAnalysis[Any, Pair]]
 ) -> list[Pair] | None:  # fmt: skip
-    """What an analysis finds, but for pairs of instructions that no path joins; None where it was given up.
+    """Returns the reports of an analysis without pairs of instructions that no path joins; None if it was given up.
 
-    What it takes for mended may hide something else, so it runs again without such pairs.
+    A report counts as mended and may hide another one, so the analysis runs again without such pairs.
     """
     apart: set[tuple[int, int]] = set()
     found: list[Pair] = []
@@ -102,7 +102,7 @@ def _possible(
 
 
 def _add_remarks(told: FindingList, code: CodeObject, kernel: KernelInfo, graph: Graph) -> None:
-    """What is found without paths: of the control flow itself, of declared registers, of code that never runs."""
+    """Adds findings that need no paths: remarks on the control flow, undeclared registers, unreachable code."""
     for remark in graph.remarks.values():
         broken = remark.kind == NO_INSTRUCTION
         certainty = "some path" if broken else ""
@@ -120,7 +120,7 @@ def _add_remarks(told: FindingList, code: CodeObject, kernel: KernelInfo, graph:
 
 
 def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
-    """The control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
+    """Returns the control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
     segment = next((s for s in code.segments if s.executable and s.address <= kernel.entry < s.end), None)
     if segment is None:
         raise DecodeError(f"kernel {kernel.title}: its entry {kernel.entry:#x} lies in no executable segment")
@@ -137,7 +137,7 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
 
 
 class FindingList:
-    """What is found, one case for a kind and a pair of places."""
+    """Cases found so far, one for a kind and a pair of places."""
 
     def __init__(self, code: CodeObject, kernel: KernelInfo) -> None:
         self.code, self.kernel = code, kernel
@@ -147,7 +147,7 @@ class FindingList:
         self, kind: str, step: LintStep | None, message: str, pair: Unwaited | TooClose | None = None,
         other: LintStep | None = None, error: bool = True, **fields: Any,
     ) -> None:  # fmt: skip
-        """One more; of those of a pair of places, the one that lacks most stays."""
+        """Adds a case. Of several with one pair of places, the one that lacks most stays."""
         pc = self.kernel.entry if step is None else step.pc
         other = pair.earlier if pair is not None else other
         if other is not None:
@@ -192,14 +192,14 @@ class FindingList:
 
 
 def _lacking(finding: Finding) -> int:
-    """How much is lacking: wait states, or the lower count of two waits."""
+    """Returns how much is lacking: wait states, or the negated lower count of two waits."""
     return finding.needed - finding.found if finding.kind == "hazard" else -finding.needed
 
 
 def unreachable(code: CodeObject, kernel: KernelInfo, graph: Graph) -> Iterator[tuple[LintStep, int]]:
-    """Instructions of the kernel's symbol to which no path leads: the first of each run, and how many.
+    """Yields instructions of the kernel's symbol to which no path leads: the first of each run, and the run's length.
 
-    Left out are what fills up (s_nop, s_code_end), bytes that are no instruction, and what stands behind a trap.
+    Leaves out padding (s_nop, s_code_end), bytes that are no instruction, and code after a trap.
     """
     symbol = code.symbols.get(kernel.name)
     if symbol is None or symbol.address != kernel.entry or symbol.size <= 0:

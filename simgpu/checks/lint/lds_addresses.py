@@ -1,8 +1,9 @@
-"""Which bytes of LDS accesses touch, where registers that only scalar code and work-items' numbers decide give their addresses.
+"""Finds the bytes of LDS that accesses touch, if only scalar code and work-item numbers decide their addresses.
 
-A data flow carries what SGPRs and VGPRs hold in each work-item of a workgroup: numbers of work-items, constants, and what the
-bodies of the instruction set make of them. Where paths meet, what they agree on is kept; what is loaded is not known. So some
-accesses are known not to overlap those of other waves behind a barrier, and some are known to do so.
+A data flow carries the contents of SGPRs and VGPRs in each work-item of a workgroup. These are work-item numbers, constants,
+and values that the bodies of the instruction set compute from them. Loaded values are unknown. Where paths meet, only values
+that they agree on are kept. So some accesses are known not to overlap those of other waves after a barrier, and some are known
+to overlap.
 """
 
 from __future__ import annotations
@@ -24,34 +25,31 @@ from simgpu.hardware.isa.instruction import Const, Imm, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.lane_numpy import evaluate
 
-Known = Mapping[int, np.ndarray]  # uint32 of each work-item, by a register's bit; EXEC's is there while all lanes are active
+Known = Mapping[int, np.ndarray]  # uint32 of each work-item, by a register's bit; EXEC's bit is present while all lanes are active
 ALL_LANES = EXEC.bit_length() - 1
 NOTHING: Known = {}
 WORD = 0xFFFFFFFF
-MOST_WORDS = 160 << 8  # 4 bytes each, of the largest LDS
-X_BITS = 0x3FF  # of v0, where it holds the numbers along all axes
+MOST_WORDS = 160 << 8  # words of 4 bytes in the largest LDS
+X_BITS = 0x3FF  # bits of v0 that hold the number along x, if v0 holds those of all axes
 SOURCES = ("src0", "src1", "src2")
 CONFLICTS = {"read": ("write", "atomic"), "write": ("read", "write", "atomic"), "atomic": ("read", "write")}
 
 
 @dataclass(frozen=True)
 class LdsAccess:
-    """What an access touches, in words of 4 bytes.
+    """Words of 4 bytes that an access touches."""
 
-    first: the number of the first one of each work-item; words: how many; whole: whether all lanes are active.
-    """
-
-    first: np.ndarray
-    words: int
-    whole: bool
+    first: np.ndarray  # number of the first word of each work-item
+    words: int  # number of words
+    whole: bool  # True if all lanes are active
 
     def same(self, other: LdsAccess) -> bool:
-        """Whether both touch the same."""
+        """True if both accesses touch the same words."""
         return self.words == other.words and self.whole == other.whole and np.array_equal(self.first, other.first)
 
 
 class LdsAddresses:
-    """Accesses of one kernel."""
+    """LDS accesses of one kernel."""
 
     def __init__(self, blocks: Lines, kernel: KernelInfo) -> None:
         self.blocks, self.kernel = blocks, kernel
@@ -61,7 +59,7 @@ class LdsAddresses:
         self._marks: dict[int, np.ndarray] = {}
 
     def disjoint(self, operation: int, barrier: int) -> bool:
-        """Whether no access of another wave behind a barrier touches what an operation does, where one of both writes."""
+        """True if no conflicting access of another wave after a barrier touches the words of an operation."""
         mine, others = self._words(operation), self.behind(barrier)
         if mine is None or others is None:
             return False
@@ -70,7 +68,7 @@ class LdsAddresses:
         return all(theirs is not None and not _meet(mine, theirs) for theirs in touched)
 
     def overlap(self, operation: int, barrier: int) -> bool:
-        """Whether an access in the barrier's block, behind it, touches in another wave what an operation does."""
+        """True if an access after the barrier, in its block, touches in another wave the words of an operation."""
         mine = self._words(operation)
         uses = CONFLICTS[self.blocks.graph.known[operation].lds]
         for node in self.blocks.places[barrier] if mine is not None and self._accesses[operation].whole else ():
@@ -84,7 +82,7 @@ class LdsAddresses:
         return False
 
     def behind(self, barrier: int) -> list[LintStep] | None:
-        """The accesses to LDS from a barrier to the next ones; None where waves may also meet at another barrier."""
+        """Returns the LDS accesses from a barrier to the next ones, None if waves may also meet at another barrier."""
         if barrier not in self._behind:
             self._behind[barrier] = self._followed(barrier)
         return self._behind[barrier]
@@ -109,7 +107,7 @@ class LdsAddresses:
 
     @functools.cached_property
     def _apart(self) -> frozenset[int]:
-        """Barriers of which one does not lead to another, nor that one to it: waves may meet at both."""
+        """Barriers of which neither leads to the other: waves may meet at both."""
         barriers = [node for node, step in enumerate(self.blocks.graph.steps) if step.control is ControlKind.BARRIER]
         reached = {node: self._reached(node) for node in barriers}
         return frozenset(
@@ -118,7 +116,7 @@ class LdsAddresses:
         )  # fmt: skip
 
     def _reached(self, start: int) -> set[int]:
-        """The nodes to which a path leads from one."""
+        """Returns the nodes to which a path leads from `start`."""
         block, at = self.blocks.spots[start]
         seen: set[int] = set()
         work = list(self.blocks.following[block])
@@ -133,7 +131,7 @@ class LdsAddresses:
 
     @functools.cached_property
     def _accesses(self) -> dict[int, LdsAccess]:
-        """The accesses of which the addresses are known, by that of the instruction."""
+        """Accesses with known addresses, by the address of the instruction."""
         steps = self.blocks.graph.known.values()
         accesses = [step for step in steps if step.lds and "ds" in step.effect.access.classes]
         if not self.work_items or not accesses:
@@ -158,7 +156,7 @@ class LdsAddresses:
         return LdsAccess(first // 4, words, ALL_LANES in known)
 
     def _words(self, pc: int) -> np.ndarray | None:
-        """Which waves touch each 4 bytes of LDS by an access, a bit each; None where that is not known."""
+        """Returns for each 4 bytes of LDS the waves that an access touches them in, a bit each; None if unknown."""
         access = self._accesses.get(pc)
         if access is None:
             return None
@@ -171,7 +169,7 @@ class LdsAddresses:
         return self._marks[pc]
 
     def _flow(self, relevant: int) -> dict[int, Known]:
-        """What is known before each access, by its node."""
+        """Returns the values known before each access, by its node."""
         blocks = self.blocks
         before: list[Known | None] = [None] * len(blocks.nodes)
         found: dict[int, Known] = {}
@@ -187,7 +185,7 @@ class LdsAddresses:
                 step = blocks.graph.steps[node]
                 if step.lds:
                     found[node] = known
-                # An instruction with a source that is not known can only make its result unknown.
+                # An instruction with an unknown source can only make its result unknown.
                 if step.writes & relevant and (step.writes & held or not step.reads & ~held):
                     known = self._after(step, known)
                     held = _held(known)
@@ -216,7 +214,7 @@ class LdsAddresses:
         return kept
 
     def _result(self, step: LintStep, known: Known) -> np.ndarray | None:
-        """The value that an instruction gives each work-item, by its body."""
+        """Returns the value that an instruction gives each work-item, by its body."""
         inst, spec = step.inst, step.inst.spec
         if inst.mods or inst.form not in ("e32", "e64"):
             return None
@@ -241,7 +239,7 @@ class LdsAddresses:
 
 
 def _held(known: Known) -> int:
-    """The registers that are known, and EXEC."""
+    """Returns the known registers and EXEC, as bits."""
     found = EXEC
     for bit in known:
         found |= 1 << bit
@@ -249,7 +247,7 @@ def _held(known: Known) -> int:
 
 
 def _masks(step: LintStep) -> bool:
-    """Whether an instruction takes the number along x out of v0."""
+    """True if an instruction extracts the number along x from v0."""
     literal = Literal(X_BITS)
     return step.inst.mnemonic == "v_and_b32" and literal in (step.inst.args.get("src0"), step.inst.args.get("src1"))
 
@@ -264,7 +262,7 @@ def _value(operand: Operand | None, known: Known, count: int) -> np.ndarray | No
 
 
 def _selected(mask: Operand | None, sources: list[np.ndarray | None], known: Known) -> np.ndarray | None:
-    """What v_cndmask_b32 gives by a mask that is known, a bit a lane."""
+    """Returns the result of v_cndmask_b32 for a known mask, a bit a lane."""
     if not isinstance(mask, Reg) or mask.count != 2 or sources[0] is None or sources[1] is None:
         return None
     first = span(mask.file, mask.index, 1).bit_length() - 1
@@ -277,7 +275,7 @@ def _selected(mask: Operand | None, sources: list[np.ndarray | None], known: Kno
 
 
 def _slice(steps: Iterable[LintStep], accesses: Iterable[LintStep]) -> int:
-    """The registers of which addresses are made, and EXEC."""
+    """Returns the registers that addresses are made of, and EXEC, as bits."""
     steps = [step for step in steps if not step.pending]
     wanted = EXEC
     for step in accesses:
@@ -303,7 +301,7 @@ def _agreed(one: Known, other: Known) -> Known:
 
 
 def _meet(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two waves touch the same byte, one by one access and one by the other."""
+    """True if two different waves touch the same byte, one in each access."""
     both = (one != 0) & (other != 0)
     alone = (one == other) & (one & (one - np.uint32(1)) == 0)
     return bool((both & ~alone).any())

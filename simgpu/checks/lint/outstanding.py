@@ -1,8 +1,9 @@
-"""Operations that may be outstanding, and registers that are touched before they are complete.
+"""Finds operations that may be outstanding, and instructions that touch their registers too early.
 
-At each place, on all paths to it: of each operation of an in-order queue, the fewest operations that its queue was given since;
-of each scalar load, that it is out; of each flat operation, the counters that were not waited for. Whether an s_waitcnt completes
-an operation for certain grows with what was issued since, so the fewest decides for all paths, and nothing is lost where they meet.
+The state of a place covers all paths to it. For each operation of an in-order queue it holds the fewest operations issued to
+that queue since. It also holds the scalar loads that are out, and the counters of each flat operation that were not waited for.
+The more was issued since, the surer an s_waitcnt completes an operation. So the fewest decides for all paths, and nothing is
+lost where they meet.
 """
 
 from __future__ import annotations
@@ -16,36 +17,38 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
-IN_ORDER = {VM.name: 0, DS.name: 1}  # the queues whose operations complete in the order of issue
-COUNTERS = ("vmcnt", "lgkmcnt")  # those of the in-order queues, and those of a flat operation, a bit each
+IN_ORDER = {VM.name: 0, DS.name: 1}  # queues whose operations complete in the order of issue
+COUNTERS = ("vmcnt", "lgkmcnt")  # counters of the in-order queues and of a flat operation, a bit each
 BOTH = 3
-# Uses of LDS behind a barrier that go with one that is under way there.
+# Uses of LDS after a barrier that are compatible with a use that is under way there.
 BESIDE = {"read": frozenset({"read"}), "write": frozenset(), "atomic": frozenset({"atomic"})}
 
 
 @dataclass(frozen=True)
 class Unwaited:
-    """An instruction that touches what an operation is yet to write. waits: the counts that complete it."""
+    """An instruction that touches registers or LDS of an operation that is not complete."""
 
     step: LintStep
-    earlier: LintStep  # whose operation it is
-    what: str  # read or overwritten; ended or shared, of LDS
-    registers: int
-    waits: tuple[tuple[str, int], ...]
-    sure: bool = True  # no: the addresses decide, and these are not known
+    earlier: LintStep  # instruction that issued the operation
+    what: str  # read or overwritten; ended or shared for LDS
+    registers: int  # registers touched, as bits
+    waits: tuple[tuple[str, int], ...]  # counts that complete the operation
+    sure: bool = True  # False if unknown addresses decide
 
     @property
     def gap(self) -> OperationGap:
-        """What may lie between the two while the operation is out."""
+        """Gap between the two while the operation is out."""
         return OperationGap(self.earlier, whole=bool(self.registers))
 
 
 class Outstanding:
-    """What may be out at one place, operations by the address of their instruction.
+    """Operations that may be out at one place, by the address of their instruction.
 
-    queues: of each in-order queue, when it was given each operation, of a clock that counts those of the queue and shows 0 here;
-    scalar; flat: counters not waited for, as bits; lds: of each operation on LDS, whether or not it writes registers, when its
-    queue was given it; registers: all that these may write, or more.
+    queues: issue time of each operation of the in-order queues, on a clock that counts a queue's operations and is 0 here
+    scalar: scalar loads
+    flat: counters not waited for, as bits
+    lds: issue time of each LDS operation, with or without result registers
+    registers: all registers that these may write, or more
     """
 
     __slots__ = ("flat", "lds", "queues", "registers", "scalar")
@@ -57,7 +60,7 @@ class Outstanding:
         self.queues, self.scalar, self.flat, self.lds, self.registers = queues, scalar, flat, lds, registers
 
     def joined(self, other: Outstanding) -> Outstanding | None:
-        """What may be out by either way; None if that is this."""
+        """Returns the operations out by either path, None if that is this state."""
         one, two = (_latest(mine, theirs) for mine, theirs in zip(self.queues, other.queues, strict=True))
         flat = self.flat | {pc: counters | self.flat.get(pc, 0) for pc, counters in other.flat.items()}
         lds, scalar = _latest(self.lds, other.lds), self.scalar | other.scalar
@@ -71,7 +74,7 @@ def _latest(mine: dict[int, int], theirs: dict[int, int]) -> dict[int, int]:
 
 
 class WaitWalk:
-    """A state on its way through a block. given: how many operations each in-order queue was given."""
+    """A state on its way through a block. given: number of operations issued to each in-order queue."""
 
     __slots__ = ("flat", "given", "lds", "queues", "registers", "scalar")
 
@@ -80,13 +83,13 @@ class WaitWalk:
         self.scalar, self.flat, self.lds, self.registers = set(state.scalar), dict(state.flat), dict(state.lds), state.registers
 
     def state(self) -> Outstanding:
-        """What may be out where the walk is."""
+        """Returns the operations that may be out at the walk's place."""
         one, two = ({pc: at - given for pc, at in queue.items()} for queue, given in zip(self.queues, self.given, strict=True))
         lds = {pc: at - self.given[1] for pc, at in self.lds.items()}
         return Outstanding((one, two), frozenset(self.scalar), dict(self.flat), lds, self.registers)
 
     def wait(self, counts: Mapping[str, int]) -> None:
-        """An s_waitcnt passes."""
+        """Passes an s_waitcnt."""
         for at, counter in enumerate(COUNTERS):
             left = counts.get(counter)
             if left is None:
@@ -103,18 +106,18 @@ class WaitWalk:
             self.registers = 0
 
     def drop(self, pc: int) -> None:
-        """No path leads here with the operation of this instruction out."""
+        """Removes the operation of this instruction: no path leads here with it out."""
         for held in (*self.queues, self.flat, self.lds):
             held.pop(pc, None)
         self.scalar.discard(pc)
 
 
 class Waits(PathAnalysis[Outstanding, Unwaited]):
-    """The data flow over the steps of a kernel, by address.
+    """Data flow over the steps of a kernel, by address.
 
-    behind: what LDS may be used for (read, write) between each barrier, by address, and the next ones; none where a workgroup has
-    one wave; disjoint: whether an operation and what other waves do behind a barrier cannot touch the same LDS, by the addresses of
-    both; apart: pairs of addresses, an operation's and a later instruction's, that no path joins while the operation is out.
+    behind: uses of LDS (read, write) from each barrier to the next ones, by address; empty if a workgroup has one wave
+    disjoint: True if an operation and the accesses of other waves after a barrier never overlap in LDS
+    apart: pairs of addresses, an operation's and a later instruction's, that no path joins while the operation is out
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         return walk.state()
 
     def _pass_by(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
-        """Passes one instruction; what it lacks is told, and taken for mended."""
+        """Passes one instruction. Lacking waits are reported, then counted as inserted."""
         effect, queue = step.effect, step.effect.queue
         if effect.waits is not None:
             walk.wait(effect.waits)
@@ -170,7 +173,7 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
     def _touch(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
         registers = 0
         for at, counter in enumerate(COUNTERS):
-            # A later operation of the same queue is complete later: it may write what an earlier one writes.
+            # Operations of the same queue complete in order, so a later one may write the registers of an earlier one.
             queue = step.effect.queue
             own = queue is not None and IN_ORDER.get(queue.name) == at
             hit = step.reads | (step.writes & ~step.pending) if own else step.touched
@@ -197,17 +200,17 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         self, walk: WaitWalk, step: LintStep, operation: LintStep, touched: int, counts: dict[str, int],
         tell: Callable[[Unwaited], None], what: str = "",
     ) -> None:  # fmt: skip
-        """Tells of an operation that these counts complete, and takes them for waited for."""
+        """Reports an operation that these counts complete, and counts it as waited for."""
         shared = operation.pending & touched
         read = shared & step.reads
         tell(Unwaited(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
         walk.wait(counts)
 
     def _barrier(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
-        """LDS operations that are out when the other waves go on, where these may touch what they touch.
+        """Reports LDS operations that are out when other waves go on, if those may touch the same bytes.
 
-        A write that is not complete is not there for those who read behind the barrier. Whether a read clashes with what is
-        written there is a matter of addresses: where two buffers take turns it does not.
+        Other waves may not see an incomplete write after the barrier. Whether an incomplete read clashes with their writes
+        depends on addresses: with two alternating buffers it does not.
         """
         used = self.behind[step.pc]
         hits = [
@@ -225,7 +228,7 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         walk.lds = {pc: given for pc, given in walk.lds.items() if self.steps[pc].lds != "read"}
 
     def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
-        """A load to LDS that the wave leaves behind: the LDS may be another workgroup's by then."""
+        """Reports a load to LDS that is out when the wave ends: the LDS may belong to another workgroup by then."""
         hits = [(walk.given[0] - given, pc) for pc, given in walk.queues[0].items() if self.steps[pc].effect.dma]
         if hits:
             since, pc = min(hits)

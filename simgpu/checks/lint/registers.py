@@ -1,4 +1,4 @@
-"""Sets of registers as the bits of an integer: what the data flow joins, intersects and tests."""
+"""Represents sets of registers as the bits of an integer, for joins, intersections and tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from simgpu.hardware.timing_rules.register_use import Register
 
-# The first bit of each file, and the bits of the machine state that has a name.
+# First bit of each file, and bits of the named machine state.
 FILES = {"v": 0, "a": 256, "s": 512, "hwreg": 648}
 NAMED = {"vcc": 640, "exec": 641, "m0": 642, "scc": 643, "mode": 644}
 VECTORS = (1 << FILES["s"]) - 1  # all VGPRs and AccVGPRs
@@ -15,7 +15,7 @@ EXEC, SCC, VCC, M0 = (1 << NAMED[name] for name in ("exec", "scc", "vcc", "m0"))
 
 
 def bits(registers: Iterable[Register]) -> int:
-    """The set of these registers."""
+    """Returns the set of these registers."""
     found = 0
     for register in registers:
         found |= 1 << (NAMED[register] if isinstance(register, str) else FILES[register[0]] + register[1])
@@ -23,13 +23,13 @@ def bits(registers: Iterable[Register]) -> int:
 
 
 def span(file: str, first: int, count: int) -> int:
-    """`count` registers of a file, from `first` on."""
+    """Returns the set of `count` registers of a file, from `first` on."""
     return ((1 << count) - 1) << FILES[file] + first
 
 
 @cache
 def name(position: int) -> str:
-    """The register of a bit, as LLVM prints it."""
+    """Returns the register of a bit, as LLVM prints it."""
     for register, at in NAMED.items():
         if at == position:
             return register
@@ -39,5 +39,5 @@ def name(position: int) -> str:
 
 
 def first(registers: int) -> str:
-    """The name of the lowest register of a set; nothing for the empty set."""
+    """Returns the name of the lowest register of a set, "" for the empty set."""
     return name((registers & -registers).bit_length() - 1) if registers else ""

@@ -1,7 +1,7 @@
-"""The shortest way from one instruction to another with too little between them that conditions allow, if there is one.
+"""Finds the shortest possible path from one instruction to another with too little between them, if there is one.
 
-A search from the earlier one forwards, with all that is known of scalar registers on each way: counters of loops with constant
-bounds, tests that two branches share, the number of the wave. What it cannot exclude within its limit counts as possible.
+The search goes forwards and tracks all known scalar values on each path: counters of loops with constant bounds, tests that two
+branches share, the number of the wave. A path that it cannot exclude within its limit counts as possible.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Ways
 
 LIMIT = 2_000  # blocks that a search passes
-CHAIN = 8  # blocks before its first one that tell what is known there
+CHAIN = 8  # blocks before its first one that give facts
 Way = list[LintStep]
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A block on a way: entered at a place in it, after another visit (-1: none)."""
+    """A block on a path."""
 
     block: int
-    at: int
-    before: int
+    at: int  # index of the first step
+    before: int  # index of the visit before it, -1 if none
 
 
 class PathSearch:
-    """Searches in one kernel. before: what is known of conditions before each block."""
+    """Searches in one kernel. before: facts known before each block."""
 
     def __init__(self, blocks: Lines, facts: Callable[[], Conditions], before: Sequence[Ways | None] | None) -> None:
-        """facts: makes conditions with all that can be known; before: None where that was given up."""
+        """Takes a maker of conditions with all that can be known. before: None if that analysis was given up."""
         self.blocks, self.before = blocks, before
         self._make, self._found = facts, dict[tuple[int, int, Gap], Way | None]()
 
     @functools.cached_property
     def facts(self) -> Conditions:
-        """Conditions with all that can be known: few kernels have anything to search for."""
+        """Conditions with all that can be known, made on demand: few kernels need a search."""
         return self._make()
 
     def way(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
-        """The instructions of the shortest way, both included; none of them where the limit is reached; None if there is no way."""
+        """Returns the instructions of the shortest path, ends included; [] if the limit is reached; None if there is no path."""
         key = earlier.pc, later.pc, gap
         if key not in self._found:
             found = self._in_block(earlier, later, gap)
@@ -53,7 +53,7 @@ class PathSearch:
         return self._found[key]
 
     def before_it(self, step: LintStep) -> Sequence[LintStep]:
-        """The instructions of the same block before an instruction, from the last s_waitcnt on."""
+        """Returns the instructions of the same block before an instruction, from the last s_waitcnt on."""
         block, at = self.blocks.spots[self.blocks.places[step.pc][0]]
         steps = self.blocks.steps(block)[:at]
         waits = [place for place, one in enumerate(steps) if one.effect.waits is not None]
@@ -69,7 +69,7 @@ class PathSearch:
 
     def _search(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
         visits: list[Visit] = []
-        work: list[tuple[int, int, Visit, Facts, int]] = []  # length, a number, where, what is known there, what lies between
+        work: list[tuple[int, int, Visit, Facts, int]] = []  # length, a number, place, facts there, gap so far
         for node in self.blocks.places[earlier.pc]:
             block, at = self.blocks.spots[node]
             known = {way for facts in self._ways(block) for way in self.facts.through(facts, self.blocks.steps(block)[: at + 1])}
@@ -97,7 +97,7 @@ class PathSearch:
         return None
 
     def _steps(self, visits: Sequence[Visit], later: LintStep) -> Way:
-        """The instructions of the visits that lead to the last one, and up to the later instruction there."""
+        """Returns the instructions of the visits that lead to the last one, up to the later instruction there."""
         visit = visits[-1]
         parts = [_until(self.blocks.steps(visit.block)[visit.at :], later)]
         while visit.before >= 0:
@@ -106,7 +106,7 @@ class PathSearch:
         return [step for part in reversed(parts) for step in part]
 
     def _ways(self, block: int, chain: int = CHAIN) -> set[Facts]:
-        """What may be known before a block; by the blocks before it, as far as only one leads to the next."""
+        """Returns the facts that may hold before a block, from the chain of single predecessors."""
         if self.before is None:
             return {NO_FACTS}
         ways = self.before[block]
@@ -121,6 +121,6 @@ class PathSearch:
 
 
 def _until(steps: Sequence[LintStep], later: LintStep) -> Way:
-    """The steps up to an instruction, with it."""
+    """Returns the steps up to and including an instruction."""
     end = next(at for at, step in enumerate(steps) if step.pc == later.pc)
     return list(steps[: end + 1])

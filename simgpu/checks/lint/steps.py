@@ -1,4 +1,4 @@
-"""An instruction as the analyses see it: registers as bits, its queue, its part in control flow."""
+"""Describes an instruction as the analyses see it: registers as bits, its queue, its part in control flow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 
-SIZES = (4, 16, 8)  # bytes of an instruction, the scaled matrix ones' before those of their first half
+SIZES = (4, 16, 8)  # bytes of an instruction, in the order of look-up: scaled matrix ones (16) before their first half (8)
 CALLS = frozenset((ControlKind.CALL, ControlKind.SWAPPC))
 
 
 class LintStep:
-    """One decoded instruction at a virtual address.
+    """Decoded instruction at a virtual address.
 
-    reads: the registers that it reads by an operand or a state of its own; writes: those that it writes, at once or when its
-    operation is complete; pending: those that it writes when its operation is complete; touched: read or written; plain: whether
-    it neither waits, nor gives a queue an operation, nor controls the wave; lds: what it does to LDS, "read", "write", "atomic", or
-    nothing.
+    reads: registers that it reads by an operand or as state
+    writes: registers that it writes, at once or when its operation completes
+    pending: registers that it writes only when its operation completes
+    touched: registers read or written
+    plain: True if it neither waits, nor issues an operation to a queue, nor controls the wave
+    lds: its use of LDS, "read", "write", "atomic" or nothing
     """
 
     __slots__ = ("control", "effect", "inst", "lds", "pc", "pending", "plain", "reads", "touched", "writes")
@@ -35,7 +37,7 @@ class LintStep:
         self.lds = "atomic" if effect.lds and memory is not None and memory.op == "atomic" else effect.lds
 
     def moved(self, pc: int) -> LintStep:
-        """The same instruction at another address."""
+        """Returns the same instruction at another address."""
         other = LintStep.__new__(LintStep)
         other.pc, other.inst, other.control, other.effect = pc, self.inst, self.control, self.effect
         other.reads, other.writes, other.pending = self.reads, self.writes, self.pending
@@ -44,25 +46,25 @@ class LintStep:
 
     @property
     def after(self) -> int:
-        """The address of the next instruction."""
+        """Address of the next instruction."""
         return self.pc + self.inst.size
 
     @property
     def target(self) -> int | None:
-        """The address that a direct branch or call goes to."""
+        """Target address of a direct branch or call."""
         return branch_target(self.inst, self.pc)
 
 
 class Decoder:
-    """Decodes instructions; compilers' and generators' code repeats most of them, so each is decoded once."""
+    """Decodes instructions. Compilers and generators repeat most of them, so each is decoded once."""
 
     def __init__(self, code: bytes, base: int, target: str) -> None:
-        """code: the bytes from address `base` on."""
+        """Takes the bytes from address `base` on."""
         self.code, self.base, self.target = code, base, target
         self._made: dict[bytes, LintStep] = {}
 
     def step(self, pc: int) -> LintStep:
-        """The instruction at an address. Raises DecodeError where there is none."""
+        """Returns the instruction at an address. Raises DecodeError if there is none."""
         at = pc - self.base
         if at < 0 or at >= len(self.code) or at % 4:
             raise DecodeError(f"{pc:#x} lies outside the code")
@@ -71,6 +73,6 @@ class Decoder:
             if made is not None:
                 return made.moved(pc)
         made = LintStep(pc, decode(self.code, at, self.target))
-        if made.control is not ControlKind.LD_SCALE:  # its other half may follow elsewhere
+        if made.control is not ControlKind.LD_SCALE:  # elsewhere, its other half may follow
             self._made[self.code[at : at + made.inst.size]] = made
         return made

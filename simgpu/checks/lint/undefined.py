@@ -1,10 +1,12 @@
-"""Registers that matter where, on some path, what they hold was written by nothing.
+"""Finds uses of registers that nothing wrote on some path.
 
-At each place, on any path to it: the registers that hold what neither the launch nor an instruction defined. Moves and arithmetic
-carry it along; it matters in an address, a branch, EXEC, what is stored to device memory, and a matrix product. Registers are
-whole, and so is memory: a register that was written in part or for some lanes, one that was loaded, and what a bitwise operation
-or a selection makes of a defined register and another count as written. Where a branch skips code because no lane is active,
-the vector registers that this code writes count as written: no lane would have run it.
+The state of a place holds the registers that neither the launch nor an instruction defined, on any path to it. Moves and
+arithmetic pass undefined values on. Undefined values matter in an address, a branch, EXEC, a store to device memory, and a
+matrix product.
+
+Registers and memory are tracked as wholes. A register counts as written after a partial write, a write in some lanes, or a
+load. A bitwise operation or selection of a defined and an undefined register gives a written one. If a branch skips code
+because no lane is active, the vector registers that this code writes count as written: no lane would have run it.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.effects import registers_of
 
-MOST_WAYS = 16  # that are told apart where paths meet
+MOST_WAYS = 16  # paths that are kept apart where they meet
 ALL = VECTORS | span("s", 0, 102) | VCC | SCC | M0
-# Of 64-bit results, the low word depends on the low words of the sources alone.
+# The low word of these 64-bit results depends only on the low words of the sources.
 CARRY_UP = ("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64", "v_lshl_add_u64", "s_lshl_b64")
 WORD_BY_WORD = ("s_mov_b64", "s_not_b64", "v_mov_b64")
-# A defined source may decide what these make of an undefined one, bit by bit or lane by lane.
+# A defined source may decide the result of these, bit by bit or lane by lane.
 DECIDES = (
     "s_and_b", "s_or_b", "s_andn2_b", "s_orn2_b", "s_nand_b", "s_nor_b", "s_and_saveexec", "s_or_saveexec", "s_andn2_saveexec",
     "s_orn2_saveexec", "s_andn1_saveexec", "s_orn1_saveexec", "v_and_b", "v_or_b", "v_bfi_b", "v_perm_b",
@@ -39,36 +41,29 @@ SELECTS = ("s_cselect", "v_cndmask")
 
 @dataclass(frozen=True)
 class Unwritten:
-    """An instruction to which registers matter that nothing defined on some path.
-
-    use: what it takes them for; sure: whether it is so on every path.
-    """
+    """A use of registers that nothing defined on some path."""
 
     step: LintStep
-    registers: int
-    use: str
-    sure: bool
+    registers: int  # undefined registers, as bits
+    use: str  # how the instruction uses them
+    sure: bool  # True if it is so on every path
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What registers hold.
+    """Sets of registers by contents."""
 
-    undefined: those with what nothing defined on some path; surely: on every path. private: SGPRs that hold words of the private
-    segment's resource.
-    """
-
-    undefined: int
-    surely: int
-    private: int
+    undefined: int  # registers that nothing defined on some path
+    surely: int  # registers that nothing defined on every path
+    private: int  # SGPRs that hold words of the private segment's resource
 
     def joined(self, other: Contents) -> Contents:
-        """By either way."""
+        """Returns the contents by either path."""
         return Contents(self.undefined | other.undefined, self.surely & other.surely, self.private & other.private)
 
 
 def undefined_at(kernel: KernelInfo, pc: int) -> int:
-    """The registers that nothing defined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
+    """Returns the registers that nothing defined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
     descriptor = kernel.descriptor
     user = descriptor.launch_state_sgprs
     if pc == kernel.start:
@@ -76,8 +71,8 @@ def undefined_at(kernel: KernelInfo, pc: int) -> int:
     ids = descriptor.enable_workgroup_id_x + descriptor.enable_workgroup_id_y + descriptor.enable_workgroup_id_z
     ids += descriptor.enable_workgroup_info
     architected = kernel.target in SINCE_GFX942
-    offset = descriptor.enable_private_segment and not architected  # of the wave in private memory
-    work_items = descriptor.workitem_id_mode + 1 if kernel.target == "gfx908" else 1  # later ones pack them into v0
+    offset = descriptor.enable_private_segment and not architected  # the wave's offset in private memory
+    work_items = descriptor.workitem_id_mode + 1 if kernel.target == "gfx908" else 1  # later GPUs pack them into v0
     given = span("s", 0, user) | span("s", descriptor.user_sgprs, ids + offset) | span("v", 0, work_items)
     if architected:
         given |= span("s", FLAT_SCRATCH, 2)
@@ -86,14 +81,14 @@ def undefined_at(kernel: KernelInfo, pc: int) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """The contents by what is known of conditions; coarse: how much of that was left out because the ways were too many."""
+    """Contents of registers by the facts known about conditions."""
 
     by_facts: Mapping[Facts, Contents]
-    coarse: int = 0
+    coarse: int = 0  # 0 for all facts, 1 without tests and values, 2 for none: fewer facts if there are too many paths
 
     @classmethod
     def of(cls, ways: Iterable[tuple[Facts, Contents]], coarse: int) -> Ways:
-        """These, those with the same facts as one; where they are too many, the facts are made coarser."""
+        """Joins paths with the same facts. If there are still too many, the facts are made coarser."""
         ways = list(ways)
         while True:
             made: dict[Facts, Contents] = {}
@@ -107,7 +102,7 @@ class Ways:
 
 
 class Definedness(PathAnalysis[Ways, Unwritten]):
-    """The data flow over the blocks of a kernel. taken: the branches (address, taken or not) that some path takes."""
+    """Data flow over the blocks of a kernel. taken: the branches (address, taken or not) that some path takes."""
 
     def __init__(self, kernel: KernelInfo, blocks: Lines, facts: Conditions) -> None:
         self.kernel, self.steps, self.facts = kernel, blocks.graph.known, facts
@@ -123,7 +118,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
         return Ways({self.facts.at_entry(packed): Contents(undefined, undefined, resource)})
 
     def forget(self, state: Ways) -> Ways:
-        """A function that is not known may have written anything."""
+        """Clears everything: an unknown function may have written anything."""
         return Ways({NO_FACTS: Contents(0, 0, 0)}, state.coarse)
 
     def size(self, state: Ways) -> int:
@@ -177,7 +172,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
         return state
 
     def _skipped_by(self, step: LintStep) -> int:
-        """The vector registers that code writes which a branch jumps over where no lane is active."""
+        """Returns the vector registers written by code that a branch jumps over if no lane is active."""
         target = step.target
         if step.control is not ControlKind.CBRANCH_EXECZ or target is None or target < step.pc:
             return 0
@@ -188,7 +183,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
 
 
 def _masks(steps: Sequence[LintStep]) -> tuple[int, int, int]:
-    """The registers that instructions read before they write them, those that they write, and those that they touch."""
+    """Returns the registers that instructions read before they write them, that they write, and that they touch."""
     exposed = writes = touched = 0
     for step in steps:
         exposed |= step.reads & ~writes
@@ -198,7 +193,7 @@ def _masks(steps: Sequence[LintStep]) -> tuple[int, int, int]:
 
 
 def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None]) -> Contents:
-    """The contents after an instruction; what mattered is told, and taken for mended."""
+    """Returns the contents after an instruction. Uses that matter are reported, then counted as defined."""
     undefined, surely = state.undefined, state.surely
     if undefined & step.reads:
         for use, registers in _uses(step, state.private):
@@ -213,7 +208,7 @@ def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None]) 
 
 
 def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:
-    """What matters to an instruction: what for, and the registers."""
+    """Returns the uses that matter to an instruction: the purpose and the registers."""
     effect, access = step.effect, step.effect.access
     if access.classes & {"vmem", "ds", "smem"}:
         uses = [("an address", bits(access.read(("address", "soffset"))))]
@@ -233,7 +228,7 @@ def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:
 
 
 def _is_private(step: LintStep, private: int) -> bool:
-    """Whether a buffer access goes to private memory, by the last words of its resource."""
+    """True if a buffer access goes to private memory, by the last words of its resource."""
     resource = step.inst.args.get("srsrc")
     if not isinstance(resource, Reg) or resource.count != 4:
         return False
@@ -242,7 +237,8 @@ def _is_private(step: LintStep, private: int) -> bool:
 
 
 def _private(step: LintStep, private: int) -> int:
-    """The SGPRs with words of the private segment's resource behind an instruction: moved, or with the wave's offset added."""
+    """Returns the SGPRs with words of the private segment's resource after an instruction: moved, or with the wave's offset
+    added."""
     if not private or not private & (step.reads | step.writes):
         return private
     name, kept = step.inst.mnemonic, 0
@@ -254,7 +250,7 @@ def _private(step: LintStep, private: int) -> int:
 
 
 def _carried(step: LintStep, undefined: int) -> int:
-    """The registers that an instruction leaves undefined because of what it read."""
+    """Returns the registers that an instruction leaves undefined because of its sources."""
     if step.pending and not step.effect.lds and "ds" in step.effect.access.classes:  # a permutation: from lane to lane
         return step.writes if bits(step.effect.access.read(("data",))) & undefined else 0
     if not undefined & step.reads or step.pending or _decided(step, undefined):
@@ -269,7 +265,7 @@ def _carried(step: LintStep, undefined: int) -> int:
 
 
 def _decided(step: LintStep, undefined: int) -> bool:
-    """Whether something defined may decide the result: a register, or a constant to select."""
+    """True if a defined source may decide the result: a register, or a constant to select."""
     name, args = step.inst.mnemonic, step.inst.args
     if name.startswith(SELECTS):
         return any(not bits(registers_of(args.get(field))) & undefined for field in ("src0", "src1"))
@@ -277,7 +273,7 @@ def _decided(step: LintStep, undefined: int) -> bool:
 
 
 def _by_word(step: LintStep, undefined: int) -> int:
-    """Those of the result's words whose source's word is in the set."""
+    """Returns the result's words whose source word is in the set."""
     target = next(operand for name, operand in step.inst.args.items() if name in ("sdst", "vdst"))
     source = step.inst.args.get("src0")
     if not isinstance(source, Reg) or not isinstance(target, Reg):
@@ -289,7 +285,7 @@ def _by_word(step: LintStep, undefined: int) -> int:
 
 
 def _carry_up(step: LintStep, undefined: int) -> int:
-    """The whole result where a low word is in the set, else its high word."""
+    """Returns the whole result if a low word is in the set, else its high word."""
     low = 0
     for name, operand in step.inst.args.items():
         if isinstance(operand, Reg) and name not in ("vdst", "sdst"):

@@ -1,6 +1,6 @@
-"""What the numbers of work-items tell of scalar registers.
+"""Derives scalar values from work-item numbers.
 
-Code that gives each wave of a workgroup a part of its own tests the number of the wave, which it computes from v0.
+Code that gives each wave of a workgroup its own part tests the number of the wave, which it computes from v0.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from simgpu.checks.lint.compares import Values, constant, single
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.instruction import Operand, Reg
 
-VECTORS_FROM = 2000  # the cell of v0, see `conditions`
-IDS = "ids"  # what v0 holds at the begin: the work-item's number along x in its low ten bits
+VECTORS_FROM = 2000  # cell of v0, see `conditions`
+IDS = "ids"  # initial contents of v0: the work-item's number along x in its low ten bits
 X_BITS = 0x3FF
 PASS_ON = ("v_and_b32", "v_lshrrev_b32", "v_mov_b32", "v_bfe_u32")
 
 
 def vectors_of(steps: Collection[LintStep], ranged: Collection[int]) -> frozenset[int]:
-    """The VGPRs of which values matter: they come from v0 into an SGPR that is tested."""
+    """Returns the VGPRs whose values matter: they carry v0 into an SGPR that is tested."""
     reads = [step for step in steps if step.inst.mnemonic == "v_readfirstlane_b32"]
     sources = [_vector(step.inst.args["src0"]) for step in reads if single(step.inst.args["sdst"]) in ranged]
     found = {number for number in sources if number is not None}
@@ -34,7 +34,7 @@ def vectors_of(steps: Collection[LintStep], ranged: Collection[int]) -> frozense
 
 
 def vector_values(step: LintStep, known: Mapping[Any, Any], work_items: int, scalars_from: int) -> dict[Any, Any]:
-    """What the register that a vector instruction writes may hold, by its cell; scalars_from: the cell of s0."""
+    """Returns the possible values of the register that a vector instruction writes, by its cell. scalars_from: the cell of s0."""
     inst = step.inst
     if inst.form not in ("e32", "e64") or inst.mods:
         return {}
@@ -71,5 +71,5 @@ def _held(operand: Operand | None, known: Mapping[Any, Any]) -> Any:
 
 
 def _vector(operand: Operand | None) -> int | None:
-    """The number of a single VGPR."""
+    """Returns the number of a single VGPR."""
     return operand.index if isinstance(operand, Reg) and operand.file == "v" and operand.count == 1 else None

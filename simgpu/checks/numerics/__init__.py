@@ -1,16 +1,16 @@
-"""Numbers that went wrong: where NaN, infinities, overflow and other losses first appear, and what of it reaches memory.
+"""Numeric errors: finds where NaN, infinities, overflow and other losses first appear, and which of them reach memory.
 
-    check.py         the check: which instructions it looks at, and its findings
-    wanted.py        what is looked for: by default, and on request
+    check.py         the check: the instructions that it watches, and its findings
+    wanted.py        options: the default, and extras on request
     vector.py        results of vector instructions
-    conversions.py   what conversions to integers and small floats hold, by the instruction's name and types
+    conversions.py   ranges of conversions to integers and small floats, by the instruction's name and types
     matrix.py        sums of matrix instructions, and NaN codes in their 8-bit operands
     stores.py        NaN and infinities that go to device memory
-    stored_types.py  what a store's registers hold, by the code before it
-    definitions.py   who wrote a register last, by the code
-    division.py      steps of a division, of which nothing is told
-    table.py         what handlers note: counts, and the first of each kind at an instruction
+    stored_types.py  types in a store's registers, by the code before it
+    definitions.py   last writers of a register, by the code
+    division.py      steps of a division, which are not reported
+    table.py         notes of handlers: counts, and the first of each kind at an instruction
     formats.py       8-bit floats of the wrong kind
-    findings.py      what is told of all that
-    shadow/          one workgroup again with f64: where an element's error came from
+    findings.py      findings made of the notes
+    shadow/          one workgroup again with f64: origins of an element's error
 """

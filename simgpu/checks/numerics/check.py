@@ -1,6 +1,6 @@
 """The check of numbers; see the package's map and docs/numerics.md.
 
-A launch has it alone: `Device(check="numerics")`. Where numbers are as they should be it costs a test of each result.
+A launch runs no other check with it: `Device(check="numerics")`. Flawless numbers cost one test of each result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Numerics(Check):
-    """Where NaN, infinities and losses first appear."""
+    """Finds where NaN, infinities and losses first appear."""
 
     sums = True
 

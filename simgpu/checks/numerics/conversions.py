@@ -1,6 +1,6 @@
-"""Conversions of floats to integers and small floats: what the result's type holds.
+"""Ranges of the result types of conversions from floats to integers and small floats.
 
-The ISA names them `v_cvt_[how_]RESULT_SOURCE`. Normalising ones (pknorm, norm) clamp to [-1, 1] by their purpose and are none.
+The ISA names them `v_cvt_[how_]RESULT_SOURCE`. Normalising ones (pknorm, norm) clamp to [-1, 1] by design and do not count.
 """
 
 from __future__ import annotations
@@ -24,24 +24,20 @@ NUMPY: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64
 
 @dataclass(frozen=True)
 class NumberRange:
-    """The numbers that a conversion's result holds: those between low and high, exclusive or not.
-
-    small: the small float, "" for integers; saturates: whether what lies outside becomes the nearest that it holds, and not an
-    infinity or NaN; least, most: the ends, as people write them.
-    """
+    """Range of the numbers that a conversion's result holds, and its ends."""
 
     low: float
     high: float
-    low_is_held: bool
-    high_is_held: bool
-    least: float
-    most: float
-    small: str = ""
-    saturates: bool = True
+    low_is_held: bool  # True if `low` itself is in range
+    high_is_held: bool  # True if `high` itself is in range
+    least: float  # the lowest result, as people write it
+    most: float  # the highest result, as people write it
+    small: str = ""  # the small float, "" for integers
+    saturates: bool = True  # True if numbers out of range become the nearest result; False if they become infinity or NaN
 
 
 def largest(form: NumberFormat) -> tuple[float, float, bool]:
-    """The largest finite number of a small float, the distance to its neighbour below, and whether its code is even."""
+    """Returns the largest finite number of a small float, the distance to its lower neighbour, and True if its code is even."""
     top = (1 << form.exponent) - 1
     fraction = (1 << form.mantissa) - 1
     if form.special == "ieee":
@@ -53,7 +49,7 @@ def largest(form: NumberFormat) -> tuple[float, float, bool]:
 
 
 def range_of(spec: Spec, target: str, source: Type) -> NumberRange | None:
-    """What the result of a conversion from `source` holds; None for other instructions, and where the result is a plain float."""
+    """Returns the range of a conversion from `source`, None for other instructions and for plain float results."""
     named = NAME.fullmatch(spec.mnemonic)
     if not named or "norm" in spec.mnemonic:
         return None
@@ -62,8 +58,8 @@ def range_of(spec: Spec, target: str, source: Type) -> NumberRange | None:
         name = f"{result}_fnuz" if target == "gfx942" and result in ("fp8", "bf8") else result
         form = FORMATS[name]
         most, unit, even = largest(form)
-        edge = most + unit / 2  # rounds to the largest number where that is even
-        if "_sr_" in spec.mnemonic:  # random bits may carry what lies less than a unit above
+        edge = most + unit / 2  # rounds to the largest number if that is even
+        if "_sr_" in spec.mnemonic:  # random bits may round any number above the largest up
             edge, even = most, True
         return NumberRange(-edge, edge, even, even, -most, most, name, saturates=form.special == "finite")
     integer = INTEGER.fullmatch(result)
@@ -71,6 +67,7 @@ def range_of(spec: Spec, target: str, source: Type) -> NumberRange | None:
         return None
     bits = int(integer[2])
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if integer[1] == "i" else (0, (1 << bits) - 1)
-    # Toward 0: whatever lies between least - 1 and most + 1 is held; where least - 1 has no neighbour, from least on.
+    # Conversion rounds toward 0, so all numbers between least - 1 and most + 1 are in range. If the source type cannot hold
+    # least - 1, the range begins with `least`.
     holds = float(NUMPY[source.name](least - 1)) == least - 1
     return NumberRange(float(least - 1 if holds else least), float(most + 1), not holds, False, float(least), float(most))

@@ -1,4 +1,4 @@
-"""Who wrote a register last, by the code alone: over all paths that lead to a place."""
+"""Finds the last writers of a register, by the code only, over all paths that lead to a place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATIENCE = 4096  # instructions that are walked over for a register
 
 
 class Definitions:
-    """The last writers of registers at places of a program's lowered code."""
+    """Last writers of registers at places of a program's lowered code."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -19,7 +19,7 @@ class Definitions:
                 self.before.setdefault(following, []).append(index)
 
     def of(self, index: int, register: Register) -> set[int] | None:
-        """The records that may have written what a register holds ahead of record `index`; None where that is not known."""
+        """Returns the records that may have written a register's value before record `index`, None if unknown."""
         found: set[int] = set()
         pending, seen = list(self.before.get(index, ())), {index}
         if not pending:

@@ -1,7 +1,8 @@
-"""Divisions as LLVM expands them: their steps make infinities and NaNs of 0 and infinity that v_div_fixup replaces.
+"""Finds divisions as LLVM expands them. Their steps turn 0 and infinity into infinities and NaNs that v_div_fixup replaces.
 
-From f32 and f64 on v_div_scale the steps are v_rcp and multiply-adds, for f16 conversions besides (LLVM,
-AMDGPULegalizerInfo::legalizeFDIV16, 32 and 64); v_div_fixup takes their quotient first, and then the denominator and numerator.
+In f32 and f64 the steps after v_div_scale are v_rcp and multiply-adds, in f16 also conversions (LLVM,
+AMDGPULegalizerInfo::legalizeFDIV16, 32 and 64). The operands of v_div_fixup are their quotient, the denominator and the
+numerator.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from simgpu.hardware.timing_rules.register_use import Register
 END = re.compile(r"v_div_fixup_")
 FIRST = re.compile(r"v_div_scale_")
 STEP = re.compile(r"v_(rcp|fma|fmac|mad|mac|mul|add|sub|div_fmas|cvt_f32_f16|cvt_f16_f32|fma_mix|mad_mix|fma_mixlo|mad_mixlo)_?")
-MOST = 64  # of a division
+MOST = 64  # steps of a division
 
 
 def steps(program: Program) -> set[int]:
-    """The records of all steps that end in a v_div_fixup."""
+    """Returns the records of all steps that end in a v_div_fixup."""
     definitions = Definitions(program)
     ends = [index for index, inst in program.instructions.items() if END.match(inst.mnemonic)]
     return set().union(*(_steps(definitions, index) for index in ends))
@@ -48,7 +49,7 @@ def _steps(definitions: Definitions, end: int) -> set[int]:
 
 
 def _sources(inst: Instruction) -> set[Register]:
-    """Vector registers that an instruction reads."""
+    """Returns the vector registers that an instruction reads."""
     named = [registers_of(inst.args.get(name)) for name in ("src0", "src1", "src2")]
     if inst.mnemonic.startswith(("v_fmac", "v_mac")):
         named.append(registers_of(inst.args["vdst"]))

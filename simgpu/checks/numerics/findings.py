@@ -1,4 +1,4 @@
-"""What is told of what handlers noted: one finding for each kind at an instruction."""
+"""Makes findings of the handlers' notes: one for each kind at an instruction."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ KIND = {
     NumericKind.NAN_TO_INTEGER: "saturation", NumericKind.DENORMAL: "denormal",
     NumericKind.CANCELLATION: "cancellation", NumericKind.NAN_CODE: "format",
 }  # fmt: skip
-# What is an error where it may reach memory, and what may be on purpose wherever it goes.
+# Kinds that are errors if they may reach memory, and notes otherwise.
 SERIOUS = (NumericKind.NAN, NumericKind.INFINITY, NumericKind.OVERFLOW)
 
 
 def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
-    """All that is to be told of a launch."""
+    """Returns all findings of a launch."""
     seen = noted(workers)
     if any(one.kind in SERIOUS for one in seen):
         steps = division.steps(launch.program)
@@ -54,18 +54,18 @@ def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Fi
 
 
 class Reached:
-    """What NaN and infinities of a launch reached memory."""
+    """NaN and infinities of a launch that reached memory."""
 
     def __init__(self, launch: Dispatch, seen: list[NumericNote]) -> None:
         self.launch = launch
         self.seen = sorted(seen, key=lambda one: (one.rank, one.record))
-        types = launch.checks["numerics"]  # of what was lowered before the launch ran
+        types = launch.checks["numerics"]  # of the code lowered before the launch ran
         program = launch.program
         reached = program.executable(launch.entry)
         self.unknown = [at for at in reached if writes_memory(program.instructions[at]) and types.get(at) is None]
 
     def of(self, kind: NumericKind) -> tuple[bool, str]:
-        """Whether what a kind makes may have reached memory, and what to say of it. An infinity may have become a NaN."""
+        """Returns True if results of a kind may have reached memory, and the text about it. An infinity may have become a NaN."""
         kinds = (NumericKind.STORED_NAN,) if kind is NumericKind.NAN else (NumericKind.STORED_NAN, NumericKind.STORED_INFINITY)
         found = [one for one in self.seen if one.kind in kinds]
         if found:
@@ -102,7 +102,7 @@ def _finding(launch: Dispatch, one: NumericNote, serious: bool, reached: str) ->
 
 
 def _what(inst: Instruction, one: NumericNote) -> tuple[str, str]:
-    """What happened in the first lane, and the register of a matrix instruction's result."""
+    """Describes the first lane, and names the register of a matrix instruction's result."""
     if one.kind is NumericKind.NAN_CODE:
         return formats.nan_code(inst, "AB"[one.extra], one.bits[0]), ""
     if inst.spec.kind == "matrix":
@@ -134,7 +134,7 @@ def _what(inst: Instruction, one: NumericNote) -> tuple[str, str]:
 
 
 def _of_matrix(inst: Instruction, one: NumericNote) -> tuple[str, str]:
-    """An element of D by row and column, what C was there, and its register."""
+    """Describes an element of D by row and column with its C, and names its register."""
     row = row_of(inst)
     register, lane = one.extra, lanes_of(one.lanes)[0]
     wide = row.cd_type == "f64"
@@ -148,7 +148,7 @@ def _of_matrix(inst: Instruction, one: NumericNote) -> tuple[str, str]:
 
 
 def _element(row: MatrixInstruction, register: int, lane: int) -> str:
-    """D[i,j] of a register of C's width and a lane, with the block where there are several."""
+    """Returns the name D[i,j] of the element in a register of C's width and a lane, with the block if there are several."""
     owners = row.map("D")
     scale = 2 if row.cd_type == "f64" else 1
     at = np.argwhere((owners[..., 0] == register * scale) & (owners[..., 1] == lane))
@@ -157,14 +157,14 @@ def _element(row: MatrixInstruction, register: int, lane: int) -> str:
 
 
 def shown(type_: Type, bits: int) -> str:
-    """A number by its bits, as people write it."""
+    """Returns a number, by its bits, as people write it."""
     if type_.name == "bf16":
         return number(bits << 16, 32)
     return number(bits, type_.bits)
 
 
 def number(bits: int, width: int) -> str:
-    """An IEEE number of 16, 32 or 64 bits, by the fewest digits that tell it."""
+    """Returns an IEEE number of 16, 32 or 64 bits with the fewest digits that identify it."""
     whole, kind = {16: (np.uint16, np.float16), 32: (np.uint32, np.float32), 64: (np.uint64, np.float64)}[width]
     value = np.array([bits & (1 << width) - 1], whole).view(kind)[0]
     plain = value == 0 or not np.isfinite(value) or 1e-4 <= abs(float(value)) < 1e6

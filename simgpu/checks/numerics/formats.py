@@ -1,7 +1,8 @@
-"""8-bit floats of the wrong kind: FNUZ (gfx942) and OCP (gfx950) give the same code values that differ by a factor of two.
+"""Finds 8-bit floats of the wrong kind: a code's values in FNUZ (gfx942) and OCP (gfx950) differ by a factor of two.
 
-Two signs of it: an argument made from an array of the other kind, in a kernel that reads or writes 8-bit floats; and codes in a
-matrix operand that mean NaN in one kind and a common number in the other: 0x80 is FNUZ's NaN and OCP's -0.
+Two signs are reported. The first is an argument made from an array of the other kind, in a kernel that reads or writes 8-bit
+floats. The second is a code in a matrix operand that means NaN in one kind and a common number in the other. For example, 0x80
+is FNUZ's NaN and OCP's -0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from simgpu.matrix.instruction import row_of
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-# Of fp8 and bf8, by the CDNA3 and CDNA4 ISA guides.
+# Kinds of fp8 and bf8, by the CDNA3 and CDNA4 ISA guides.
 OF_TARGET = {"gfx942": ("fp8_fnuz", "bf8_fnuz"), "gfx950": ("fp8", "bf8")}
 NUMPY = {
     "fp8": np.dtype(ml_dtypes.float8_e4m3fn), "bf8": np.dtype(ml_dtypes.float8_e5m2),
@@ -32,7 +33,7 @@ NAMES = {"fp8": "OCP e4m3", "bf8": "OCP e5m2", "fp8_fnuz": "FNUZ e4m3", "bf8_fnu
 
 
 def kinds_of(inst: Instruction) -> set[str]:
-    """The kinds of 8-bit floats that an instruction reads or writes, by the names of `hardware.mfma.numbers`."""
+    """Returns the kinds of 8-bit floats that an instruction reads or writes, by the names of `hardware.mfma.numbers`."""
     if inst.target not in OF_TARGET:
         return set()
     if inst.spec.kind == "matrix":
@@ -50,7 +51,7 @@ def kinds_of(inst: Instruction) -> set[str]:
 
 
 def findings(launch: Dispatch) -> list[Finding]:
-    """One for each argument made from an array of the kind that an instruction of the kernel does not mean."""
+    """Returns a finding for each argument whose array has another kind of 8-bit float than the kernel's instructions."""
     forms = []
     for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         form = getattr(value, "form", None)
@@ -76,7 +77,7 @@ def findings(launch: Dispatch) -> list[Finding]:
 
 
 def nan_code(inst: Instruction, operand: str, code: int) -> str:
-    """What a code in matrix operand A or B that is no finite number says."""
+    """Returns the text about a NaN code in matrix operand A or B."""
     row = row_of(inst)
     mods = selections(inst)
     formats = row.with_formats(mods["cbsz"], mods["blgp"])

@@ -1,7 +1,7 @@
-"""Sums of matrix instructions: NaN and infinities that finite operands make, and codes of 8-bit operands that mean NaN.
+"""Checks sums of matrix instructions for NaN and infinities from finite operands, and 8-bit operands for NaN codes.
 
-What comes of an infinity or a NaN in A or B is theirs. f32 and f64 are told element by element (`matrix.fma_tile`); of the packed
-types nothing is new as long as any element of A or B is not finite.
+Results of an infinity or a NaN in A or B are not new. f32 and f64 are checked element by element (`matrix.fma_tile`). For
+packed types nothing counts as new if any element of A or B is not finite.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from simgpu.matrix.fragments import stack
 from simgpu.matrix.instruction import row_of
 
 NAN, INFINITY, NAN_CODE = (int(kind) for kind in (NumericKind.NAN, NumericKind.INFINITY, NumericKind.NAN_CODE))
-NAN_CODES = {"fp8": (0x7F, 0x7F), "fp8_fnuz": (0xFF, 0x80), "bf8_fnuz": (0xFF, 0x80)}  # of all that a format has
+# For formats with few NaN codes: the field and its value.
+NAN_CODES = {"fp8": (0x7F, 0x7F), "fp8_fnuz": (0xFF, 0x80), "bf8_fnuz": (0xFF, 0x80)}
 
 
 @dataclass(frozen=True)
 class PackedOperand:
-    """A or B of a packed type. field, value: which of an element's bits say that it is not finite, and what they are then."""
+    """A or B of a packed type."""
 
     place: OperandPlace
     type: str
     bits: int
-    field: int
-    value: int
+    field: int  # bits of an element that show that it is not finite
+    value: int  # value of these bits in an element that is not finite
 
     @property
     def registers(self) -> int:
@@ -48,13 +49,13 @@ class PackedOperand:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What the hooks know of an instruction; operands: A and B, none where `Sums.spoilt` says more."""
+    """Facts that the hooks use about an instruction."""
 
-    operands: tuple[PackedOperand, ...]
+    operands: tuple[PackedOperand, ...]  # A and B; empty if `Sums.spoilt` has the details
 
 
 def planned(inst: Instruction, operands: Any) -> Matrix | None:
-    """What to look at in a matrix instruction's sums; None where they are integers."""
+    """Returns how to check a matrix instruction's sums, None for integers."""
     row = row_of(inst)
     if row.cd_type == "i32":
         return None
@@ -73,7 +74,7 @@ def _operand(place: OperandPlace, name: str) -> PackedOperand:
 
 
 def _top(form: NumberFormat) -> tuple[int, int]:
-    """The exponent field of an IEEE-like format; what no element has where all codes are finite."""
+    """Returns the exponent field of an IEEE-like format twice, or a test that always fails if all codes are finite."""
     if form.special == "finite":
         return 0, 1
     field = ((1 << form.exponent) - 1) << form.mantissa
@@ -81,7 +82,7 @@ def _top(form: NumberFormat) -> tuple[int, int]:
 
 
 def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
-    """Emit notes of the lanes where something is new; see `Hooks.summed`."""
+    """Emits notes of the lanes with new NaN or infinities; see `Hooks.summed`."""
     new, old = sums.new, sums.old
     lanes = new.lanes
     fresh_nan = new.is_nan() & ~old.is_nan()
@@ -117,7 +118,7 @@ def _infinite(value: IrValue) -> IrValue:
 
 @part
 def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
-    """Note elements of D, if any; mask: of the group's lanes; rows: their C and D, `lanes` i64 each."""
+    """Notes elements of D, if any. mask: lanes of the group. rows: their C and D, `lanes` i64 each."""
     if mask == 0:
         return
     each = LANES // lanes
@@ -130,7 +131,7 @@ def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: 
 
 @runtime
 def note_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
-    """See `enter_sums`."""
+    """Calls `enter_sums` as a function of its own."""
     enter_sums(wave, record, kind, mask, lanes, group, rows)
 
 
@@ -138,12 +139,12 @@ class Packed(Structure):
     """A or B of a packed type, on the stack of a handler."""
 
     _fields_ = (
-        ("registers", c_int64),  # address of the first
-        ("count", c_int64),
-        ("bits", c_int64),  # of an element
-        ("field", c_int64),  # see `Operand`
+        ("registers", c_int64),  # address of the first register
+        ("count", c_int64),  # number of registers
+        ("bits", c_int64),  # bits of an element
+        ("field", c_int64),  # see `PackedOperand`
         ("value", c_int64),
-        ("coded", c_int64),  # whether it is a format whose codes mean NaN
+        ("coded", c_int64),  # 1 if the format has codes that mean NaN
     )
 
 
@@ -152,13 +153,13 @@ PACKED, PACKED_BYTES = np.dtype(Packed), sizeof(Packed)
 
 @part
 def not_finite(operand: Any) -> int:
-    """An element of A or B that is not finite; -1 where all are."""
+    """Returns an element of A or B that is not finite, -1 if all are."""
     return special(operand.registers, operand.count, operand.bits, operand.field, operand.value)
 
 
 @runtime
 def note_packed(wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int, operands: int) -> None:
-    """Note elements of D unless A or B has what is not finite; of 8-bit types their NaN codes.
+    """Notes elements of D if A and B are finite; otherwise the NaN codes of 8-bit types.
 
     operands: address of two `Packed`, A and B.
     """

@@ -1,8 +1,8 @@
-"""What a store's registers hold: the type of the instructions that wrote them, by the code before it.
+"""Finds the types in a store's registers: those of the instructions that wrote them, by the code before it.
 
-Device memory has no types. Of each store the code is walked back, over all paths, to the last writers of its data: float results
-have a type, moves and selects that of their sources; integer operations on floats are how compilers round to bf16 and pack
-halves. What comes from a load of device memory, or where paths disagree, is not known.
+Device memory has no types. For each store the code is walked back, over all paths, to the last writers of its data. Float
+results have a type; moves and selects have that of their sources. Compilers use integer operations on floats to round to bf16
+and pack halves. The type is unknown after a load of device memory, or if paths disagree.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.matrix.instruction import row_of
 
-DEPTH = 12  # moves behind each other
+DEPTH = 12  # consecutive moves
 UNKNOWN = ""
 PACKS = re.compile(r"v_(perm|and_or|lshl_or|lshl_add|or|pack)_")
 PACKED = {"f32": "bf16x2", "bf16": "bf16x2", "bf16x2": "bf16x2", "f16": "f16x2", "f16x2": "f16x2"}
-DOWN = {"f32": "bf16", "bf16x2": "bf16", "f16x2": "f16"}  # by a shift of 16 bits
+DOWN = {"f32": "bf16", "bf16x2": "bf16", "f16x2": "f16"}  # by a right shift of 16 bits
 UP = {"bf16": "f32", "f16": "f16x2"}
-# The exponent fields in a dword: of the low element, of the high one, the same where there is one.
+# Exponent fields in a dword: of the low element, and of the high one; the same twice if there is only one.
 FIELDS = {
     "f32": (0x7F800000, 0x7F800000), "f16": (0x7C00, 0x7C00), "bf16": (0x7F80, 0x7F80), "f16x2": (0x7C00, 0x7C000000),
     "bf16x2": (0x7F80, 0x7F800000), "f64": (0x7FF00000, 0x7FF00000),
@@ -32,15 +32,15 @@ HALVES = {"f16": 0x7C00, "f16x2": 0x7C00, "bf16": 0x7F80, "bf16x2": 0x7F80}
 
 @dataclass(frozen=True)
 class Stored:
-    """What the dwords of a store's data hold: exponent fields of the elements; wide: f64, of which each second dword counts."""
+    """Exponent fields of the elements in the dwords of a store's data."""
 
-    low: int
-    high: int
-    wide: bool
+    low: int  # low element of each dword
+    high: int  # high element of each dword
+    wide: bool  # True for f64, for which only each second dword counts
 
 
 def stored(program: Program) -> dict[int, Stored | None]:
-    """The stores and atomics among the lowered instructions, by record: what they store, None where that is not known."""
+    """Returns the contents of all lowered stores and atomics, by record; None if unknown."""
     return StoredTypes(program).stores()
 
 
@@ -50,7 +50,7 @@ class StoredTypes:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.definitions = Definitions(program)
-        self.in_lds: str | None = None  # what is written to LDS, once asked for
+        self.in_lds: str | None = None  # type of all writes to LDS, once needed
 
     def stores(self) -> dict[int, Stored | None]:
         return {index: self._store(index, inst) for index, inst in self.program.instructions.items() if writes_memory(inst)}
@@ -74,12 +74,12 @@ class StoredTypes:
         return [r for r in self.program.effect(index).access.read(["data"]) if isinstance(r, tuple)]
 
     def type_at(self, index: int, register: Register, depth: int = 0) -> str:
-        """What a register holds ahead of an instruction."""
+        """Returns the type in a register before an instruction."""
         kinds = {self._written(at, depth) for at in self.definitions.of(index, register) or ()}
         return kinds.pop() if len(kinds) == 1 else UNKNOWN
 
     def _written(self, index: int, depth: int) -> str:
-        """The type of what an instruction writes to vector registers."""
+        """Returns the type that an instruction writes to vector registers."""
         inst = self.program.instructions[index]
         spec = inst.spec
         if spec.kind == "matrix":
@@ -107,9 +107,9 @@ class StoredTypes:
         return kind
 
     def _lds(self) -> str:
-        """The type of all that is written to LDS and has one."""
+        """Returns the common type of all typed writes to LDS."""
         if self.in_lds is None:
-            self.in_lds = UNKNOWN  # what passes through LDS twice
+            self.in_lds = UNKNOWN  # for values that pass through LDS twice
             writes = (at for at, inst in self.program.instructions.items() if _writes_lds(inst))
             kinds = {self.type_at(at, register) for at in writes for register in self._data(at)} - {UNKNOWN}
             self.in_lds = kinds.pop() if len(kinds) == 1 else UNKNOWN
@@ -117,7 +117,7 @@ class StoredTypes:
 
 
 def writes_memory(inst: Instruction) -> bool:
-    """Whether it stores vector registers to device memory."""
+    """True if it stores vector registers to device memory."""
     memory = inst.spec.memory
     outside = memory is not None and memory.space not in ("ds", "scratch") and inst.spec.encoding != "smem"
     return outside and memory is not None and memory.op in ("store", "atomic") and "vdata" in inst.args

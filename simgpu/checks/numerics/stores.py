@@ -1,4 +1,4 @@
-"""NaN and infinities that go to device memory, by `stored_types`."""
+"""Checks stores to device memory for NaN and infinities, by `stored_types`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simgpu.machine.operands import OperandPlace
 from simgpu.machine.runtime import load32, load64, runtime
 from simgpu.machine.values import I1, I32, I64
 
-WIDE = 1 << 63  # with the fields of an f64
+WIDE = 1 << 63  # marks the fields of an f64
 NAN, INFINITY = int(NumericKind.STORED_NAN), int(NumericKind.STORED_INFINITY)
 
 
 def types_of(program: Program) -> dict[int, Stored | None]:
-    """See `stored_types.stored`; kept with the program."""
+    """Returns `stored_types.stored`, cached with the program."""
     key = "numerics stores", program.version
     if key not in program.kept:
         program.kept[key] = stored(program)
@@ -30,7 +30,7 @@ def types_of(program: Program) -> dict[int, Stored | None]:
 
 
 def table_of(program: Program, types: dict[int, Stored | None]) -> np.ndarray:
-    """By record, u64: the low field, the high one << 32, and `WIDE`; 0 where nothing is known."""
+    """Returns u64 by record: the low field, the high one << 32, and `WIDE`; 0 if unknown."""
     table = np.zeros(program.count + 1, np.uint64)
     for index, one in types.items():
         if one is not None:
@@ -39,7 +39,7 @@ def table_of(program: Program, types: dict[int, Stored | None]) -> np.ndarray:
 
 
 def emit(frame: Frame, access: Access, data: OperandPlace) -> None:
-    """Emit a note of what an access stored that is no finite number; data: the registers."""
+    """Emits a note of numbers that are not finite in an access. data: its registers."""
     build = frame.build
     registers = data.bits // 32
     record = frame.slot(layout.SLOT_INDEX).zext(I64)
@@ -60,9 +60,9 @@ def emit(frame: Frame, access: Access, data: OperandPlace) -> None:
 
 @runtime
 def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, fields: int, base: int, size: int) -> None:
-    """Count NaN and infinities in the registers of a store's lanes, and note where the first goes.
+    """Counts NaN and infinities in the registers of a store's lanes, and notes where the first goes.
 
-    fields: see `table_of`; base: address of the allocation, into which the wave's ADDRESSES are offsets; size: bytes a lane.
+    fields: see `table_of`. base: address of the allocation, to which the wave's ADDRESSES are offsets. size: bytes a lane.
     """
     wide = fields < 0
     low, high = fields & 0x7FFFFFFF, fields >> 32 & 0x7FFFFFFF

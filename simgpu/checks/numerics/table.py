@@ -1,6 +1,6 @@
-"""What handlers note: how often each kind of thing happened at an instruction, and the lowest workgroup's first in full.
+"""Table of handlers' notes: counts of each kind at each instruction, and full details of the first one in the lowest workgroup.
 
-Each worker has a table. Nothing is looked up where numbers are as they should be: handlers call only where something is not.
+Each worker has a table. Handlers only call in when something is wrong, so flawless numbers cost no look-up.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ if TYPE_CHECKING:
 
 
 class NumericKind(IntEnum):
-    """What may happen at an instruction."""
+    """Kinds of anomaly at an instruction."""
 
-    NAN = 0  # a NaN of operands that are none
-    INFINITY = 1  # an infinity of finite operands
-    OVERFLOW = 2  # the same where the result is narrower than an operand
-    SATURATION = 3  # a number that the type does not hold became the nearest that it does
+    NAN = 0  # a NaN from operands that are not NaN
+    INFINITY = 1  # an infinity from finite operands
+    OVERFLOW = 2  # an infinity from finite operands, one of them wider than the result
+    SATURATION = 3  # a number out of the type's range became the nearest in range
     NAN_TO_INTEGER = 4
     DENORMAL = 5  # flushed by MODE
     CANCELLATION = 6
-    NAN_CODE = 7  # a matrix operand's 8-bit code that means NaN
+    NAN_CODE = 7  # an 8-bit code in a matrix operand that means NaN
     STORED_NAN = 8
     STORED_INFINITY = 9
 
 
 KINDS = len(NumericKind)
-OPERANDS = 4  # kept of the first; the result behind them
+OPERANDS = 4  # operands kept of the first occurrence, before its result
 ENTRIES = 8192
 (BLOCK,) = context_fields("numerics", 1)  # address of the worker's NumericsBlock
 
 
 class NumericsBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (
         ("numbers", c_int64),  # address of an i32 by record and kind: number of the entry + 1
-        ("entries", c_int64),  # address of ENTRIES Anomaly
-        ("used", c_int64),  # entries
-        ("lost", c_int64),  # what found no room
+        ("entries", c_int64),  # address of ENTRIES `Anomaly` records
+        ("used", c_int64),  # number of entries
+        ("lost", c_int64),  # notes without room
         ("stored", c_int64),  # address of `stores.table_of`
     )
 
 
 class Anomaly(Structure):
-    """A kind at a record; from `rank` on that of the lowest workgroup."""
+    """A kind at a record. Fields from `rank` on are those of the lowest workgroup."""
 
     _fields_ = (
         ("record", c_int64),
         ("kind", c_int64),
         ("times", c_int64),  # wave-instructions
         ("values", c_int64),  # lanes, or elements
-        ("rank", c_int64),  # of the workgroup, -1 before the first
+        ("rank", c_int64),  # rank of the workgroup, -1 before the first
         ("wave", c_int64),
         ("group", c_int64 * 3),
         ("lanes", c_int64),  # mask
         ("extra", c_int64),
-        ("retired", c_int64),  # instructions of the wave before
-        ("bits", c_int64 * (OPERANDS + 1)),  # of the operands and the result of the first lane
+        ("retired", c_int64),  # instructions of the wave before it
+        ("bits", c_int64 * (OPERANDS + 1)),  # operands and result of the first lane
     )
 
 
@@ -80,7 +80,7 @@ ANOMALY_BYTES = sizeof(Anomaly)
 
 @part
 def entry_of(wave: int, record: int, kind: int) -> int:
-    """The address of the entry of a kind at a record, a new one if there is room; 0 where there is none."""
+    """Returns the address of the entry of a kind at a record, new if necessary; 0 if there is no room."""
     block = structure(context(wave, BLOCK), NUMERICS_BLOCK)
     place = block.numbers + 4 * (record * KINDS + kind)
     number = load32(place)
@@ -101,7 +101,7 @@ def entry_of(wave: int, record: int, kind: int) -> int:
 
 @part
 def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int) -> int:
-    """Count lanes of a kind at a record; returns the entry's address where its operands are to be kept, else 0."""
+    """Counts lanes of a kind at a record. Returns the entry's address if its operands are to be kept, else 0."""
     place = entry_of(wave, record, kind)
     if place == 0:
         return 0
@@ -124,13 +124,13 @@ def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int
 
 @part
 def keep(place: int, number: int, bits: int) -> None:
-    """Have the entry that `enter` returned hold the bits of an operand or the result."""
+    """Stores the bits of an operand or the result in the entry that `enter` returned."""
     structure(place, ANOMALY).bits[number] = bits
 
 
 @part
 def ones(mask: int) -> int:
-    """Bits that are set."""
+    """Counts the set bits."""
     count = 0
     for lane in range(LANES):
         count += mask >> lane & 1
@@ -139,7 +139,7 @@ def ones(mask: int) -> int:
 
 @part
 def lowest(mask: int) -> int:
-    """The lowest bit that is set."""
+    """Returns the position of the lowest set bit."""
     lane = 0
     while not mask >> lane & 1:
         lane += 1
@@ -148,7 +148,7 @@ def lowest(mask: int) -> int:
 
 @runtime
 def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, extra: int) -> None:
-    """Note lanes where something happened, if any; rows: `count` rows of 64 i64, operands and the result behind them."""
+    """Notes the affected lanes, if any. rows: `count` rows of 64 i64, the operands before the result."""
     if lanes == 0:
         return
     entry = enter(wave, record, kind, lanes, ones(lanes), extra)
@@ -160,7 +160,7 @@ def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, e
 
 @part
 def special(registers: int, count: int, bits: int, field: int, value: int) -> int:
-    """An element of `count` registers whose bits in `field` are `value`, and 0 alone stands for none; -1 where there is none."""
+    """Returns an element of `count` registers whose bits in `field` are `value`, -1 if there is none."""
     step = bits >> 3
     for at in range(0, count * layout.ROW, step):
         if step == 1:
@@ -174,7 +174,7 @@ def special(registers: int, count: int, bits: int, field: int, value: int) -> in
 
 @dataclass(frozen=True)
 class NumericNote:
-    """One kind at one instruction, of all workers. bits: of the operands and the result of the first lane, see `note`."""
+    """Notes of a kind at an instruction, of all workers."""
 
     record: int
     kind: NumericKind
@@ -183,23 +183,23 @@ class NumericNote:
     rank: int
     wave: int
     workgroup: tuple[int, int, int]
-    lanes: int  # mask, of the first
+    lanes: int  # mask of the first occurrence
     extra: int
-    retired: int  # instructions of the wave before
-    bits: tuple[int, ...]
+    retired: int  # instructions of the wave before it
+    bits: tuple[int, ...]  # operands and result of the first lane, see `note`
 
 
 @dataclass(frozen=True)
 class NumericStorage:
-    """A worker's memory."""
+    """Memory of a worker."""
 
-    numbers: np.ndarray
+    numbers: np.ndarray  # i32 by record and kind: number of the entry + 1
     entries: np.ndarray  # of ANOMALY
     block: NumericsBlock
 
 
 def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
-    """An empty table for a worker; stored: see `stores`."""
+    """Gives a worker an empty table. stored: see `stores`."""
     numbers, entries = np.zeros(records * KINDS, np.int32), np.zeros(ENTRIES, ANOMALY)
     block = NumericsBlock(numbers=numbers.ctypes.data, entries=entries.ctypes.data, stored=stored.ctypes.data)
     worker.checks["numerics"] = NumericStorage(numbers, entries, block), stored
@@ -207,7 +207,7 @@ def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
 
 
 def noted(workers: list[Worker]) -> list[NumericNote]:
-    """What all workers noted, by record and kind: the counts added, the lowest workgroup's first."""
+    """Returns the notes of all workers by record and kind: counts added, details of the lowest workgroup."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
         storage = worker.checks["numerics"][0]
@@ -234,5 +234,5 @@ def _noted(entry: np.void) -> NumericNote:
 
 
 def lost(workers: list[Worker]) -> int:
-    """What found no room."""
+    """Returns the number of notes without room."""
     return sum(int(worker.checks["numerics"][0].block.lost) for worker in workers)

@@ -1,7 +1,7 @@
-"""Results of vector instructions: what is new in them.
+"""Checks results of vector instructions for new anomalies.
 
-A NaN is new where no operand is one, an infinity where all operands are finite: whatever comes of those that are there already is
-no finding of its own. The types of operands and results say which instructions may make one.
+A NaN is new if no operand is one, an infinity if all operands are finite. Results of old ones are not findings of their own.
+The types of operands and results tell which instructions may make one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from simgpu.machine.values import I64
 from simgpu.machine.wave_frame import MASK, ROW32
 from simgpu.matrix.fragments import stack
 
-GROUP = 16  # lanes that are looked at at a time
+GROUP = 16  # lanes that are checked at a time
 FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 # Results that are one of the operands.
 SELECTS = re.compile(r"v_(pk_)?(max|min|med|maxmin|minmax|maximum|minimum)")
-# Steps of LLVM's expansion of a division, which v_div_fixup ends: it puts the right value in the place of what they make of 0 and
-# infinity (LLVM, AMDGPULegalizerInfo::legalizeFDIV32), and its first operand is theirs.
+# Steps of LLVM's expansion of a division, which v_div_fixup ends. It replaces their results for 0 and infinity by the right
+# value (LLVM, AMDGPULegalizerInfo::legalizeFDIV32); its first operand is theirs.
 DIVISION_STEPS = re.compile(r"v_div_(scale|fmas)_")
 DIVISION_END = re.compile(r"v_div_fixup_")
 SUMS = re.compile(r"v_(pk_)?(add|sub|subrev|fma|fmac|fmamk|fmaak|mad|madmk|madak|mac|fma_mix|mad_mix)_f(16|32|64)")
@@ -43,11 +43,11 @@ SUMS = re.compile(r"v_(pk_)?(add|sub|subrev|fma|fmac|fmamk|fmaak|mad|madmk|madak
 
 @dataclass(frozen=True)
 class Vector:
-    """What the hooks know of an instruction."""
+    """Facts that the hooks use about an instruction."""
 
     wanted: Wanted
-    ignored: int  # float operands at the front that are replaced where they are not fine
-    sums: bool  # whether it adds, so that a result may have cancelled
+    ignored: int  # leading float operands whose special values are replaced
+    sums: bool  # True if it adds, so that a result may have cancelled
     range: NumberRange | None  # of a conversion to integers or small floats
 
 
@@ -56,7 +56,7 @@ def element_of(type_: Type) -> Type:
 
 
 def float_parameters(spec: Spec) -> list[Type]:
-    """The float types among what an instruction reads; of packed and vector operands their elements'."""
+    """Returns the float types that an instruction reads; element types for packed and vector operands."""
     return [element_of(p.type) for p in spec.params if element_of(p.type).is_float]
 
 
@@ -65,7 +65,7 @@ def float_results(spec: Spec) -> list[Type]:
 
 
 def planned(inst: Instruction, wanted: Wanted) -> Vector | None:
-    """What to look at in an instruction's results; None where nothing new can be in them."""
+    """Returns how to check an instruction's results, None if they can contain nothing new."""
     spec = inst.spec
     sources = float_parameters(spec)
     if not spec.encoding.startswith("vop") or not (sources or float_results(spec)):
@@ -79,7 +79,7 @@ def planned(inst: Instruction, wanted: Wanted) -> Vector | None:
 
 
 def floats(given: Iterable[Any]) -> list[Value]:
-    """The floats among what a body takes or returns, elements of tuples one by one."""
+    """Returns the floats that a body takes or returns, elements of tuples one by one."""
     found = []
     for value in given:
         if isinstance(value, tuple):
@@ -90,7 +90,7 @@ def floats(given: Iterable[Any]) -> list[Value]:
 
 
 class Look:
-    """Emits what looks at one instruction's results."""
+    """Emits the checks of one instruction's results."""
 
     def __init__(self, frame: Frame, vector: Vector) -> None:
         self.frame = frame
@@ -98,7 +98,7 @@ class Look:
         self.vector = vector
 
     def evaluated(self, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """See `Hooks.evaluated`."""
+        """Implements `Hooks.evaluated`."""
         operands, made = floats(arguments)[self.vector.ignored :], floats(results)
         inst = self.frame.inst
         assert inst is not None
@@ -115,7 +115,7 @@ class Look:
     # -- NaN and infinities ------------------------------------------------------------------------
 
     def _any_special(self, made: Sequence[Value]) -> Any:
-        """i1: whether a lane of the results is no finite number, inactive lanes included."""
+        """Returns i1: true if a lane of the results is not finite, inactive lanes included."""
         parts: dict[str, list[Any]] = {}
         for value in made:
             raw = self._row(value)
@@ -155,7 +155,7 @@ class Look:
         inst = self.frame.inst
         assert inst is not None
         scale = None
-        if any(p.name == "scale" for p in inst.spec.params):  # the last float, of which the exponent alone counts
+        if any(p.name == "scale" for p in inst.spec.params):  # the last float, of which only the exponent counts
             scale, operands = operands[-1], operands[:-1]
         kind = NumericKind.SATURATION if held.saturates or saturating else NumericKind.OVERFLOW
         for operand in operands:
@@ -181,7 +181,7 @@ class Look:
     # -- on request --------------------------------------------------------------------------------
 
     def _cancelled(self, operands: Sequence[Value], result: Value) -> None:
-        """A sum far smaller than what was added last, but for exact zeros: the other term was nearly its opposite."""
+        """Notes a sum far smaller than its last addend, except exact zeros: the other term was nearly its opposite."""
         addend = operands[-1]
         wide = t.f64 if result.type is t.f64 else t.f32
         total, term = abs(cast(result, wide)), abs(cast(addend, wide))
@@ -191,7 +191,7 @@ class Look:
             self._note(NumericKind.CANCELLATION, lanes, operands, result)
 
     def flushed(self, value: Value, tiny: Any) -> None:
-        """See `Hooks.flushed`."""
+        """Implements `Hooks.flushed`."""
         lanes = self._lanes(Value(value.ops, t.u1, tiny)) & ~self._lanes(value == 0.0)
         with self.build.if_then(lanes.bitcast(I64) != 0, likely=False):
             self._note(NumericKind.DENORMAL, lanes, [value], None)
@@ -199,7 +199,7 @@ class Look:
     # -- values ------------------------------------------------------------------------------------
 
     def _row(self, value: Value) -> Any:
-        """The value of each lane."""
+        """Returns the value of each lane."""
         return self.frame.value(value.ops._vector(value.raw))  # type: ignore[attr-defined]
 
     def _lanes(self, condition: Value) -> Any:
@@ -212,7 +212,7 @@ class Look:
 
     @staticmethod
     def _exponent(type_: Type) -> int:
-        """The bits of a type's exponent field."""
+        """Bits of a type's exponent field."""
         fraction = FRACTION[type_.name]
         return (1 << type_.bits - 1) - (1 << fraction)
 
@@ -226,7 +226,7 @@ class Look:
         return self._size(value) == self._exponent(value.type)
 
     def _note(self, kind: NumericKind, lanes: Any, operands: Sequence[Value], result: Value | None) -> None:
-        """Emit a note of active lanes; types of what is kept in `extra`, see `findings.values_of`."""
+        """Emits a note of active lanes, with the types of the kept values in `extra`; see `unpacked`."""
         inst = self.frame.inst
         assert inst is not None
         active = self.frame.value(lanes).bitcast(I64)
@@ -247,7 +247,7 @@ TYPES = (t.f16, t.bf16, t.f32, t.f64)
 
 
 def packed(types: Sequence[Type], result: bool) -> int:
-    """Types as a number: how many, whether the last is the result's, then two bits each."""
+    """Encodes types as a number: the count, whether the last is the result's, then two bits each."""
     number = len(types) | result << 4
     for place, type_ in enumerate(types):
         number |= TYPES.index(type_) << 8 + 2 * place
@@ -255,5 +255,5 @@ def packed(types: Sequence[Type], result: bool) -> int:
 
 
 def unpacked(number: int) -> tuple[list[Type], bool]:
-    """The inverse of `packed`."""
+    """Decodes the number that `packed` returns."""
     return [TYPES[number >> 8 + 2 * place & 3] for place in range(number & 15)], bool(number >> 4 & 1)

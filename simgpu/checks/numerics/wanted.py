@@ -1,4 +1,4 @@
-"""What the check of numbers looks for: by default, and on request."""
+"""Options of the check of numbers."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.errors import LaunchError
 
-MODE = "numerics"  # what `Device(check=...)` begins with
-MOST_BITS = 52  # of a cancellation: the fraction of f64
+MODE = "numerics"  # beginning of `Device(check=...)`
+MOST_BITS = 52  # most bits of a cancellation: the fraction of f64
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Besides what reaches memory.
+    """Extras that are reported, in addition to NaN and infinities that reach memory."""
 
-    discarded: NaN and infinities that do not; denormals: flushed ones; cancellation: bits that a sum must cancel to be told of, 0
-    for none.
-    """
-
-    discarded: bool = False
-    denormals: bool = False
-    cancellation: int = 0
+    discarded: bool = False  # NaN and infinities that do not reach memory
+    denormals: bool = False  # flushed denormals
+    cancellation: int = 0  # fewest cancelled bits of a sum that are reported, 0 for none
 
     @classmethod
     def of(cls, text: str) -> Wanted:
-        """Of "numerics", which ",discarded", ",denormals" and ",cancellation=BITS" may follow; LaunchError for anything else."""
+        """Parses "numerics", which ",discarded", ",denormals" and ",cancellation=BITS" may follow. Raises LaunchError for other
+        text."""
         first, *others = text.split(",")
         wanted = cls()
         for word in others:

@@ -1,12 +1,12 @@
-"""One workgroup again with f64 beside every f32 and narrower value: where the error of an element came from.
+"""Runs one workgroup again with an f64 shadow of every f32 and narrower value, to find the origin of an element's error.
 
-    trace.py      what the workgroup's waves do, instruction by instruction, with the values
-    steps.py      the trace read back
-    replay.py     one workgroup alone, traced
+    trace.py      actions of the workgroup's waves, instruction by instruction, with the values
+    steps.py      reads the trace back
+    replay.py     traces a single workgroup
     f64.py        bodies of instructions on f64
-    registers.py  shadows of registers, LDS and memory, which hold as long as the bits beside them do
-    evaluate.py   an instruction's shadow results, and how much of their error each operand brought
-    products.py   the same of matrix instructions
+    registers.py  shadows of registers, LDS and memory, valid as long as the bits stay the same
+    evaluate.py   an instruction's shadow results, and each operand's part of their error
+    products.py   the same for matrix instructions
     run.py        all steps of a trace
     origins.py    an element's error by the instructions that made it
 """

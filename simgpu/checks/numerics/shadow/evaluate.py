@@ -1,4 +1,4 @@
-"""The shadow of one vector instruction's results, and how much of their error each operand brought."""
+"""Computes the shadow of a vector instruction's results, and each operand's part of their error."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 
 OMOD = {1: 2.0, 2: 4.0, 3: 0.5}
-NEAR = 2.0**-7  # an integer operation on a float that gives so near a one rounded it to bf16
+NEAR = 2.0**-7  # relative distance within which an integer operation on a float is taken for its rounding to bf16
 
 
 @dataclass(frozen=True)
 class FloatOperand:
-    """A float that a body takes: what it was, its shadow, and who made that."""
+    """A float that a body takes."""
 
-    actual: np.ndarray
-    shadow: np.ndarray
-    link: np.ndarray
+    actual: np.ndarray  # its value
+    shadow: np.ndarray  # its f64 shadow
+    link: np.ndarray  # its maker
 
     @property
     def error(self) -> np.ndarray:
@@ -37,20 +37,19 @@ class FloatOperand:
 
 @dataclass(frozen=True)
 class FloatResult:
-    """One float of a result: its shadow, its error, the part of it that this instruction made, and of each operand who made it and
-    how much of an error there becomes one here."""
+    """Float of a result."""
 
     type: Type
     bits: np.ndarray
     shadow: np.ndarray
-    error: np.ndarray
-    local: np.ndarray
-    operands: tuple[tuple[np.ndarray, np.ndarray], ...]  # links and factors
+    error: np.ndarray  # distance of the value from the shadow
+    local: np.ndarray  # part of the error that this instruction made
+    operands: tuple[tuple[np.ndarray, np.ndarray], ...]  # makers of the operands, and the factors by which their errors came in
 
 
 def numbers(type_: Type, bits: np.ndarray) -> np.ndarray:
-    """Raw bits as f64."""
-    with np.errstate(invalid="ignore"):  # a NaN that signals
+    """Returns raw bits as f64."""
+    with np.errstate(invalid="ignore"):  # for signalling NaNs
         if type_.name == "f64":
             return bits.view(np.float64)
         if type_.name == "f32":
@@ -61,13 +60,13 @@ def numbers(type_: Type, bits: np.ndarray) -> np.ndarray:
 
 
 class Sources:
-    """The shadows of an instruction's registers before it. mode: of the kernel, which says whether output modifiers count."""
+    """Shadows of an instruction's registers before it. mode: the kernel's, which decides whether output modifiers count."""
 
     def __init__(self, step: ShadowStep, inst: Instruction, file: Shadows, scalars: dict[int, Shadows], mode: Mode) -> None:
         self.step, self.inst, self.file, self.scalars, self.mode = step, inst, file, scalars, mode
 
     def registers(self, name: str) -> list[Shadows]:
-        """Of an operand's registers, each as its lanes see it."""
+        """Returns the shadows of an operand's registers, each as its lanes see it."""
         reg = self.inst.args.get(name)
         if not isinstance(reg, Reg):
             return []
@@ -81,7 +80,7 @@ class Sources:
         return found
 
     def operand(self, name: str, row: LaneRow) -> FloatOperand:
-        """A float operand, whose value may be a register's negated, or without its sign."""
+        """Returns a float operand, whose value may be a register's, negated, or without its sign."""
         actual = numbers(row.type, row.bits)
         shadow, link = actual.copy(), np.full(LANES, NOBODY, np.int64)
         mixes = Flag.MIX in self.inst.spec.flags
@@ -102,7 +101,7 @@ class Sources:
 
 
 def calls(rows: Sequence[LaneRow]) -> list[tuple[list[LaneRow], list[LaneRow]]]:
-    """Operands and results of each time that the body ran: once, or for each half."""
+    """Returns operands and results of each run of the body: once, or for each half."""
     found: list[tuple[list[LaneRow], list[LaneRow]]] = []
     for number, row in enumerate(rows):
         if not row.result and (number == 0 or rows[number - 1].result):
@@ -112,7 +111,7 @@ def calls(rows: Sequence[LaneRow]) -> list[tuple[list[LaneRow], list[LaneRow]]]:
 
 
 def results(sources: Sources) -> list[FloatResult]:
-    """All float results of a vector instruction, in order; NoShadow where f64 says nothing of it."""
+    """Returns all float results of a vector instruction, in order. Raises NoShadow if f64 cannot follow it."""
     inst, spec = sources.inst, sources.inst.spec
     packed = Flag.PACKED in spec.flags
     found = []
@@ -128,7 +127,7 @@ def results(sources: Sources) -> list[FloatResult]:
 
 
 def _names(inst: Instruction, packed: bool) -> list[str]:
-    """The operand of each element that a body takes; "" for machine state."""
+    """Returns the operand of each element that a body takes, "" for machine state."""
     found, position = [], 0
     for param in inst.spec.params:
         if param.type.state == "modifier":
@@ -173,7 +172,7 @@ def _of_call(
 
 
 def _finished(inst: Instruction, mode: Mode, kind: Type, value: np.ndarray) -> np.ndarray:
-    """After omod, which is ignored where IEEE mode or output denormals are on, and clamp."""
+    """Applies omod, which is ignored in IEEE mode and with output denormals on, then clamp."""
     if not mode.ieee and mode.flush(kind)[1]:
         value = value * OMOD.get(int(inst.mods.get("omod", 0)), 1.0)
     return np.clip(value, 0.0, 1.0) if inst.mods.get("clamp") else value
@@ -181,17 +180,19 @@ def _finished(inst: Instruction, mode: Mode, kind: Type, value: np.ndarray) -> n
 
 @dataclass(frozen=True)
 class Rounded:
-    """What an integer operation on a float made of it: the whole register or a half (part 1 low, 2 high), and in which lanes."""
+    """Rounding of a float by an integer operation."""
 
-    part: int
-    lanes: np.ndarray  # bool
+    part: int  # 0 for the whole register, 1 for the low and 2 for the high half
+    lanes: np.ndarray  # bool: the rounded lanes
     before: np.ndarray
     after: np.ndarray
 
 
 def moved(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> tuple[Shadows, list[Rounded]]:
-    """Shadows of what an instruction without floats wrote, of the registers that it read: where it moved bits, or rounded them to
-    bf16 or more, which is told besides."""
+    """Returns the shadows of a result without floats, if its bits were moved from sources or rounded to bf16 or better.
+
+    Also returns the roundings.
+    """
     found = Shadows.none(LANES)
     found.bits = bits.copy()
     rounded = []
@@ -219,6 +220,6 @@ def moved(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> t
 
 
 def _near(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where a number is another one, rounded to bf16 or more."""
+    """True in lanes where a number is the other one rounded to bf16 or better."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(value - other) <= NEAR * np.abs(other))

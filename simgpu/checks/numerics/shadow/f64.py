@@ -1,7 +1,7 @@
-"""Bodies of instructions on f64: the vocabulary of `hardware.isa.lane` with every float a float64 array, whatever its type.
+"""Evaluates bodies of instructions on f64: the vocabulary of `hardware.isa.lane` with float64 arrays for all float types.
 
-What is no arithmetic on numbers (bits of a float) has no meaning here and raises `NoShadow`; approximations that the hardware
-makes of elementary functions are those functions.
+Bitwise operations on floats have no meaning here and raise `NoShadow`. Hardware approximations of elementary functions become
+the exact functions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Array = np.ndarray
 
 
 class NoShadow(Exception):
-    """The body asks for a float's bits."""
+    """Raised if a body needs a float's bits."""
 
 
 class Float64Ops(NumpyOps):
-    """`NumpyOps` for integers; floats are float64 arrays, rounded to nothing else."""
+    """Integers as in `NumpyOps`; floats are float64 arrays without further rounding."""
 
     def const(self, type_: Type, value: Number) -> Array:
         return np.asarray(value, np.float64) if type_.is_float else super().const(type_, value)
@@ -77,7 +77,7 @@ def _bits(a: Array) -> Array:
 
 OPS = Float64Ops()
 TURN = 2 * np.pi
-# By the name without its type; the argument of sin and cos counts turns.
+# By the mnemonic without its type. The argument of sin and cos counts turns.
 ELEMENTARY: dict[str, Callable[[Array], Array]] = {
     "v_exp": np.exp2, "v_log": np.log2, "v_rcp": lambda x: 1 / x, "v_rcp_iflag": lambda x: 1 / x, "v_rsq": lambda x: 1 / np.sqrt(x),
     "v_sqrt": np.sqrt, "v_sin": lambda x: np.sin(TURN * x), "v_cos": lambda x: np.cos(TURN * x),
@@ -86,9 +86,9 @@ CONVERTS = ("v_cvt_sr_", "v_cvt_pkrtz_", "v_cvt_scalef32")  # bodies that round 
 
 
 def evaluated(spec: Spec, arguments: Sequence[Array], packed: bool, modifiers: dict[str, int]) -> list[Array]:
-    """The float results of a body on numbers and raw integers, elements one by one; NoShadow where it has none.
+    """Returns the float results of a body on numbers and raw integers, element by element. Raises NoShadow if it has none.
 
-    arguments: one for each element that the body takes, in order; packed: whether they are one half of the operands.
+    arguments: one for each element that the body takes, in order. packed: True if they are one half of the operands.
     """
     name, _, _ = spec.mnemonic.rpartition("_")
     if name in ELEMENTARY:
@@ -118,5 +118,5 @@ def _flat(value: Any) -> list[Value]:
 
 
 def elements(type_: Type) -> list[Type]:
-    """The types of what a body takes or gives for an operand of a type."""
+    """Returns the types of the elements that a body takes or gives for an operand of a type."""
     return [type_.element] * (type_.bits // type_.element.bits) if type_.element is not None else [type_]

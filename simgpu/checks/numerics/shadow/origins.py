@@ -1,7 +1,8 @@
-"""An element's error by the instructions that made it.
+"""Attributes an element's error to the instructions that made it.
 
-From the element back through all operands whose error is in it: each instruction's own error (its rounding, of the operands that
-it had) times the factors on the way is its share. Shares are added without sign, so that errors that happen to cancel count.
+The walk goes from the element back through all operands with an error. An instruction's own error is its rounding of the
+operands that it had. Its share is this error times the factors on the way. Shares are added without sign, so errors that happen
+to cancel still count.
 """
 
 from __future__ import annotations
@@ -22,32 +23,31 @@ from simgpu.engine.positions import Location, location_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError
 
-FOLLOWED = 200_000  # results that are looked at
-LEAST = 1e-4  # of the error: what brings less is not followed
+FOLLOWED = 200_000  # most results that are followed
+LEAST = 1e-4  # smallest fraction of the error that is followed
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What an instruction contributed. share: of all that was followed; before, after: the largest error of its operands and the
-    largest of its results, relative to the number, on the way to the element."""
+    """Contribution of an instruction to an error."""
 
     where: Location
-    share: float
-    times: int
-    before: float
-    after: float
+    share: float  # fraction of all errors that were followed
+    times: int  # number of its results on the way
+    before: float  # largest relative error of its operands on the way to the element
+    after: float  # largest relative error of its results
 
 
 @dataclass(frozen=True)
 class Origins:
-    """The error of a stored element: what it was in f32 or narrower, in f64, and who made the difference, the most first."""
+    """Error of a stored element and its makers."""
 
     workgroup: tuple[int, int, int]
     wave: int
-    value: float
-    shadow: float
-    origins: tuple[Origin, ...]
-    complete: bool  # whether all that mattered was followed
+    value: float  # in f32 or narrower
+    shadow: float  # in f64
+    origins: tuple[Origin, ...]  # the largest share first
+    complete: bool  # True if all that mattered was followed
 
     @property
     def relative(self) -> float:
@@ -55,10 +55,10 @@ class Origins:
 
 
 def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int, dtype: np.dtype) -> Origins | None:
-    """Where the error of the element at a device address came from, of a launch with these arguments; None if it writes it not.
+    """Returns the origins of an element's error in a launch with these arguments, None if the launch does not write it.
 
-    dtype: float32, float16 or bfloat16. Memory is as after the launch. LaunchError where the workgroup is too long to follow, or
-    stores the element by other means than a store of a float that it computed.
+    address: device address of the element. dtype: float32, float16 or bfloat16. Memory is left as after the launch. Raises
+    LaunchError if the workgroup is too long to follow, or if it stores the element other than from a float that it computed.
     """
     saved = Saved.of(kernel.module.device.memory)
     group = writer_of(kernel, geometry, args, address)
@@ -101,7 +101,7 @@ class _Share:
 
 
 def _shares(made: Sequence[Made], link: int) -> tuple[dict[int, _Share], bool]:
-    """By record, from a result back, what matters most first."""
+    """Returns shares by record from a result back, the largest errors first, and True if all that mattered was followed."""
     found: dict[int, _Share] = {}
     whole = made[link // ELEMENTS].error(link % ELEMENTS)
     waiting = [(-whole, link, 1.0)]

@@ -1,4 +1,4 @@
-"""The shadow of a matrix instruction: C + A·B in f64, and whose error is in each element."""
+"""Computes the shadow of a matrix instruction, C + A·B in f64, and the origins of each element's error."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Factors:
 
 @dataclass(frozen=True)
 class Product:
-    """D by register and lane, (registers, 64); see `evaluate.Result`."""
+    """D by register and lane, (registers, 64); see `evaluate.FloatResult`."""
 
     shadow: np.ndarray
     error: np.ndarray
     local: np.ndarray
-    link: np.ndarray  # who made C there
+    link: np.ndarray  # makers of C
     a: Factors
     b: Factors
     place: np.ndarray  # (registers, 64, 3): block, row and column
 
     def operands(self, element: int) -> list[tuple[int, float]]:
-        """Who made what an element is made of, and the factor of its error."""
+        """Returns the makers of an element's operands, and the factors of their errors."""
         block, i, j = (int(number) for number in self.place.reshape(-1, 3)[element])
         found = [(int(self.link.reshape(-1)[element]), 1.0)]
         found += zip(self.a.link[block, i].tolist(), np.abs(self.b.actual[block, :, j]).tolist(), strict=True)
@@ -54,7 +54,7 @@ class Product:
 
 @cache
 def _places(row: MatrixInstruction) -> np.ndarray:
-    """(registers, 64, 3): block, row and column of each place of D."""
+    """Returns block, row and column of each place of D: (registers, 64, 3)."""
     owners = row.map("D")
     found = np.zeros((row.registers("D"), LANES, 3), np.int64)
     for at in np.ndindex(owners.shape[:3]):
@@ -64,7 +64,7 @@ def _places(row: MatrixInstruction) -> np.ndarray:
 
 
 def product(step: ShadowStep, inst: Instruction, file: Shadows) -> Product:
-    """D's shadow; NoShadow for the types that it is not made of."""
+    """Returns D's shadow. Raises NoShadow for types without shadows."""
     row = row_of(inst)
     mods = selections(inst)
     if row.sparse or row.scaled or row.cd_type != "f32":
@@ -99,14 +99,14 @@ def _factors(
         high = low // 16
         shadow = np.take_along_axis(held.half, high[..., None], -1)[..., 0]
         link = np.take_along_axis(held.half_link, high[..., None], -1)[..., 0]
-    elif kind not in ("f32", "xf32"):  # 8 bits: the conversion's result is taken for exact
+    elif kind not in ("f32", "xf32"):  # 8 bits: the conversion's result counts as exact
         link = np.full(link.shape, NOBODY)
     known = (link != NOBODY) & np.isfinite(shadow)
     return Factors(actual, np.where(known, shadow, actual), np.where(known, link, NOBODY))
 
 
 def _numbers(kind: str, bits: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Elements of a type that begin at bit `low`."""
+    """Returns elements of a type that begin at bit `low`."""
     if kind in ("f32", "xf32"):
         return bits.view(np.float32).astype(np.float64)
     part = bits >> low.astype(np.uint32)
@@ -114,7 +114,7 @@ def _numbers(kind: str, bits: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _accumulator(inst: Instruction, file: Shadows, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """C, its shadow and who made it."""
+    """Returns C, its shadow and its makers."""
     source = inst.args["src2"]
     if not isinstance(source, Reg):
         assert isinstance(source, Const)

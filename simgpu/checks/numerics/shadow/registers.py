@@ -1,7 +1,7 @@
-"""Shadows: the f64 number beside each value in registers, LDS and memory.
+"""Shadows: the f64 number next to each value in registers, LDS and memory.
 
-A shadow lies beside the bits that it belongs to, and counts only while these are there: so moves that nobody follows, integer
-operations and memory that another workgroup wrote need no care, they leave numbers as exact as they are.
+A shadow counts only while the bits that it belongs to are unchanged. So untracked moves, integer operations and memory that
+another workgroup wrote need no care: such numbers count as exact.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NOBODY = -1
 
 @dataclass
 class Shadows:
-    """Of dwords and their halves, in any shape. link: who made it, `NOBODY` where nobody did; see `origins`."""
+    """Shadows of dwords and their halves, in any shape."""
 
-    bits: np.ndarray  # u32 (...,): what they belong to
-    whole: np.ndarray  # f64 (...,), of an f32; NaN for none
-    link: np.ndarray  # i64 (...,)
+    bits: np.ndarray  # u32 (...,): the bits that the shadows belong to
+    whole: np.ndarray  # f64 (...,), of an f32; NaN if none
+    link: np.ndarray  # i64 (...,): maker of the number, `NOBODY` if none; see `origins`
     half: np.ndarray  # f64 (..., 2), of f16 or bf16 in the low and the high half
     half_link: np.ndarray  # i64 (..., 2)
 
@@ -35,16 +35,16 @@ class Shadows:
         )  # fmt: skip
 
     def take(self, at: Any) -> Shadows:
-        """Those at an index of numpy's."""
+        """Returns the shadows at a numpy index."""
         return Shadows(self.bits[at], self.whole[at], self.link[at], self.half[at], self.half_link[at])
 
     def put(self, at: Any, other: Shadows) -> None:
-        """Others in the place of those at an index."""
+        """Overwrites the shadows at an index."""
         self.bits[at], self.whole[at], self.link[at] = other.bits, other.whole, other.link
         self.half[at], self.half_link[at] = other.half, other.half_link
 
     def holding(self, bits: np.ndarray) -> Shadows:
-        """What is left of them beside these bits."""
+        """Returns the shadows that remain valid for these bits."""
         same = self.bits == bits
         halves = np.stack([(self.bits ^ bits) & 0xFFFF == 0, (self.bits ^ bits) >> 16 == 0], -1)
         return Shadows(
@@ -54,7 +54,7 @@ class Shadows:
 
 
 class Dwords:
-    """Shadows of memory or LDS by the dword's number; what was never stored has none."""
+    """Shadows of memory or LDS by the dword's number; none for dwords that were never stored."""
 
     def __init__(self) -> None:
         self.place: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Dwords:
         self.shadows.put(places, shadows)
 
     def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
-        """Beside the bits that were loaded."""
+        """Returns the shadows of loaded bits."""
         places = np.array([self.place.get(int(dword), -1) for dword in dwords], np.int64)
         found = self.shadows.take(np.maximum(places, 0))
         found.bits = np.where(places < 0, ~bits, found.bits)
@@ -77,5 +77,5 @@ class Dwords:
 
 
 def file() -> Shadows:
-    """A wave's vector registers."""
+    """Returns empty shadows of a wave's vector registers."""
     return Shadows.none(REGISTERS, LANES)

@@ -1,4 +1,4 @@
-"""A launch for shadows: one workgroup alone."""
+"""Runs a launch of a single workgroup for its shadows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.hardware.errors import LaunchError
 
 
 def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int]) -> tuple[np.ndarray, Launch]:
-    """The trace of one workgroup (see `trace`), and its launch. LaunchError where it is too long."""
+    """Returns the trace of one workgroup (see `trace`), and its launch. Raises LaunchError if the workgroup is too long."""
     device = kernel.module.device.sharing([ShadowTrace()])
     number = geometry.number(group)
     launch = Launch(

@@ -1,4 +1,4 @@
-"""All steps of a trace: shadows of what they write, and who made each."""
+"""Processes all steps of a trace: computes the shadows of their results, and records who made each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from simgpu.hardware.isa.types import f32
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 
-ELEMENTS = 1 << 12  # of an instruction's results at most: 32 registers of 64 lanes
+ELEMENTS = 1 << 12  # results of an instruction at most: 32 registers of 64 lanes
 
 
 @dataclass(frozen=True)
 class Made:
-    """One executed instruction whose results have shadows. A link is its number times ELEMENTS, plus the element."""
+    """Executed instruction whose results have shadows. A link is its number times ELEMENTS, plus the element."""
 
     record: int
     wave: int
@@ -44,7 +44,7 @@ class Made:
         return float(getattr(self.results[element // LANES], what)[element % LANES])
 
     def operands(self, element: int) -> list[tuple[int, float]]:
-        """Who made an element's operands, and the factor by which their errors came in."""
+        """Returns the makers of an element's operands, and the factors by which their errors came in."""
         if isinstance(self.results, Product):
             return self.results.operands(element)
         lane = element % LANES
@@ -54,14 +54,14 @@ class Made:
 
 @dataclass
 class ShadowWave:
-    """A wave's registers."""
+    """Shadows of a wave's registers."""
 
     file: Shadows = field(default_factory=registers.file)
     scalars: dict[int, Shadows] = field(default_factory=dict)
 
 
 class ShadowRun:
-    """The shadows of a workgroup; `made` grows by one with each instruction that makes floats."""
+    """Shadows of a workgroup. Each instruction that makes floats adds an entry to `made`."""
 
     def __init__(self, instructions: Mapping[int, Instruction], mode: Mode) -> None:
         self.instructions, self.mode = instructions, mode
@@ -74,7 +74,7 @@ class ShadowRun:
             self.one(step)
 
     def one(self, step: ShadowStep) -> None:
-        """Follow one instruction."""
+        """Follows one instruction."""
         inst = self.instructions[step.record]
         wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, ShadowWave())
         if inst.spec.memory is not None:
@@ -101,7 +101,7 @@ class ShadowRun:
         self._write(step, wave, lambda _, bits: self._moved(step, candidates, bits, same_lane))
 
     def _moved(self, step: ShadowStep, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
-        """See `evaluate.moved`; what was rounded is this instruction's result."""
+        """Calls `evaluate.moved`; roundings become this instruction's results."""
         held, rounded = evaluate.moved(candidates, bits, same_lane)
         for one in rounded:
             beside, link = held.whole, held.link
@@ -128,14 +128,14 @@ class ShadowRun:
             wave.file.put(register, held)
 
     def _write(self, step: ShadowStep, wave: ShadowWave, shadow: Callable[[int, np.ndarray], Shadows]) -> None:
-        """Registers that were written get what `shadow(number, bits)` says in active lanes."""
+        """Writes the shadows `shadow(number, bits)` to active lanes of the written registers."""
         for number, (register, bits) in enumerate(step.written):
             held = wave.file.take(register).holding(bits)
             held.put(step.active, shadow(number, bits).take(step.active))
             wave.file.put(register, held)
 
     def _scalar_result(self, step: ShadowStep, inst: Instruction, wave: ShadowWave, candidates: list[Shadows]) -> None:
-        """v_readlane and v_readfirstlane take a shadow along to a scalar register."""
+        """Copies a shadow to a scalar register, for v_readlane and v_readfirstlane."""
         reg = inst.args.get("sdst", inst.args.get("vdst"))
         row = next((row for row in step.rows if row.result and row.type.state == "sgpr"), None)
         if row is not None and isinstance(reg, Reg) and reg.file == "s" and row.bits.dtype == np.uint32:
@@ -191,7 +191,7 @@ class ShadowRun:
                 space.store(addresses >> 2, merged)
 
     def _load(self, access: Moved, offset: int, held: Shadows, high: bool) -> None:
-        """Fill in what was loaded by an access `offset` bytes behind its lanes' addresses."""
+        """Fills in the shadows of a load by an access `offset` bytes after its lanes' addresses."""
         space = self.lds if access.lds else self.memory
         lanes = np.flatnonzero(access.lanes)
         addresses = access.addresses[lanes] + offset
@@ -207,7 +207,7 @@ class ShadowRun:
 
 
 def _numbers(operand: object) -> list[int]:
-    """The registers of an operand, a0 as 256."""
+    """Returns the registers of an operand, a0 as 256."""
     if not isinstance(operand, Reg) or operand.file == "s":
         return []
     return [operand.index + number + 256 * (operand.file == "a") for number in range(operand.count)]
@@ -220,7 +220,7 @@ def _nothing(bits: np.ndarray) -> Shadows:
 
 
 def _placed(found: list[FloatResult], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
-    """Register `number` of `count` that got the results: one each of f32, halves of 16 bits."""
+    """Returns the shadows of register `number` of `count` result registers: a result each for f32, two for 16 bits."""
     held = _nothing(bits)
     for at, result in enumerate(found):
         if result.type.name == "f32" and at % count == number:

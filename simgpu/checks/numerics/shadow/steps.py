@@ -1,4 +1,4 @@
-"""The trace read back, an instruction at a time."""
+"""Reads the trace back, an instruction at a time."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from simgpu.machine.layout import LANES
 
 @dataclass(frozen=True)
 class LaneRow:
-    """An operand or a result of a body: 64 values, as raw bits."""
+    """An operand or a result of a body: 64 values."""
 
     type: Type
-    result: bool
-    bits: np.ndarray  # u32, or u64 for types of 64 bits
+    result: bool  # True for a result
+    bits: np.ndarray  # raw bits: u32, or u64 for 64-bit types
 
 
 @dataclass(frozen=True)
 class Moved:
-    """An access to memory or LDS. addresses: i64, of each lane's first byte, in LDS from its start."""
+    """An access to memory or LDS."""
 
     size: int  # bytes a lane
     lds: bool
     lanes: np.ndarray  # bool
-    addresses: np.ndarray
+    addresses: np.ndarray  # i64: each lane's first byte; in LDS from its start
 
 
 @dataclass
 class ShadowStep:
-    """One instruction that a wave executed."""
+    """Instruction that a wave executed."""
 
     record: int
     wave: int
     active: np.ndarray  # bool (64,)
     rows: list[LaneRow] = field(default_factory=list)
-    source: np.ndarray | None = None  # of a DPP operand: the lane that each lane reads
+    source: np.ndarray | None = None  # for a DPP operand: the lane that each lane reads
     accesses: list[Moved] = field(default_factory=list)
     written: list[tuple[int, np.ndarray]] = field(default_factory=list)  # registers, a0 as 256, and their u32 (64,) afterwards
 
 
 def lanes_of(words: np.ndarray) -> np.ndarray:
-    """bool (64,) of two words of a mask."""
+    """Returns bool (64,) for two words of a mask."""
     return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
 
 
 def steps(words: np.ndarray) -> Iterator[ShadowStep]:
-    """The instructions of a trace in the order in which they ended; waves take turns where one waits, never within one."""
+    """Yields the instructions of a trace in the order in which they ended. Waves alternate where one waits, never within an
+    instruction."""
     at = 0
     step: ShadowStep | None = None
     while at < len(words):

@@ -1,11 +1,12 @@
-"""Writes down what a workgroup's waves do: each vector, matrix and memory instruction with its operands' values and what it wrote.
+"""Records the vector, matrix and memory instructions of a workgroup's waves, with their operands' values and results.
 
-Not one of a suite: `replay` puts it on a device for one workgroup. The trace is u32 words, one part behind the other:
+This check is not part of a suite: `replay` puts it on a device for one workgroup. The trace is u32 words, in consecutive parts:
+
     BEGIN   record, wave, EXEC (two words)
-    ROW     type (of `TYPES`), whether it is a result, 64 values of one word, or of two for types of 64 bits
+    ROW     type (of `TYPES`), 1 for a result, 64 values of one word, or of two for types of 64 bits
     LANES   64 numbers of the lanes that a DPP operand comes from
     ACCESS  bytes a lane, space (0 memory, 1 LDS), lanes (two words), the allocation's address (two), 64 offsets (two words each)
-    END     how many registers were written, then of each its number and 64 values
+    END     count of written registers, then the number and 64 values of each
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
 
 BEGIN, ROW_PART, LANES_PART, ACCESS, END = range(1, 6)
 TYPES: tuple[Type, ...] = tuple(value for value in vars(t).values() if isinstance(value, Type))
-ROOM = 1 << 28  # words: memory only as they fill
+ROOM = 1 << 28  # words; memory is used only as they fill
 (BLOCK,) = context_fields("shadow", 1)  # address of the worker's ShadowBlock
 REGISTERS = 512  # v0 to v255, a0 to a255
 
 
 class ShadowBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (
         ("trace", TraceBuffer),
         ("writes", c_int64),  # address of an i32 for each register that a record writes, record by record
-        ("first_write", c_int64),  # address of an i32 for each record: where its registers begin there
+        ("first_write", c_int64),  # address of an i32 for each record: the start of its registers there
     )
 
 
@@ -63,13 +64,13 @@ SHADOW_BLOCK = np.dtype(ShadowBlock)
 
 @part
 def block_of(wave: int) -> Any:
-    """The worker's block."""
+    """Returns the worker's block."""
     return structure(context(wave, BLOCK), SHADOW_BLOCK)
 
 
 @runtime
 def put_begin(wave: int, record: int, lanes: int) -> None:
-    """The beginning of an instruction."""
+    """Appends the beginning of an instruction."""
     at = reserve(block_of(wave).trace, 4 * 5)
     if at:
         store32(at, BEGIN)
@@ -80,7 +81,7 @@ def put_begin(wave: int, record: int, lanes: int) -> None:
 
 @runtime
 def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int) -> None:
-    """64 values, of `words` words in all; part: ROW_PART, or LANES_PART, which has neither type nor result."""
+    """Appends 64 values, of `words` words in total. part: ROW_PART, or LANES_PART, which has neither type nor result."""
     head = 3 if part == ROW_PART else 1
     at = reserve(block_of(wave).trace, 4 * (head + words))
     if at:
@@ -93,7 +94,7 @@ def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int)
 
 @runtime
 def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
-    """An access whose offsets lie in the wave's ADDRESSES."""
+    """Appends an access whose offsets are in the wave's ADDRESSES."""
     at = reserve(block_of(wave).trace, 4 * (7 + 2 * LANES))
     if at:
         store32(at, ACCESS)
@@ -106,7 +107,7 @@ def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
 
 @runtime
 def put_end(wave: int, record: int) -> None:
-    """The registers that the instruction wrote."""
+    """Appends the registers that the instruction wrote."""
     block = block_of(wave)
     first, following = load32(block.first_write + 4 * record), load32(block.first_write + 4 * (record + 1))
     count = following - first
@@ -123,16 +124,16 @@ def put_end(wave: int, record: int) -> None:
 
 @dataclass(frozen=True)
 class ShadowStorage:
-    """A worker's memory."""
+    """Memory of a worker."""
 
     trace: TraceMemory
     block: np.ndarray  # one SHADOW_BLOCK
-    writes: np.ndarray
-    first: np.ndarray
+    writes: np.ndarray  # registers that records write, an i32 each
+    first: np.ndarray  # start of each record's registers in `writes`
 
 
 class ShadowTrace(Check):
-    """See the module."""
+    """Check that records the trace; see the module."""
 
     def concerns(self, inst: Instruction) -> bool:
         spec = inst.spec
@@ -197,7 +198,7 @@ class ShadowTrace(Check):
 
 
 def flat(given: Sequence[Any]) -> list[Value]:
-    """Values, elements of tuples one by one."""
+    """Returns the values, elements of tuples one by one."""
     found: list[Value] = []
     for value in given:
         if isinstance(value, tuple):

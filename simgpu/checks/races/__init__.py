@@ -1,23 +1,23 @@
 """Races on LDS and device memory, after ThreadSanitizer's shadow cells.
 
     cells.py        three accesses of each dword, and the rule by which two race
-    storage.py      where the cells live
-    order.py        clocks of workgroups and waves, and where a worker's memory is
-    knowledge.py    what waves released and observed, and what a wave knows by it
-    releases.py     what a wave releases, observes, writes back and invalidates
+    storage.py      memory of the cells
+    order.py        clocks of workgroups and waves, and addresses of a worker's memory
+    knowledge.py    releases and observations of waves, and the knowledge that they give a wave
+    releases.py     actions of a wave: release, observe, write back and invalidate
     ordering.py     scopes of a kernel's accesses, and memory for all of that
-    expected.py     loads whose value is nothing but what a compare-and-swap expects
+    expected.py     loads whose value only serves as the expected value of a compare-and-swap
     pending.py      such loads, until the swap
-    unused.py       races that have no effect: what was loaded is of no use
-    reconvergence.py  where all ways meet again behind what depends on a value
-    uses.py         what it asks of a launch: who wrote, who raced, who went unseen
-    lanes.py        registers of lanes that are active and of others, for walks over code
+    unused.py       races without effect: the loaded value is unused
+    reconvergence.py  places where all paths meet after code that depends on a value
+    uses.py         queries of a launch: writers, racers, unseen waves
+    lanes.py        registers of active and of other lanes, for walks over code
     lds/            bytes of LDS that each wave touched since the last barrier
-    accesses.py     what an access and a cache operation do to them
-    barriers.py     what a barrier and a wave's end do
+    accesses.py     effect of an access and a cache operation on the cells
+    barriers.py     effect of a barrier and a wave's end
     scattered.py    accesses of lanes all over an allocation
-    remedies.py     what would have ordered two accesses
-    findings.py     what is told of races and barriers
+    remedies.py     fixes that would have ordered two accesses
+    findings.py     findings of races and barriers
     check.py        the check: its hooks
     lds_dma.py      LDS that a load to LDS may still write
 """

@@ -1,4 +1,4 @@
-"""What an access and a cache operation do to the shadow cells; called by checked handlers."""
+"""Effects of an access and a cache operation on the shadow cells; called by checked handlers."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load32, load64, octets, part, runtime, seldom, store64, structure, words
 
-# Above the record, `extra` of an event has the records that should have ordered the accesses, and what lacks.
+# Above the record, `extra` of an event holds the records that should have ordered the accesses, and the lack.
 RACE = event("race on device memory")
-WAY_BITS = 19  # of each of those records
+WAY_BITS = 19  # bits of each of those records
 WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
 HASH = 0x9E3779B97F4A7C15 >> 2  # mixes numbers of links
 # Cache operations.
@@ -77,7 +77,7 @@ _dispatch_number = part(dispatch_number)
 
 @part
 def group_of(wave: int, block: Any) -> int:
-    """Number of the wave's workgroup in the launch."""
+    """Returns the number of the wave's workgroup in the launch."""
     group = slot_of(wave).group
     return _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
 
@@ -91,24 +91,24 @@ class CellAccess(NamedTuple):
     block: Any
     slot: int
     state: Any
-    order: Any  # the wave's; unused where the launch does not synchronise
+    order: Any  # the wave's order; unused if the launch does not synchronise
     flags: int
     tag: int
     floor: int
 
 
 class Cover(NamedTuple):
-    """What the cells of an access stand for."""
+    """Memory that the cells of an access represent."""
 
     start: int  # byte offset of the first cell
     unit: int  # bytes of each
     size: int  # bytes of a lane
-    lane: int  # the first
+    lane: int  # the first lane
 
 
 @part
 def exempt(access: CellAccess, cell: int, written: bool) -> bool:
-    """Whether access and cell are both atomic, at scopes that both waves are in; written: whether the cell is a writer's."""
+    """True if access and cell are both atomic, at scopes that include both waves. written: True for a writer's cell."""
     flags, marks = access.flags, cell & (c.ATOMIC | c.COHERENT)
     if flags & WRITES:
         both = marks & (c.ATOMIC if written else c.ATOMIC | c.COHERENT) if access.tag & c.ATOMIC else marks & c.COHERENT
@@ -122,7 +122,7 @@ def exempt(access: CellAccess, cell: int, written: bool) -> bool:
 
 @part
 def cause_of(access: CellAccess, cell: int, written: bool) -> ClashCause:
-    """What is missing for a cell that clashes to be ordered before the access."""
+    """Returns the reason why a clashing cell is not ordered before the access."""
     if exempt(access, cell, written):
         return ClashCause(ORDERED_BEFORE, 0, 0)
     if access.block.synchronises == 0:
@@ -134,9 +134,9 @@ def cause_of(access: CellAccess, cell: int, written: bool) -> ClashCause:
 def report_first_clash(
     access: CellAccess, cells: np.ndarray, skip: int, need: int, who: int, cover: Cover, written: bool
 ) -> None:
-    """Report the first of the cells that clashes and is not ordered by atomics, and count all of them as `uses`.
+    """Reports the first cell that clashes and is not ordered by atomics, and counts all such cells as `uses`.
 
-    who: BOTH_WRITE, WROTE. written: whether the cells are writers'.
+    who: BOTH_WRITE, WROTE. written: True if the cells are writers'.
     """
     tag, floor = access.tag, access.floor
     if not any_clash(cells, tag, floor, skip, need):
@@ -163,7 +163,7 @@ def report_first_clash(
 
 @seldom
 def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause: ClashCause) -> None:
-    """Report a cell that clashes."""
+    """Reports a cell that clashes."""
     tag = access.tag
     address = access.area.address + cover.start + at * cover.unit
     seen = cover.lane + at * cover.unit // cover.size | who
@@ -180,7 +180,7 @@ def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause
 
 @seldom
 def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
-    """A scalar load of what its own workgroup stored in order: the scalar cache may be older."""
+    """Reports a scalar load of a value that its own workgroup stored in order: the scalar cache may be older."""
     for at in range(cells.size):
         cell = cells[at]
         if cell and not clashes(cell, access.tag, access.floor, 0, 0) and stale_scalar(access.order, access.tag, cell):
@@ -190,9 +190,9 @@ def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
 
 @part
 def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, cover: Cover) -> None:
-    """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
+    """Compares an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
     area, flags, tag, block = access.area, access.flags, access.tag, access.block
-    atomic = 0 if block.narrow else tag & c.ATOMIC  # with narrow scopes, cells are looked at one by one
+    atomic = 0 if block.narrow else tag & c.ATOMIC  # with narrow scopes, each cell is examined
     if area.written:
         writers = words(area.maps[cells] + 8 * first, count)
         if flags & WRITES:
@@ -225,7 +225,7 @@ def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, c
 
 @part
 def record_access(access: CellAccess, cells: int, first: int, count: int) -> None:
-    """Record an access in the cells that it covers."""
+    """Records an access in the cells that it covers."""
     wave, area, flags, tag = access.wave, access.area, access.flags, access.tag
     per = 4 if cells == c.BYTE_WRITER else 1
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
@@ -257,7 +257,7 @@ def record_access(access: CellAccess, cells: int, first: int, count: int) -> Non
 
 @part
 def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: int) -> None:
-    """Compare and record the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
+    """Compares and records the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
     area = access.area
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
@@ -283,13 +283,13 @@ def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: i
 
 @part
 def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
-    """The dword of the area that a lane accesses first."""
+    """Returns the dword of the area that a lane accesses first."""
     return offsets[0 if flags & SCALAR else lane] >> 2
 
 
 @seldom
 def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, block: Any, state: Any, order: Any, who: int) -> None:
-    """What the lanes of an atomic, or of a load past the caches, observe."""
+    """Records the observations of the lanes of an atomic, or of a load past the caches."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     last, number, many = 0, 0, False
     for lane in range(LANES):
@@ -321,7 +321,8 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
 
 @seldom
 def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
-    """What the lanes of an atomic, or of a store past the caches, release. whole: all stores of the wave before it are complete."""
+    """Records the releases of the lanes of an atomic, or of a store past the caches. whole: True if all earlier stores of the
+    wave are complete."""
     wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
     offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
     if spent(block):
@@ -353,7 +354,7 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
 
 @runtime
 def saw(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
-    """An atomic of the lanes at the offsets in the wave's ADDRESSES is done."""
+    """Handles a finished atomic of the lanes at the offsets in the wave's ADDRESSES."""
     block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
     if block.synchronises:
         who = (group_of(wave, block) & c.GROUPS) * block.waves + me
@@ -363,7 +364,7 @@ def saw(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int)
 
 @runtime
 def row(wave: int, record: int, first: int, flags: int) -> int:
-    """A plain access of all 64 lanes to 128 bits each of LDS, in a row from byte `first` on: whether that is all there is to it."""
+    """Handles a plain access of all 64 lanes to 128 bits each of LDS, in a row from byte `first` on. Returns 1 if it is done."""
     block = block_of(wave)
     if block.loads:
         return 0
@@ -373,7 +374,7 @@ def row(wave: int, record: int, first: int, flags: int) -> int:
 
 @runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
-    """An access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
+    """Handles an access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
     block = block_of(wave)
     slot = number_of(wave)
     if area_at == 0 and flags & STRAIGHT and size == ROW and not block.loads and row_alone(wave, record, flags, block, slot):
@@ -398,7 +399,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
 
 @part
 def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int, block: Any, slot: int) -> None:
-    """Compare an access with others, and record it."""
+    """Compares an access with others, and records it."""
     state = state_of(block, slot)
     if area_at == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
@@ -421,7 +422,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
         whole = settled(wave, order)
         if kind == 0 and flags & WRITES and block.stores_release:
             begin_segment(wave, block, state, order, group * block.waves + me, record)
-    # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
+    # After the last epoch, cells of a workgroup's own waves could not be distinguished from stale ones.
     if state.clock >= c.EPOCHS - 1:
         return
     tag = group << c.GROUP_SHIFT | epoch_now(state) << c.EPOCH_SHIFT | me << c.WAVE_SHIFT | kind | record & c.SITES
@@ -444,7 +445,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
 
 @part
 def note_access(wave: int, order: Any, tag: int, flags: int) -> None:
-    """The wave's latest access."""
+    """Records the wave's latest access."""
     order.epoch = tag >> c.EPOCH_SHIFT & c.EPOCHS
     if flags & WRITES:
         order.stored, order.issued = order.epoch, load64(wave + VM_ISSUED)
@@ -454,7 +455,7 @@ def note_access(wave: int, order: Any, tag: int, flags: int) -> None:
 
 @runtime
 def keep_caches(wave: int, what: int) -> None:
-    """A cache operation of the wave."""
+    """Handles a cache operation of the wave."""
     block, slot = block_of(wave), number_of(wave)
     if block.synchronises == 0:
         return

@@ -1,4 +1,4 @@
-"""What a barrier and a wave's end do to shadow cells and clocks; called by checked handlers."""
+"""Effects of a barrier and a wave's end on shadow cells and clocks; called by checked handlers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.runtime import clear, load32, part, runtime, seldom, store32
 
-BARRIER = event("barrier")  # what it says is `extra` above the record:
+BARRIER = event("barrier")  # in `extra`, one of these is above the record:
 ELSEWHERE, ENDED = range(2)
 
 
 @part
 def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
-    """All waves are at the barrier, or ended."""
+    """Updates the shadow when all waves are at the barrier or have ended."""
     forget_lds(block, slot, waves_of(wave))
     state.clock += 1
     state.floor = state.clock
@@ -30,14 +30,14 @@ def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
 
 @seldom
 def miss(wave: int, record: int, block: Any) -> None:
-    """A barrier that waves which ended did not come to."""
+    """Reports a barrier that ended waves did not come to."""
     clock_of(block).missed = 1
     enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
 @runtime
 def barrier(wave: int, record: int) -> None:
-    """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
+    """Handles a wave's arrival at the barrier of a record. Others may be at another barrier, or may have ended."""
     block = block_of(wave)
     slot = number_of(wave)
     state = state_of(block, slot)
@@ -62,7 +62,7 @@ def barrier(wave: int, record: int) -> None:
 
 @runtime
 def end(wave: int, record: int) -> None:
-    """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
+    """Handles a wave's end. Others may wait at a barrier that it never reaches. The last wave frees the slot."""
     block = block_of(wave)
     slot = number_of(wave)
     state = state_of(block, slot)

@@ -1,15 +1,15 @@
 """Shadow cells of memory that waves share, and the rule by which two accesses race.
 
-Each dword of LDS and of writable device memory has three cells: its last writer and two of its
-readers, of different waves. A cell is one number: workgroup, barrier epoch, wave, two flags, and the
-record of the access. With the first reader, and one of another wave than the first, any later
-write finds a reader that it clashes with if there is one, so what is found does not depend on the order in which
-waves happened to run. Accesses that do not cover whole dwords have cells of their own, one per byte,
-which those that do look at where a dword was ever touched that way.
+Each dword of LDS and of writable device memory has three cells: its last writer and two readers of different waves. A cell is
+one number: workgroup, barrier epoch, wave, two flags, and the record of the access. The first reader and one of another wave
+suffice: any later write that clashes with some reader clashes with one of these. So findings do not depend on the order in
+which waves happened to run.
 
-Where all accesses so far covered whole lines of 64 bytes, the 16 dwords of a line have the same cells,
-and three cells stand for them: a line is split, its cells copied to its dwords, by the first access
-that covers a part of it. Nothing that is found depends on that.
+Accesses that do not cover whole dwords have cells of their own, one per byte. Accesses to whole dwords check these too if the
+dword was ever touched that way.
+
+If all accesses so far covered whole lines of 64 bytes, the 16 dwords of a line have the same cells, and three cells represent
+them. The first access to part of a line splits it: its cells are copied to its dwords. No finding depends on that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import builtin, load32, load64, octets, part, seldom, words
 from simgpu.machine.values import I64, Builder, IrValue
 
-# Fields of a cell; 0 is an untouched one, as epochs begin with 1.
+# Fields of a cell. 0 is an untouched one, since epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
 SITES = (1 << SITE_BITS) - 1
 COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
@@ -34,32 +34,32 @@ WAVES_MASK = EPOCH_UNIT - WAVE_UNIT
 GROUP_BITS = 19
 EPOCHS, GROUPS = (1 << 16) - 1, (1 << GROUP_BITS) - 1
 
-# The maps of an area: its cells by dword, by byte and by line; a byte of marks for each dword and for each line.
+# Maps of an area: its cells by dword, by byte and by line; a byte of marks for each dword and for each line.
 (
     WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, LINE_WRITER, LINE_READER, LINE_READER2,
     MARKS, LINE_MARKS, MAPS,
 ) = range(12)  # fmt: skip
 LINE_SHIFT, LINE_DWORDS, LINE_BYTES = 6, 16, 64
-# Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
-# readers tell nothing; it was written; of a line, that its dwords have cells of their own.
+# Marks of a dword or a line. NARROW: it has byte cells. SHARED: its readers are of different workgroups, so more readers add
+# nothing. WRITTEN: it was written. SPLIT: the dwords of the line have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
-OTHERS, AGAIN = 1, 2  # what `note_first` found
+OTHERS, AGAIN = 1, 2  # results of `note_first`
 
 
 class Area(Structure):
-    """The shadow of an allocation. Which cells were ever used: what is only read, or only written, costs one pass."""
+    """Shadow of an allocation. Flags of the cells in use let memory that is only read or only written cost one pass."""
 
     _fields_ = (
-        ("maps", c_int64 * MAPS),  # their addresses
-        ("dwords", c_int64),  # of whole lines
-        ("address", c_int64),  # of the memory
-        ("number", c_int64),  # among the areas of a launch, from 1 on
-        ("written", c_int64),
-        ("read", c_int64),
-        ("read2", c_int64),
-        ("narrowed", c_int64),  # cells by byte
-        ("atomics", c_int64),
-        ("heads", c_int64),  # address of an i64 for each dword: the latest link of what was released there (`knowledge`); 0 without
+        ("maps", c_int64 * MAPS),  # addresses of the maps
+        ("dwords", c_int64),  # dwords of whole lines
+        ("address", c_int64),  # address of the memory
+        ("number", c_int64),  # number among the areas of a launch, from 1 on
+        ("written", c_int64),  # 1 if it was ever written
+        ("read", c_int64),  # 1 if it was ever read
+        ("read2", c_int64),  # 1 if a dword had two readers
+        ("narrowed", c_int64),  # 1 if there are cells by byte
+        ("atomics", c_int64),  # 1 if there were atomics
+        ("heads", c_int64),  # address of an i64 for each dword: the latest link of a release there (`knowledge`); 0 if none
     )
 
 
@@ -68,10 +68,10 @@ AREA = np.dtype(Area)
 
 @part
 def clashes(cell: int, tag: int, floor: int, skip: int, need: int) -> bool:
-    """Whether `cell` is another wave's, not ordered before `tag` by a barrier.
+    """True if `cell` is another wave's and no barrier orders it before `tag`.
 
-    floor: cells of the tag's workgroup below it are from before its last barrier. skip: flags that exempt a cell; need: flags that
-    it must have.
+    floor: cells of the tag's workgroup below it are from before its last barrier. skip: flags that exempt a cell. need: flags
+    that it must have.
     """
     apart = cell ^ tag
     unordered = (apart >= GROUP_UNIT) | ((apart & WAVES_MASK != 0) & (cell >= floor))
@@ -80,7 +80,7 @@ def clashes(cell: int, tag: int, floor: int, skip: int, need: int) -> bool:
 
 @part
 def any_clash(cells: np.ndarray, tag: int, floor: int, skip: int, need: int) -> bool:
-    """Whether one of the cells `clashes`, by signs: LLVM makes vector instructions of these, not of truths."""
+    """True if one of the cells `clashes`. Computed by signs, which LLVM vectorises, unlike Booleans."""
     found = 0
     for i in range(cells.size):
         cell = cells[i]
@@ -92,7 +92,7 @@ def any_clash(cells: np.ndarray, tag: int, floor: int, skip: int, need: int) -> 
 
 @part
 def stale(cell: int, tag: int, floor: int) -> bool:
-    """Whether a reader's cell may be taken over: empty, own, or the workgroup's from before its last barrier."""
+    """True if a reader's cell may be overwritten: empty, own, or of the workgroup from before its last barrier."""
     apart = cell ^ tag
     own = (apart < WAVE_UNIT) & ((cell & (ATOMIC | COHERENT)) != 0)
     earlier = (apart & WAVES_MASK == 0) | (cell < floor)
@@ -101,7 +101,7 @@ def stale(cell: int, tag: int, floor: int) -> bool:
 
 @part
 def note_first(first: np.ndarray, tag: int, floor: int) -> int:
-    """Enter a reader as the first. OTHERS: another wave's is there; AGAIN: this wave's by another instruction, which stays."""
+    """Enters a reader as the first. OTHERS: another wave's cell stays. AGAIN: this wave's cell of another instruction stays."""
     others, again = 0, 0
     for i in range(first.size):
         cell = first[i]
@@ -118,18 +118,18 @@ def note_first(first: np.ndarray, tag: int, floor: int) -> int:
 
 @seldom
 def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
-    """Enter a reader as the second where the first is another wave's."""
+    """Enters a reader as the second if the first is another wave's."""
     for i in range(first.size):
         cell, held = first[i], second[i]
-        # A second reader of another workgroup than the first's tells more than one of the same.
-        # By signs: the cell is another's, and the held one is empty or of its workgroup.
+        # A second reader of another workgroup than the first's is worth more than one of the same. By signs: the first cell is
+        # another wave's, and the second is empty or of the first one's workgroup.
         put = (WAVE_UNIT - 1 - (cell ^ tag)) & ((held - 1) | ((held ^ cell) - GROUP_UNIT))
         second[i] = tag if put < 0 else held
 
 
 @seldom
 def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
-    """Mark the dwords that plain loads of different workgroups read."""
+    """Marks the dwords that plain loads of different workgroups read."""
     for i in range(first.size):
         a, b = first[i], second[i]
         shared = -a & -b & (GROUP_UNIT - 1 - (a ^ b)) & (((a | b) & (ATOMIC | COHERENT)) - 1)
@@ -152,16 +152,15 @@ def has_mark(marks: np.ndarray, mark: int) -> bool:
 
 @part
 def whole_lines(area: Any, first: int, count: int) -> bool:
-    """Whether no line of a range is split."""
+    """True if no line of a range is split."""
     return not has_mark(octets(area.maps[LINE_MARKS] + first, count), SPLIT_MARK)
 
 
 @seldom
 def split_line(area: Any, line: int) -> None:
-    """Give the dwords of a line cells of their own.
+    """Gives the dwords of a line cells of their own.
 
-    Two threads that split a line at once, or one that uses it meanwhile, may lose one of their entries, as
-    two that write a cell at once do.
+    A thread that splits or uses a line at the same time may lose an entry, like two threads that write a cell at the same time.
     """
     marks = octets(area.maps[LINE_MARKS] + line, 1)
     if marks[0] & SPLIT_MARK:
@@ -179,17 +178,17 @@ def split_line(area: Any, line: int) -> None:
 
 @part
 def split(area: Any, start: int, nbytes: int) -> None:
-    """Split the lines of a range of bytes."""
+    """Splits the lines of a range of bytes."""
     for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
         split_line(area, line)
 
 
 def _lines(each: int) -> Callable[..., Any]:
     def cover(build: Builder, offsets: Any) -> IrValue:
-        """Whether every `each` lanes in a row cover a line, in whatever order."""
+        """True if every `each` consecutive lanes cover a line, in any order."""
         row = offsets.pointer.load(ir.VectorType(I64, LANES), align=8)
         lines = row >> LINE_SHIFT
-        begun = 1 << (row & LINE_BYTES - 1)  # the bytes of the line where lanes begin
+        begun = 1 << (row & LINE_BYTES - 1)  # bytes of the line where lanes begin
         for bit in range(each.bit_length() - 1):
             begun |= begun.shuffled([lane ^ 1 << bit for lane in range(LANES)])
         whole = sum(1 << place for place in range(0, LINE_BYTES, LINE_BYTES // each))
@@ -204,7 +203,8 @@ lines_of_4, lines_of_8, lines_of_16 = (builtin(_lines(each)) for each in (4, 8, 
 
 @part
 def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
-    """How many lanes in a row cover a line, in whatever order, where all 64 lanes of `size` bytes make lines so; else 0."""
+    """Returns the number of consecutive lanes that cover a line, in any order, if all 64 lanes of `size` bytes form lines so;
+    else 0."""
     if lanes == -1 and size == 16 and lines_of_4(offsets):
         return 4
     if lanes == -1 and size == 8 and lines_of_8(offsets):
@@ -214,7 +214,7 @@ def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
 
 @part
 def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
-    """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
+    """True if different workgroups have read all dwords of a load, `count` a lane, and nobody has written one."""
     marks = octets(area.maps[MARKS], area.dwords)
     all_, any_ = SHARED_MARK, 0
     if count == 4:
@@ -237,7 +237,7 @@ def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
 
 @part
 def note_writer(cells: np.ndarray, tag: int) -> None:
-    """Enter a writer; an atomic does not hide the same wave's plain write of this epoch."""
+    """Enters a writer. An atomic does not hide the same wave's plain write of this epoch."""
     if tag & ATOMIC:
         for i in range(cells.size):
             cell = cells[i]

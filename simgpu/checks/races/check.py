@@ -1,6 +1,6 @@
-"""Races between waves on LDS and on device memory, and barriers that some waves miss.
+"""Finds races between waves on LDS and on device memory, and barriers that some waves miss.
 
-Handlers call `accesses.watch` with each access; what it finds comes back as events.
+Handlers call `accesses.watch` with each access, and receive its findings as events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Races(Check):
         return inst.spec.memory is not None or inst.spec.control in CONCERNED
 
     def plan(self, inst: Instruction, plan: Plan) -> None:
-        # Handlers are shared by instructions of a kind: what `flags_of` asks is part of it.
+        # Instructions of a kind share handlers, so the kind includes everything that `flags_of` depends on.
         plan.note("past the caches" if is_coherent(inst) else "", kept(inst))
 
     def access(self, frame: Frame, access: Access) -> None:
@@ -58,7 +58,8 @@ class Races(Check):
             self._watch(frame, access)
 
     def overwrite(self, frame: Frame, access: Access) -> None:
-        # Before the store: waves that write the same bytes to LDS do no harm, and who sees a flag must find what was released.
+        # Called before the store: identical LDS writes of several waves are harmless, and a wave that sees a flag must find its
+        # release.
         self._watch(frame, access)
 
     def takes_rows(self) -> bool:
@@ -84,7 +85,7 @@ class Races(Check):
         self._call(frame, access, accesses.watch)
 
     def _call(self, frame: Frame, access: Access, function: Any) -> None:
-        """Call a function of `accesses` where the access may concern others."""
+        """Calls a function of `accesses` if the access may concern other waves."""
         build = frame.build
         if access.space == "lds":
             area = constant(0)
@@ -155,7 +156,7 @@ class Races(Check):
 
 
 class ExpectedTables(NamedTuple):
-    """What `watch` asks about loads that compare-and-swaps expect: see `order.Block`."""
+    """Tables for `watch` of loads whose values compare-and-swaps expect: see `order.RaceBlock`."""
 
     roles: np.ndarray
     expects: np.ndarray
@@ -167,7 +168,7 @@ class ExpectedTables(NamedTuple):
 
 
 def _tables(launch: Dispatch) -> ExpectedTables:
-    """Kept with the code from launch to launch."""
+    """Returns the tables, cached with the code from launch to launch."""
     kept, key = launch.program.kept, ("expected", launch.entry)
     if key not in kept:
         found = expected_loads(launch.program, launch.entry)
@@ -191,7 +192,7 @@ def index_of(frame: Frame) -> Any:
 
 
 def kept(inst: Instruction) -> int | None:
-    """The cache operation of `accesses` that an instruction is; None if other workgroups notice nothing of it."""
+    """Returns the cache operation of `accesses` that an instruction is, None if it does not affect other workgroups."""
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None
     bits = [bit for bit in COHERENT_BITS if inst.mods.get(bit)]
@@ -203,12 +204,12 @@ def kept(inst: Instruction) -> int | None:
 
 
 def is_coherent(inst: Instruction) -> bool:
-    """Whether a load or store goes past a cache, as atomic ones do."""
+    """True if a load or store goes past a cache, like an atomic one."""
     return any(inst.mods.get(bit) for bit in COHERENT_BITS)
 
 
 def flags_of(inst: Instruction, access: Access) -> int:
-    """What kind of access it is, as bits of `carried`."""
+    """Returns the kind of access, as bits of `carried`."""
     flags = carried.WRITES if access.writes else 0
     if access.lanes is None:
         flags |= carried.SCALAR

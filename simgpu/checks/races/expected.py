@@ -1,16 +1,19 @@
-"""Loads whose value is nothing but what a compare-and-swap expects: LLVM's expansion of atomics that the hardware lacks.
+"""Finds loads whose value is only used as the expected value of a compare-and-swap.
+
+LLVM expands atomics that the hardware lacks to such code:
 
     old = *p; do { expected = old; old = compare_and_swap(p, expected, f(expected)); } while (old != expected)
 
-Where the swap succeeds, memory held what was loaded, and where it fails, the value is dropped: the load races with nothing.
-A scalar load needs less, as its value is the wave's: it races with nothing if along every path a swap expects it before it goes
-elsewhere. Ways around the swap, for waves without a lane that swaps, are left out: what these compare it with came from a swap.
-That is what Triton makes of a ticket that a compare-and-swap takes.
+If the swap succeeds, memory held the loaded value; if it fails, the value is dropped. So the load races with nothing.
 
-That holds for a vector load of which, along every path, the value goes into the swap's expected operand, into the new value of a
-swap that expects it, and into the comparison of it with what the swap returned; not where it is stored, used for an address, for a
-branch, or by another lane. The walk follows the lanes that are active, and those that are not, apart: a register is overwritten
-in active lanes only. Whether load and swap have the same address is seen when they run (`pending`).
+For a vector load this is true if on every path the value goes only to three places. These are the swap's expected operand, the
+new value of a swap that expects it, and the comparison with the swap's result. It is false if the value is stored, used for an
+address or a branch, or read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a
+register are overwritten. `pending` checks at run time that load and swap have the same address.
+
+The value of a scalar load belongs to the whole wave, so less is needed: on every path a swap must expect it before it goes
+elsewhere. Paths around the swap, for waves without a lane that swaps, are ignored: these waves compare it with a swap's result.
+Triton makes such code of a ticket that a compare-and-swap takes.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from simgpu.hardware.timing_rules.effects import Effect, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
 
 LIMIT = 63  # loads, and swaps, of a kernel that are followed
-STATES = 4096  # of a walk; a load with more counts as any other
-DERIVED, RETURNED = -1, 2  # of a register, else: word 0 or 1 of the load's value; RETURNED + word: of what the swap returned
+STATES = 4096  # states of a walk; a load with more counts as any other
+DERIVED, RETURNED = -1, 2
 LOADS = (
     "global_load_dword", "flat_load_dword", "buffer_load_dword", "s_load_dword", "s_buffer_load_dword",
     "ds_read_b32", "ds_read_b64",
@@ -36,23 +39,23 @@ LOADS = (
 SWAPS = ("global_atomic_cmpswap", "flat_atomic_cmpswap", "buffer_atomic_cmpswap", "ds_cmpst_b", "ds_cmpst_rtn_b")
 MOVES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64")
 
-Marks = frozenset[tuple[Register, int]]  # what is known of registers
+Marks = frozenset[tuple[Register, int]]  # facts about registers
 NOTHING: Marks = frozenset()
 
 
 class ExpectedLoads(NamedTuple):
-    """The numbers, by record, of loads that race with nothing, and, by a swap's record, of those that it expects, as bits."""
+    """Loads that race with nothing, and the swaps that expect them."""
 
-    loads: dict[int, int]
-    swaps: dict[int, int]
+    loads: dict[int, int]  # numbers of the loads, by record
+    swaps: dict[int, int]  # loads that a swap expects, as bits, by the swap's record
 
 
 class _UsedOtherwise(Exception):
-    """The load's value goes elsewhere."""
+    """Raised when the load's value goes elsewhere."""
 
 
 def expected_loads(program: Program, entry: int) -> ExpectedLoads:
-    """The loads of what a wave reaches from record `entry` whose value is nothing but what compare-and-swaps expect."""
+    """Returns the loads, reachable from record `entry`, whose value only serves as a compare-and-swap's expected value."""
     reached = program.reachable(entry)
     found = ExpectedLoads({}, {})
     if not 0 < sum(is_swap(program.instructions[at]) for at in reached) <= LIMIT:
@@ -68,12 +71,12 @@ def expected_loads(program: Program, entry: int) -> ExpectedLoads:
 
 
 def is_swap(inst: Instruction) -> bool:
-    """Whether the instruction is a compare-and-swap of bits."""
+    """True if the instruction is a compare-and-swap of bits."""
     return inst.mnemonic.startswith(SWAPS)
 
 
 def _words(inst: Instruction) -> int:
-    """The dwords of a load that may be followed, else 0."""
+    """Returns the dwords of a load that may be followed, else 0."""
     marked = any(inst.mods.get(bit) for bit in ("glc", "sc0", "sc1", "lds"))
     if marked or not inst.mnemonic.startswith(LOADS):
         return 0
@@ -87,7 +90,7 @@ def _result(inst: Instruction) -> Reg | None:
 
 
 def _walk(program: Program, load: int) -> set[int]:
-    """The swaps that expect the value of a load, empty where it is used otherwise or not at all."""
+    """Returns the swaps that expect the value of a load, none if it is used otherwise or not at all."""
     result = _result(program.instructions[load])
     assert result is not None
     first: Marks = frozenset((register, word) for word in range(result.count) for register in registers_of(result[word]))
@@ -117,9 +120,9 @@ def _walk(program: Program, load: int) -> set[int]:
 
 
 class _Value:
-    """The value of one load on its way through registers. active, other: what is known of those of active lanes, and of others.
+    """Value of one load on its way through registers. uniform: True for a scalar load.
 
-    uniform: whether it is a scalar load's.
+    active, other: facts about registers in active lanes and in the others.
     """
 
     def __init__(self, words: int, uniform: bool) -> None:
@@ -128,7 +131,7 @@ class _Value:
         self.swaps: set[int] = set()
 
     def after(self, at: int, inst: Instruction, effect: Effect, active: Marks, other: Marks) -> tuple[Marks, Marks]:
-        """What is known behind an instruction. Raises `_UsedOtherwise`."""
+        """Returns the facts after an instruction. Raises `_UsedOtherwise`."""
         if inst.spec.control in INDIRECT or (inst.spec.control is ControlKind.BARRIER and not self.uniform):
             raise _UsedOtherwise
         # Scalar registers have no lanes.
@@ -143,7 +146,7 @@ class _Value:
         elif taken:
             made = self._computed(inst, effect, known)
         elif any(register in reads for register, _ in known):
-            made = _moved(inst, known)  # of what a swap returned
+            made = _moved(inst, known)  # of a swap's result
         gone = overwritten(inst, effect)
         active = frozenset(mark for mark in active if mark[0] not in gone) | made
         other = frozenset(mark for mark in other if is_vector(mark[0]) or mark[0] not in gone)
@@ -152,7 +155,7 @@ class _Value:
         return active, other
 
     def _swapped(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
-        """A compare-and-swap: what it returns is no longer the load's."""
+        """Handles a compare-and-swap: its result is no longer the load's value."""
         if effect.access.read(("address", "soffset")) & taken:
             raise _UsedOtherwise
         expected, new = _operands(inst)
@@ -168,7 +171,7 @@ class _Value:
         return frozenset((register, RETURNED + word) for word in range(self.words) for register in registers_of(returned[word]))
 
     def _computed(self, inst: Instruction, effect: Effect, known: Marks) -> Marks:
-        """An instruction that reads the value: what it writes is derived from it, or a copy."""
+        """Handles an instruction that reads the value: its result is derived from it, or a copy."""
         across = effect.access.classes & ACROSS_LANES
         if inst.spec.memory is not None or inst.spec.kind in ("control", "matrix") or across or "exec" in effect.access.writes:
             raise _UsedOtherwise
@@ -178,7 +181,7 @@ class _Value:
         return copied or frozenset((register, DERIVED) for register in effect.access.writes)
 
     def _is_of_the_loop(self, inst: Instruction, known: Marks) -> bool:
-        """Whether the comparison is that of the value with what the swap returned."""
+        """True if the comparison is between the value and the swap's result."""
         sides = inst.args.get("src0"), inst.args.get("src1")
         return any(
             isinstance(one, Reg) and isinstance(two, Reg) and one.count == two.count == self.words
@@ -187,7 +190,7 @@ class _Value:
         )  # fmt: skip
 
     def _is_word_by_word(self, register: Reg, known: Marks, first: int) -> bool:
-        """Whether each word of a register is that of the value, or of what was returned, and can be nothing else."""
+        """True if each word of a register is certainly that word of the value, or of the swap's result."""
         return all(
             {kind for held, kind in known if held in registers_of(register[word])} == {first + word}
             for word in range(register.count)
@@ -195,7 +198,7 @@ class _Value:
 
 
 def _moved(inst: Instruction, known: Marks) -> Marks:
-    """What is known of a move's result, as of its source; nothing of another instruction's."""
+    """Returns the facts about a move's result, copied from its source; none for other instructions."""
     target, source = inst.args.get("vdst") or inst.args.get("sdst"), inst.args.get("src0")
     if not isinstance(target, Reg):
         return NOTHING
@@ -215,7 +218,7 @@ def _moved(inst: Instruction, known: Marks) -> Marks:
 
 
 def _operands(inst: Instruction) -> tuple[Reg, Reg]:
-    """The expected and the new value of a compare-and-swap."""
+    """Returns the expected and the new value of a compare-and-swap."""
     if inst.mnemonic.startswith("ds_"):
         expected, new = inst.args["data0"], inst.args["data1"]
     else:

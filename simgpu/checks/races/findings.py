@@ -1,4 +1,4 @@
-"""What is told of races, and of barriers that waves meet at or miss."""
+"""Findings of races, and of barriers that waves meet at or miss."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
 
 
 def _site(launch: Dispatch, low: int) -> int:
-    """The record of which a cell holds the low bits."""
+    """Returns the record whose low bits a cell holds."""
     return low if launch.program.count <= cells.SITES else next(
         (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
     )
 
 
 def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None) -> Finding:
-    swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it stood at the earlier place
+    swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it was at the earlier place
     sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
     records = _site(launch, event.record), _site(launch, event.extra)
-    if records[0] == records[1]:  # one place: the lower workgroup is told first
+    if records[0] == records[1]:  # one place: the lower workgroup comes first
         swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
     (group, wave), other = reversed(sides) if swapped else sides
     both = event.lanes & clashes.BOTH_WRITE
-    reads = bool(event.lanes & clashes.WROTE) == swapped  # the later place
+    reads = bool(event.lanes & clashes.WROTE) == swapped  # at the later place
     if both:
         clash = "two writes (a race even where both write the same value)"
     else:
@@ -61,12 +61,12 @@ def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None =
 
 
 def _number(launch: Dispatch, workgroup: tuple[int, int, int]) -> int:
-    """A workgroup's number as cells hold it."""
+    """Returns a workgroup's number as cells hold it."""
     return launch.geometry.number(workgroup) & cells.GROUPS
 
 
 def _side(launch: Dispatch, other: int) -> tuple[tuple[int, int, int], int]:
-    """Workgroup and wave of a race's other side."""
+    """Returns the workgroup and wave of a race's other side."""
     return launch.geometry.group(other >> 4), other & 15
 
 
@@ -104,7 +104,7 @@ def _barrier(launch: Dispatch, event: Event) -> Finding | None:
         )
         return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
     if not launch.checks["races"][1].missed:
-        return None  # waves with tasks of their own have barriers of their own: all passed as many
+        return None  # waves with separate tasks have separate barriers: all passed the same number
     message = (
         f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
         "and some wave ends with fewer barriers than the others"

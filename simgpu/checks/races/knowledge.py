@@ -1,11 +1,12 @@
-"""What waves released and observed, as nodes, and what a wave knows by following them.
+"""Nodes that record releases and observations, and the knowledge that a wave gains by following them.
 
-A release is a node: its wave, the epoch up to which that wave's accesses precede it, those of them that were complete, and
-available to the device, and the list of what the wave had observed itself. A list is a chain of nodes that grows at its head: an
-observation of a release, or two lists that waves brought to a barrier. A location holds a chain of links to the releases that a
-read of it reads from: a read-modify-write adds one, a store begins anew.
+A release is a node. It holds its wave, and the epochs up to which that wave's accesses precede it, are complete, and are
+available to the device. It also holds the list of the wave's earlier observations. A list is a chain of nodes that grows at its
+head: an observation of a release, or two lists that waves brought to a barrier. A location holds a chain of links to the
+releases that a read of it observes: a read-modify-write adds one, a store begins a new chain.
 
-What a wave knows is looked up when an access clashes: its list is followed as far as it grew since, into a table by wave.
+A wave's knowledge is looked up when an access clashes: the part of its list that grew since the last time is followed into a
+table by wave.
 """
 
 from __future__ import annotations
@@ -22,44 +23,44 @@ from simgpu.machine.runtime import builtin, load64, part, seldom, structure, wor
 from simgpu.machine.values import Builder, IrValue
 
 NODES, LINKS = 1 << 20, 1 << 22  # of a launch, all workers together
-MARGIN = 1 << 12  # for what workers make before they ask again whether there is room
-STACK, STEPS = 4096, 1 << 20  # of one walk
+MARGIN = 1 << 12  # spare nodes and links for a worker until it checks again for room
+STACK, STEPS = 4096, 1 << 20  # entries and steps of one walk
 RELEASE, OBSERVED, JOINED = range(1, 4)
-LOAD, STORE, STORE_BACK = range(3)  # accesses that are to be ordered before others
+LOAD, STORE, STORE_BACK = range(3)  # accesses that must be ordered before others
 GROUP_SCOPE, DEVICE_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT)
 
 
 class OrderNode(Structure):
-    """A release; or a list's head: an observation of a release, or two lists joined."""
+    """A release, or a list's head: an observation of a release, or two lists joined."""
 
     _fields_ = (
         ("kind", c_int64),
         ("who", c_int64),  # wave of the launch
-        ("record", c_int64),  # of the instruction that released or observed
-        ("scope", c_int64),  # of its access
-        ("before", c_int64),  # list: of a release, what its wave had observed; else the rest
-        # What was observed: a node, or minus a link; of two lists, the second; of a segment, its wave's last one.
+        ("record", c_int64),  # instruction that released or observed
+        ("scope", c_int64),  # scope of its access
+        ("before", c_int64),  # a release: its wave's observations; otherwise the rest of the list
+        # Observation: a node, or minus a link. Joined lists: the second one. Segment: its wave's previous one.
         ("other", c_int64),
-        ("issued", c_int64),  # of an observation: operations of the wave's vector memory queue up to it
-        # Of a release:
-        ("begin", c_int64),  # of a segment: the epoch that it begins
-        ("time", c_int64),  # accesses of the wave up to this epoch precede it,
-        ("loaded", c_int64),  # and its loads are complete,
-        ("complete", c_int64),  # and its stores,
-        ("available", c_int64),  # and available to the device
-        ("floor", c_int64),  # the same of all accesses of the workgroup before this epoch: complete
-        ("available_floor", c_int64),
+        ("issued", c_int64),  # observation: operations of the wave's vector memory queue up to it
+        # Releases only:
+        ("begin", c_int64),  # segment: the epoch that it begins
+        ("time", c_int64),  # accesses of the wave up to this epoch precede it
+        ("loaded", c_int64),  # loads up to this epoch are complete
+        ("complete", c_int64),  # stores up to this epoch are complete
+        ("available", c_int64),  # stores up to this epoch are available to the device
+        ("floor", c_int64),  # all accesses of the workgroup before this epoch are complete
+        ("available_floor", c_int64),  # all accesses of the workgroup before this epoch are available
     )
 
 
 class LocationLink(Structure):
-    """A release at a location, and the one that it continues; or a cell: minus a link, and the next cell. 0: none."""
+    """A release at a location and the link that it continues; or a cell of a list: minus a link, and the next cell. 0: none."""
 
     _fields_ = (("node", c_int64), ("before", c_int64))
 
 
 class KnownWave(Structure):
-    """Of a wave, what another knows: its loads, its stores, and its stores that were written back, up to these epochs."""
+    """Epochs up to which a wave knows another's loads, its stores, and its written-back stores."""
 
     _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64))
 
@@ -69,11 +70,11 @@ NODE_BYTES, LINK_BYTES, KNOWN_BYTES = sizeof(OrderNode), sizeof(LocationLink), s
 
 
 class ClashCause(NamedTuple):
-    """Why an access is not ordered, or not visible: what lacks, and the instructions that should have ordered it."""
+    """Reason why an access is not ordered or not visible, with the instructions that should have ordered it."""
 
     lack: int  # NOTHING to SCALAR_STALE
-    release: int  # records; 0 where nothing was released and observed
-    observed: int
+    release: int  # the releasing record, 0 if nothing was released and observed
+    observed: int  # the observing record
 
 
 NOTHING, SCOPE, WAIT, WRITE_BACK, INVALIDATE, SCALAR_STALE = range(6)  # NOTHING: neither release nor acquire
@@ -81,7 +82,7 @@ NOTHING, SCOPE, WAIT, WRITE_BACK, INVALIDATE, SCALAR_STALE = range(6)  # NOTHING
 
 @builtin
 def swapped(build: Builder, address: IrValue, old: IrValue, new: IrValue) -> IrValue:
-    """Compare and swap, indivisibly: what was there."""
+    """Compares and swaps atomically. Returns the old value."""
     pair = build.cmpxchg(address.pointer(), old, new, "seq_cst", "seq_cst")
     found: IrValue = build.extract_value(pair, 0)
     return found
@@ -99,7 +100,7 @@ def link_at(block: Any, number: int) -> Any:
 
 @part
 def spent(block: Any) -> bool:
-    """Whether there is no room for more: what is unordered from here on is not told."""
+    """True if there is no room for more: from here on, unordered accesses are not reported."""
     return (load64(block.counts) >= NODES - MARGIN) | (load64(block.counts + 8) >= LINKS - MARGIN)
 
 
@@ -120,7 +121,7 @@ def new_link(block: Any, node: int, before: int) -> int:
 
 
 class Chain(NamedTuple):
-    """A place in what was observed: a link, and the cell of a list of chains in which it is; 0: none."""
+    """A place among observations: a link, and the cell of the list of chains that contains it; 0: none."""
 
     cell: int
     link: int
@@ -128,21 +129,21 @@ class Chain(NamedTuple):
 
 @part
 def chain_of(block: Any, first: int) -> Chain:
-    """The first place of what was observed, a link or the first cell of such a list."""
+    """Returns the first place of an observation: of a link, or of the first cell of a list of chains."""
     inner = link_at(block, first).node
     return Chain(first, -inner) if inner < 0 else Chain(0, first)
 
 
 @part
 def next_chain(block: Any, cell: int) -> Chain:
-    """The first place in the next cell of a list of chains."""
+    """Returns the first place in the next cell of a list of chains."""
     rest = link_at(block, cell).before if cell else 0
     return Chain(rest, -link_at(block, rest).node if rest else 0)
 
 
 @part
 def known_at(block: Any, slot: int, wave: int, view: int, who: int) -> Any:
-    """What a wave of a slot knows of a wave of the launch."""
+    """Returns the knowledge of a slot's wave about a wave of the launch."""
     table = block.known + ((slot * block.waves + wave) * VIEWS + view) * block.total * KNOWN_BYTES
     return structure(table + who * KNOWN_BYTES, KNOWN)
 
@@ -151,7 +152,7 @@ def known_at(block: Any, slot: int, wave: int, view: int, who: int) -> Any:
 def learn(
     block: Any, slot: int, wave: int, order: Any, view: int, who: int, loaded: int, complete: int, available: int
 ) -> None:
-    """A wave knows of another's accesses up to these epochs."""
+    """Records that a wave knows of another's accesses up to these epochs."""
     known = known_at(block, slot, wave, view, who)
     known.loaded = max(known.loaded, loaded)
     known.complete = max(known.complete, complete)
@@ -162,17 +163,17 @@ def learn(
 
 @part
 def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, number: int, by: Any) -> bool:
-    """A release that a list's node `by` observed; whether the scopes of both include each other."""
+    """Learns from a release that a list's node `by` observed. Returns False if their scopes do not include each other."""
     node = node_at(block, number)
     first = node.who - node.who % block.waves
     within = first == by.who - by.who % block.waves
     if min(node.scope, by.scope) < (GROUP_SCOPE if within else DEVICE_SCOPE):
         return False
-    if within:  # one L1, in which operations of all waves are in order
+    if within:  # both use one L1, where operations of all waves are in order
         learn(block, slot, wave, order, view, node.who, node.time, node.time, node.time)
     else:
         learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, node.available)
-    for other in range(block.waves):  # what the releasing wave itself did before its last barrier, it may not have waited for
+    for other in range(block.waves):  # the releasing wave may not have waited for its own accesses before its last barrier
         if first + other != node.who:
             learn(block, slot, wave, order, view, first + other, node.floor - 1, node.floor - 1, node.available_floor - 1)
     return True
@@ -180,7 +181,7 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
 
 @part
 def unvisited(order: Any, view: int, what: int) -> bool:
-    """Whether something was not followed yet, as far as is remembered; from here on it was."""
+    """True if something was not followed yet, as far as the table remembers. Marks it as followed."""
     at = view * VISITED + ((what ^ what >> 9) & (VISITED - 1))
     if order.visited[at] == what:
         return False
@@ -190,7 +191,7 @@ def unvisited(order: Any, view: int, what: int) -> bool:
 
 @seldom
 def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
-    """Follow a wave's list as far as it grew; False where that was given up."""
+    """Follows the new part of a wave's list. Returns False if it gave up."""
     stack = words(block.stack, STACK)
     count, steps = 1, 0
     stack[0] = order.lists[view]
@@ -235,7 +236,7 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
 
 @part
 def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
-    """Whether a wave knows of another's access: LOAD, STORE, or STORE_BACK, which is available only if it was written back."""
+    """True if a wave knows of another's access: LOAD, STORE, or STORE_BACK, which must be written back to be available."""
     if order.explored[view] != order.lists[view]:
         if not explore(block, slot, wave, order, view):
             return True
@@ -247,7 +248,7 @@ def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epo
 
 @seldom
 def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> ClashCause:
-    """Why an access of a wave is not known: the first release after it that was observed, whatever that lacks."""
+    """Returns the reason why an access is unknown: the first observed release after it, and the lack."""
     stack = words(block.stack, STACK)
     count, steps, narrow = 1, 0, ClashCause(NOTHING, 0, 0)
     stack[0] = order.lists[ORDERED]

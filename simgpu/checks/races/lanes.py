@@ -1,6 +1,6 @@
-"""What walks over code ask of an instruction and the lanes in which it writes: `expected` and `unused`.
+"""Queries about an instruction and the lanes that it writes, for the walks of `expected` and `unused`.
 
-They follow registers of active lanes, and of the others, apart: a vector register is overwritten in active lanes only.
+The walks track active and inactive lanes separately: only active lanes of a vector register are overwritten.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from simgpu.hardware.isa.instruction import EXEC, Instruction, Reg
 from simgpu.hardware.timing_rules.effects import Effect, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
 
-ACROSS_LANES = frozenset(("dpp", "readlane", "writelane", "permlane_swap", "mfma", "movrel", "setreg"))  # classes
+ACROSS_LANES = frozenset(("dpp", "readlane", "writelane", "permlane_swap", "mfma", "movrel", "setreg"))  # instruction classes
 NARROWING = ("s_and_saveexec_b64", "s_andn1_saveexec_b64", "v_cmpx")
 
 
 def is_vector(register: Register) -> bool:
-    """Whether it has lanes."""
+    """True if the register has lanes."""
     return isinstance(register, tuple) and register[0] in ("v", "a")
 
 
 def overwritten(inst: Instruction, effect: Effect) -> frozenset[Register]:
-    """The registers of which an instruction leaves nothing, in lanes that are active."""
+    """Returns the registers that an instruction overwrites completely, in active lanes."""
     keeps = "partial_write" in effect.access.classes or "writelane" in effect.access.classes or "_d16" in inst.mnemonic
     return frozenset() if keeps else effect.access.writes - _half(inst)
 
 
 def _half(inst: Instruction) -> frozenset[Register]:
-    """The mask register of which a scalar instruction writes one half."""
+    """Returns the mask register if a scalar instruction writes only one half of it."""
     target = inst.args.get("sdst")
     named = registers_of(target) if isinstance(target, Reg) and target.count == 1 else frozenset()
     return frozenset(register for register in named if register == "vcc")
 
 
 def narrows(inst: Instruction) -> bool:
-    """Whether lanes that were inactive stay so."""
+    """True if inactive lanes stay inactive."""
     if inst.mnemonic.startswith(NARROWING):
         return True
     mask = Reg("s", EXEC, 2)

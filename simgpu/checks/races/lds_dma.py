@@ -1,9 +1,9 @@
-"""LDS that loads straight to LDS write, touched before the wave that issued them waited.
+"""Finds LDS touched too early: a direct load to LDS writes it, and the wave has not waited for the load.
 
-Which LDS such a load owns is known only when it runs, so this is followed at run time: `outstanding` counts
-the operations of the in-order vmcnt queue and those that are complete for certain. A load to LDS marks the dwords that it writes
-with its number. Its own access to a marked dword asks whether it has waited for that number, another wave's
-whether the owner had when both passed the last barrier (without a barrier between, it is a race).
+The LDS that such a load writes is known only when it runs, so this check works at run time. `in_flight` counts the operations
+of the in-order vmcnt queue and those that are certainly complete. A load to LDS marks the dwords that it writes with its
+number. At its own access to a marked dword, a wave must have waited for that number. At another wave's access, the owner must
+have waited before both passed the last barrier (without a barrier between, it is a race).
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-# A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
-# number below the record. Cells are never cleared: those of another workgroup do not count. The first
-# word of a workgroup's cells says which workgroup has marked any.
+# A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, and its operation's number below the
+# record. Cells are never cleared: those of another workgroup do not count. The first word of a workgroup's cells holds the
+# workgroup that marked any.
 CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
 RECORD_SHIFT = 40
 HEADER = 64
-# Of the context: address of the worker's cells; bytes of a workgroup's.
+# Context fields: address of the worker's cells; bytes of a workgroup's.
 CELLS, CELLS_STRIDE = context_fields("lds_dma", 2)
-# Of the wave: barriers that it came to; operations (issued, done) when it came to the last two, by the barrier's parity.
+# Wave fields: barriers that it came to; operations (issued, done) at the last two of them, by the barrier's parity.
 BARRIERS, SYNCED, _, _, _ = wave_fields("lds_dma", 5)
 READ, OVERWRITTEN = event("LDS of a DMA read"), event("LDS of a DMA overwritten")
-WRITES = 256  # of an access; the bytes a lane are below
+WRITES = 256  # flag of an access; the bytes a lane are below
 
 
 @part
 def cells_of(wave: int) -> int:
-    """Address of the cells of the wave's workgroup."""
+    """Returns the address of the cells of the wave's workgroup."""
     return context(wave, CELLS) + number_of(wave) * context(wave, CELLS_STRIDE)
 
 
 @part
 def group_of(wave: int) -> int:
-    """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
+    """Returns a number of the wave's workgroup, from 1 on; consecutive workgroups of a slot have different ones."""
     group = slot_of(wave).group
     return group[0] * 0x9E3779B97F4A7C1 + group[1] * 0x85EBCA6B + group[2] + 1
 
 
 @runtime
 def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
-    """A load to LDS was issued: its dwords are the wave's until it waited for it."""
+    """Handles a load to LDS: its dwords belong to the wave until it has waited."""
     cells, group = cells_of(wave), group_of(wave)
     operation = load64(wave + VM_ISSUED) | record << RECORD_SHIFT
     store64(cells, group)
@@ -78,11 +78,11 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
 
 @part
 def in_flight(wave: int, owner: int, number: int) -> bool:
-    """Whether the owner's operation may be under way for all that the accessing wave can know."""
+    """True if the owner's operation may be under way, by all that the accessing wave can know."""
     if wave == owner:
         return load64(owner + VM_DONE) < number
     passed = load64(wave + BARRIERS)
-    if load64(owner + BARRIERS) < passed:  # it has ended
+    if load64(owner + BARRIERS) < passed:  # the owner has ended
         return False
     synced = owner + SYNCED + 16 * (passed & 1)
     return load64(synced) >= number and load64(synced + 8) < number
@@ -90,7 +90,7 @@ def in_flight(wave: int, owner: int, number: int) -> bool:
 
 @runtime
 def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
-    """An access to LDS; how: bytes a lane, and WRITES."""
+    """Handles an access to LDS. how: bytes a lane, and WRITES."""
     cells, group = cells_of(wave), group_of(wave)
     if load64(cells) != group:
         return
@@ -112,12 +112,12 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
 
 
 def _has_cells(frame: Frame) -> IrValue:
-    """i1: whether the kernel loads to LDS."""
+    """Returns i1: true if the kernel loads to LDS."""
     return frame.context(CELLS) != 0
 
 
 class LdsDma(Check):
-    """Marks LDS cells and looks at them; needs `InFlight` ahead of it."""
+    """Marks LDS cells and checks them. Needs `InFlight` before it."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.BARRIER or inst.spec.memory is not None
@@ -155,7 +155,7 @@ class LdsDma(Check):
         return ~_has_cells(frame)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        """Cells for kernels that load to LDS; without them the hooks do nothing."""
+        """Makes cells for kernels that load to LDS; without cells the hooks do nothing."""
         effects = (program.effect(index) for program in launch.programs.values() for index in program.instructions)
         if not launch.lds_bytes or not any(effect.dma for effect in effects):
             return

@@ -1,8 +1,9 @@
-"""The clocks of workgroups and waves, and where the functions of this check find a worker's memory.
+"""Clocks of workgroups and waves, and addresses of a worker's memory for the functions of this check.
 
-A workgroup has a clock, which its barriers advance, and, where a launch synchronises by memory, its waves' releases. A cell holds
-the clock of its access, the epoch. Accesses of a workgroup's waves from before its last barrier, `floor`, are ordered. What a wave
-knows of waves of other workgroups, and of its own since the barrier, are lists of what it observed (`knowledge`).
+A workgroup has a clock, which its barriers advance. If a launch synchronises by memory, its waves' releases advance it, too. A
+cell holds the clock of its access, the epoch. Accesses of a workgroup's waves from before its last barrier, `floor`, are
+ordered. A wave's knowledge of other workgroups, and of its own since the barrier, is in lists of its observations
+(`knowledge`).
 """
 
 from __future__ import annotations
@@ -19,95 +20,95 @@ from simgpu.engine.workgroup import context
 from simgpu.machine.runtime import part, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
-(BLOCK_AT,) = context_fields("races", 1)  # address of the worker's Block
+(BLOCK_AT,) = context_fields("races", 1)  # address of the worker's RaceBlock
 LOCKS, RECENT, VISITED = 8, 8, 512
-ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)  # for whom: a store or atomic, a plain load, a scalar load
+ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)  # readers: a store or atomic, a plain load, a scalar load
 
 
 class RaceClock(Structure):
-    """What all workers share."""
+    """State that all workers share."""
 
-    _fields_ = (("missed", c_int64),)  # whether a barrier was passed without waves that had ended
+    _fields_ = (("missed", c_int64),)  # 1 if a barrier was passed without waves that had ended
 
 
 class RaceBlock(Structure):
-    """What the functions of this check find a worker's memory by."""
+    """Addresses by which the functions of this check find a worker's memory."""
 
     _fields_ = (
-        ("lds_shadow", c_int64),  # address of that of slot 0's LDS
-        ("lds_stride", c_int64),  # bytes from a slot's to the next one's
+        ("lds_shadow", c_int64),  # address of the shadow of slot 0's LDS
+        ("lds_stride", c_int64),  # bytes from one slot's shadow to the next
         ("lds_words", c_int64),  # u64 words of a bitmap there
-        ("states", c_int64),  # address of the slots' State
-        ("clock", c_int64),  # address of the Clock
+        ("states", c_int64),  # address of the slots' SlotState
+        ("clock", c_int64),  # address of the RaceClock
         ("grid", c_int64 * 2),  # workgroups in x and y
-        ("uses", c_int64),  # address of a `uses.Use` for each record
-        # Of the loads that `expected` found:
-        ("loads", c_int64),  # how many there are
+        ("uses", c_int64),  # address of a `uses.RecordUse` for each record
+        # Loads that `expected` found:
+        ("loads", c_int64),  # number of them
         ("roles", c_int64),  # address of a byte for each record: a load's number from 1 on, or SWAP and a swap's from 0 on
-        ("expects", c_int64),  # address of an i64 for each swap: the loads, as bits, of which it expects the value
-        ("rivals", c_int64),  # address of an i64 for each load: the others that a swap of it expects, too
-        ("pending", c_int64),  # address of what waits: `Pending` by slot, wave and load
-        # Of the memory model:
-        ("synchronises", c_int64),  # whether anything that the launch reaches may observe a release
+        ("expects", c_int64),  # address of an i64 for each swap: the loads whose value it expects, as bits
+        ("rivals", c_int64),  # address of an i64 for each load: the other loads that a swap of it also expects
+        ("pending", c_int64),  # address of the waiting loads: `Pending` by slot, wave and load
+        # Memory model:
+        ("synchronises", c_int64),  # 1 if anything that the launch reaches may observe a release
         ("scopes", c_int64),  # address of a byte for each record: the scope of its access
-        ("narrow", c_int64),  # whether an atomic access may have a scope that other workgroups are not in
-        ("stores_release", c_int64),  # whether atomic stores look like plain ones, and are available when complete: before gfx942
-        ("waves", c_int64),  # of a workgroup
+        ("narrow", c_int64),  # 1 if an atomic access may have a scope that excludes other workgroups
+        ("stores_release", c_int64),  # 1 if atomic stores look like plain ones and are available when complete: before gfx942
+        ("waves", c_int64),  # waves of a workgroup
         ("total", c_int64),  # waves of the launch
         ("orders", c_int64),  # address of a WaveOrder for each wave of the slots
         ("known", c_int64),  # address of VIEWS tables for each of those: `knowledge.KnownWave` by wave of the launch
         ("stack", c_int64),  # address of the worker's stack for walks
-        ("nodes", c_int64),  # addresses of all workers' nodes and links, and of how many there are of each
-        ("links", c_int64),
-        ("counts", c_int64),
+        ("nodes", c_int64),  # address of all workers' nodes
+        ("links", c_int64),  # address of all workers' links
+        ("counts", c_int64),  # address of the counts of nodes and links
         ("segments", c_int64),  # address of an i64 for each wave of the launch: the node of its latest segment
     )
 
 
 class WaveOrder(Structure):
-    """What a wave of a slot did and observed, where a launch synchronises."""
+    """Accesses and observations of a slot's wave, if the launch synchronises."""
 
     _fields_ = (
-        ("lists", c_int64 * VIEWS),  # nodes: what it observed; what it had at its last invalidate; and at its last s_dcache_inv
-        ("issued", c_int64),  # operations of its vector memory queue up to its latest store that is watched, and load
-        ("load_issued", c_int64),
-        ("epoch", c_int64),  # of that access
+        ("lists", c_int64 * VIEWS),  # nodes: its observations now, at its last invalidate, and at its last s_dcache_inv
+        ("issued", c_int64),  # operations of its vector memory queue up to its latest watched store
+        ("load_issued", c_int64),  # the same up to its latest load
+        ("epoch", c_int64),  # epoch of its latest access
         ("stored", c_int64),  # epoch of its latest store
-        ("loaded", c_int64),  # its loads up to this epoch are complete for certain
-        ("complete", c_int64),  # its stores
-        # Its last write-back: the epoch before it, the operations issued then, the floor, and whether all was complete.
+        ("loaded", c_int64),  # its loads up to this epoch are certainly complete
+        ("complete", c_int64),  # its stores up to this epoch are certainly complete
+        # Its last write-back: the epoch before it, the operations issued then, the floor, and 1 if all was complete.
         ("written", c_int64),
         ("written_issued", c_int64),
         ("written_floor", c_int64),
         ("written_settled", c_int64),
         ("available", c_int64),  # its accesses up to this epoch were written back
         ("segment", c_int64),  # node of its latest segment
-        ("release", c_int64),  # node of its latest release, and the location
-        ("released_at", c_int64),
-        ("scalar_floor", c_int64),  # the floor at its last s_dcache_inv, and the epoch before
-        ("scalar_epoch", c_int64),
-        ("acquired", c_int64),  # how often it observed something
-        ("recent", c_int64 * RECENT),  # the latest of that
-        ("explored", c_int64 * VIEWS),  # lists that its tables hold
-        ("low", c_int64),  # waves of the launch that its tables hold: from 1 + first on
-        ("high", c_int64),
+        ("release", c_int64),  # node of its latest release
+        ("released_at", c_int64),  # location of its latest release
+        ("scalar_floor", c_int64),  # the floor at its last s_dcache_inv
+        ("scalar_epoch", c_int64),  # the epoch before its last s_dcache_inv
+        ("acquired", c_int64),  # number of observations
+        ("recent", c_int64 * RECENT),  # the latest observations
+        ("explored", c_int64 * VIEWS),  # lists that its tables contain
+        ("low", c_int64),  # waves of the launch that its tables contain: 1 + the first
+        ("high", c_int64),  # the last such wave
         ("visited", c_int64 * (VIEWS * VISITED)),
     )
 
 
 class SlotState(Structure):
-    """A slot's workgroup."""
+    """State of a slot's workgroup."""
 
     _fields_ = (
         ("clock", c_int64),  # advances at barriers and releases
         ("floor", c_int64),  # the clock at the last barrier
-        ("available_floor", c_int64),  # all from before this clock was written back
-        ("meet_epoch", c_int64),  # where its waves meet at a barrier: epoch, record, the wave that came first
-        ("meet_record", c_int64),
-        ("meet_wave", c_int64),
-        ("locked", c_int64),  # locations that it acquired
+        ("available_floor", c_int64),  # everything from before this clock was written back
+        ("meet_epoch", c_int64),  # epoch of its waves' meeting at a barrier
+        ("meet_record", c_int64),  # record of that meeting
+        ("meet_wave", c_int64),  # the wave that came first to it
+        ("locked", c_int64),  # number of locations that it acquired
         ("locks", c_int64 * LOCKS),  # the latest of them
-        ("sides", Classes * (2 * WAVES)),  # of LDS: releases and acquires of each wave
+        ("sides", Classes * (2 * WAVES)),  # for LDS: releases and acquires of each wave
     )
 
 
@@ -132,25 +133,25 @@ def clock_of(block: Any) -> Any:
 
 @part
 def order_of(block: Any, slot: int, wave: int) -> Any:
-    """The WaveOrder of a wave of a slot, by its number in the workgroup."""
+    """Returns the WaveOrder of a wave of a slot, by its number in the workgroup."""
     return structure(block.orders + (slot * block.waves + wave) * ORDER_BYTES, WAVE_ORDER)
 
 
 @part
 def epoch_now(state: Any) -> int:
-    """The epoch of an access; 1 at first."""
+    """Returns the epoch of an access; 1 at first."""
     return state.clock + 1
 
 
 @part
 def floor_tag(state: Any, group: int) -> int:
-    """Cells of the workgroup below this one are from before its last barrier."""
+    """Returns the tag below which cells of the workgroup are from before its last barrier."""
     return group << GROUP_SHIFT | (state.floor + 1) << EPOCH_SHIFT
 
 
 @part
 def holds(state: Any, location: int) -> bool:
-    """Whether the workgroup acquired at this location lately: its plain store there is an unlock."""
+    """True if the workgroup acquired at this location lately: its plain store there is an unlock."""
     for at in range(min(LOCKS, state.locked)):
         if state.locks[at] == location:
             return True
@@ -159,7 +160,7 @@ def holds(state: Any, location: int) -> bool:
 
 @part
 def note_lock(state: Any, location: int) -> None:
-    """The workgroup acquired at a location."""
+    """Records that the workgroup acquired at a location."""
     if not holds(state, location):
         state.locks[state.locked % LOCKS] = location
         state.locked += 1

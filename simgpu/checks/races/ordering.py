@@ -1,4 +1,4 @@
-"""What the functions of the memory model need of a launch: the scopes of its accesses, and memory for nodes, lists and tables."""
+"""Data of a launch for the memory model: the scopes of its accesses, and memory for nodes, lists and tables."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ DEVICE_SPACES = ("global", "flat", "buffer", "tbuffer", "smem")
 
 
 class ProgramModel(NamedTuple):
-    """What the memory model says of a kernel's accesses."""
+    """Memory model of a kernel's accesses."""
 
     scopes: np.ndarray  # a byte for each record
-    synchronises: bool  # whether anything that the kernel reaches may observe a release
-    narrow: bool  # whether an atomic load or store may have a scope that other workgroups are not in
+    synchronises: bool  # True if anything that the kernel reaches may observe a release
+    narrow: bool  # True if an atomic load or store may have a scope that excludes other workgroups
 
 
 class SharedOrder(NamedTuple):
-    """What the workers of a launch share."""
+    """State that the workers of a launch share."""
 
     model: ProgramModel
     before_gfx942: bool
-    waves: int  # of the launch
+    waves: int  # waves of the launch
     nodes: np.ndarray
     links: np.ndarray
     counts: np.ndarray
@@ -44,12 +44,12 @@ class SharedOrder(NamedTuple):
 
 
 def bits_of(inst: Instruction) -> tuple[str, ...]:
-    """Its modifiers that choose a scope."""
+    """Returns the modifiers of an instruction that choose a scope."""
     return tuple(bit for bit in COHERENT_BITS if inst.mods.get(bit))
 
 
 def model_of(program: Program, entry: int, target: str) -> ProgramModel:
-    """The model of what a wave reaches from record `entry`; kept with the program."""
+    """Returns the model of the code that a wave reaches from record `entry`, cached with the program."""
     key = "memory model", entry
     if key not in program.kept:
         scopes = np.full(program.count + 1, Scope.AGENT, np.uint8)
@@ -73,7 +73,7 @@ def model_of(program: Program, entry: int, target: str) -> ProgramModel:
 
 
 def shared_order(launch: Dispatch) -> SharedOrder:
-    """Memory for all workers of a launch; it is taken where it is touched."""
+    """Returns memory for all workers of a launch. The host allocates it page by page when it is touched."""
     target = launch.arch
     model = model_of(launch.program, launch.entry, target)
     waves = launch.groups * launch.waves
@@ -86,7 +86,7 @@ def shared_order(launch: Dispatch) -> SharedOrder:
 
 
 def give_order(shared: SharedOrder, block: RaceBlock, slots: int, waves: int) -> list[np.ndarray]:
-    """Enter a worker's part in its block: what must be kept as long as the launch runs. waves: of a workgroup."""
+    """Enters a worker's part in its block. Returns arrays to keep as long as the launch runs. waves: of a workgroup."""
     model, room = shared.model, int(shared.model.synchronises)
     orders = lazy_zeros(ORDER_BYTES * slots * waves)
     known = lazy_zeros(room * KNOWN_BYTES * VIEWS * slots * waves * shared.waves)

@@ -1,6 +1,6 @@
-"""Loads that race with nothing if a compare-and-swap of the same address follows: what they loaded waits for it, lane by lane.
+"""Loads that race with nothing if a compare-and-swap of the same address follows. They wait for it, lane by lane.
 
-`expected` says which loads; a swap that expects such a value at another address makes the load an access like any other.
+`expected` finds these loads. If a swap expects such a value at another address, the load becomes an ordinary access.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load32, part, seldom, structure, words
 
-SWAP = 0x80  # of a role: the rest is a swap's number, else a load's; 0 is any other record's
+SWAP = 0x80  # flag of a role: the rest is a swap's number, else a load's + 1; 0 for any other record
 
 
 class Pending(Structure):
-    """A load's last execution by a wave."""
+    """Last execution of a load by a wave."""
 
     _fields_ = (
-        ("lanes", c_int64),  # whose value no swap expected yet; 1 of a scalar load
-        ("area", c_int64),  # as `watch` has them
+        ("lanes", c_int64),  # lanes whose value no swap has expected yet; 1 for a scalar load
+        ("area", c_int64),  # arguments of `watch`, as are the next fields
         ("size", c_int64),
         ("flags", c_int64),
         ("record", c_int64),
@@ -37,14 +37,14 @@ PENDING, PENDING_BYTES = np.dtype(Pending), sizeof(Pending)
 
 @part
 def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
-    """What waits of a numbered load (from 0) of a wave."""
+    """Returns the waiting execution of a numbered load (from 0) of a wave."""
     of_wave = (slot * WAVES + load32(wave + layout.WAVE_ID)) * block.loads
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 
 
 @seldom
 def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, area: int, block: Any, slot: int, number: int) -> None:
-    """A load that may race with nothing: keep what it is."""
+    """Records a load that may race with nothing."""
     for other in range(block.loads):
         if words(block.rivals, block.loads)[number] >> other & 1:
             pending_of(block, slot, wave, other).lanes &= ~lanes  # a swap that expects either will expect this one's
@@ -62,7 +62,7 @@ def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, are
 
 @seldom
 def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
-    """The lanes of a load, in whose place a swap of other bytes came; nothing waits for the others any more."""
+    """Returns the lanes of a load for which a swap of other bytes came instead. Lanes that swap no longer wait."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     wrong = 0
     for lane in range(LANES):
@@ -77,7 +77,7 @@ def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
 
 @seldom
 def exchange(wave: int, held: Any) -> None:
-    """Put the load's offsets where `watch` reads them, and what is there in their place, and back."""
+    """Exchanges the load's offsets with those that `watch` reads. A second call restores both."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     for lane in range(LANES):
         offsets[lane], held.offsets[lane] = held.offsets[lane], offsets[lane]
@@ -85,6 +85,6 @@ def exchange(wave: int, held: Any) -> None:
 
 @seldom
 def forget_pending(wave: int, block: Any, slot: int) -> None:
-    """The wave ends: what it loaded is of no use."""
+    """Drops all waiting loads of a wave that ends: their values are unused."""
     for number in range(block.loads):
         pending_of(block, slot, wave, number).lanes = 0

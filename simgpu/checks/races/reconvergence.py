@@ -1,15 +1,14 @@
-"""Where all ways meet again behind what depends on a value: a branch, or lanes that are switched off.
+"""Finds where all paths meet after code that depends on a value: a branch, or lanes that are switched off.
 
-A region begins with a branch, or with an instruction that writes EXEC, and ends where all ways through it meet with EXEC as it
-was before: an if with its else, such as the two arms of `tanh`. Whichever way a wave takes, and in whichever lanes, all that is
-left of it behind the end are registers that some instruction of the region writes, as a region has
-
+A region begins with a branch, or with an instruction that writes EXEC. It ends where all paths through it meet with the old
+EXEC: for example an if with its else, such as the two arms of `tanh`. After the end, the only traces of a wave's path and lanes
+are registers that some instruction of the region writes. The reason is that a region has
 * no loop, so that every wave comes to its end;
 * no memory or LDS instruction, no barrier, no message, and nothing that writes M0 or a mode.
 
-That EXEC is restored follows from the masks as Boolean functions of what they held before the region and of what its instructions
-made of lanes: `s_and_saveexec_b64 s[0:1], vcc` leaves `exec & vcc`, and `s_or_b64 exec, exec, s[0:1]` behind it the old mask. A
-function is its truth table, of at most `SYMBOLS` unknown masks.
+To show that EXEC is restored, masks are Boolean functions of unknown masks: old values, and results of the region's instructions.
+`s_and_saveexec_b64 s[0:1], vcc` leaves `exec & vcc`, and a later `s_or_b64 exec, exec, s[0:1]` restores the old mask. A function
+is its truth table, of at most `SYMBOLS` unknown masks.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from simgpu.hardware.isa.instruction import EXEC, VCC, Const, Instruction, Opera
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.register_use import Register
 
-LENGTH = 4096  # instructions of a region
-SYMBOLS = 8  # masks of which nothing is known
-ALL = (1 << (1 << SYMBOLS)) - 1  # the truth table of a mask with all lanes
+LENGTH = 4096  # most instructions of a region
+SYMBOLS = 8  # most unknown masks
+ALL = (1 << (1 << SYMBOLS)) - 1  # truth table of a mask with all lanes
 EXEC_MASK, VCC_MASK = Reg("s", EXEC, 2), Reg("s", VCC, 2)
-CONSTANTS = {128: 0, 193: ALL}  # the encodings of 0 and -1
+CONSTANTS = {128: 0, 193: ALL}  # encodings of 0 and -1
 RELATIONS: dict[str, Callable[[int, int], int]] = {
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
     "nand": lambda a, b: ALL ^ a & b, "nor": lambda a, b: ALL ^ (a | b), "xnor": lambda a, b: ALL ^ a ^ b,
@@ -37,22 +36,22 @@ PURE = frozenset((
     ControlKind.NONE, ControlKind.NOP, ControlKind.WAITCNT, ControlKind.SETPRIO, ControlKind.BRANCH, *STATE_BRANCHES,
 ))  # fmt: skip
 IMPURE_CLASSES = frozenset(("movrel", "setreg", "sendmsg", "smem", "vmem", "ds", "gds", "lds_direct"))
-START = -1  # where a mask came from that holds what it did before the region
+START = -1  # origin of a mask that keeps its value from before the region
 SPECIAL = frozenset(("vcc", "scc", "exec"))  # registers without a number that a region may write
 
-# Masks that do not hold what they did before the region: a truth table, or, below 0, where it came from (`_made_at`).
+# Masks that changed since the start of the region: a truth table, or, below 0, the origin (`_made_at`).
 Masks = dict[Reg, int]
 
 
 class DependentRegion(NamedTuple):
-    """What depends on a value, from a branch or an instruction that writes EXEC on."""
+    """Code that depends on a value, from a branch or an instruction that writes EXEC on."""
 
-    end: int  # the record at which all ways meet, with EXEC as it was before
-    writes: frozenset[Register]  # but EXEC; none of them in lanes that were not active before
+    end: int  # record at which all paths meet, with EXEC as it was before
+    writes: frozenset[Register]  # without EXEC; none of them in lanes that were inactive before
 
 
 def region(program: Program, start: int) -> DependentRegion | None:
-    """The shortest region that begins with a record; None where there is none."""
+    """Returns the shortest region that begins with a record, None if there is none."""
     key = "region", start
     if key not in program.kept:
         program.kept[key] = _find(program, start)
@@ -61,10 +60,10 @@ def region(program: Program, start: int) -> DependentRegion | None:
 
 
 def _find(program: Program, start: int) -> DependentRegion | None:
-    """`region`, not kept."""
+    """Computes `region`, uncached."""
     way, seen = start, {start}
     while len(seen) < LENGTH and _is_pure(program, way):
-        way = program.following(way)[0]  # what lies on all ways lies on this one
+        way = program.following(way)[0]  # any path serves: the end is on all of them
         if way in seen or way not in program.instructions:
             return None
         seen.add(way)
@@ -78,7 +77,7 @@ def _find(program: Program, start: int) -> DependentRegion | None:
 
 
 def _is_pure(program: Program, at: int) -> bool:
-    """Whether an instruction does nothing but write registers or branch directly."""
+    """True if an instruction only writes registers or branches directly."""
     inst = program.instructions.get(at)
     if inst is None or inst.spec.control not in PURE or inst.spec.memory is not None or not program.following(at):
         return False
@@ -88,9 +87,9 @@ def _is_pure(program: Program, at: int) -> bool:
 
 
 def _in_order(program: Program, start: int, end: int) -> list[int] | None:
-    """The records from `start` on, before `end`, each behind all that lead to it; None where a way leads elsewhere or loops."""
+    """Returns the records from `start` on, before `end`, in topological order; None if a path leads elsewhere or loops."""
     done: list[int] = []
-    is_done: dict[int, bool] = {}  # of those that were met
+    is_done: dict[int, bool] = {}  # records that were met
     pending = [start]
     while pending:
         at = pending[-1]
@@ -110,7 +109,7 @@ def _in_order(program: Program, start: int, end: int) -> list[int] | None:
 
 
 def _restores(program: Program, order: list[int], end: int) -> bool:
-    """Whether EXEC is at the end what it was before, and never more than that in between."""
+    """True if EXEC at the end is the old one, and never includes other lanes in between."""
     numbers: dict[tuple[Reg, int], int] = {}
     before: dict[int, Masks] = {order[0]: {}}
     first = _unknown(EXEC_MASK, START, numbers)
@@ -124,7 +123,7 @@ def _restores(program: Program, order: list[int], end: int) -> bool:
 
 
 def _met(known: Masks | None, masks: Masks, at: int) -> Masks:
-    """The masks where ways meet at a record."""
+    """Returns the masks where paths meet at a record."""
     if known is None:
         return masks
     return {
@@ -134,14 +133,14 @@ def _met(known: Masks | None, masks: Masks, at: int) -> Masks:
 
 
 def _made_at(at: int, ways_meet: bool = False) -> int:
-    """What stands for an unknown mask that a record made, or that differs between the ways to it."""
+    """Returns the number of an unknown mask that a record made, or that differs between the paths to it."""
     return START - 1 - 2 * at - ways_meet
 
 
 def _table(operand: Operand, masks: Masks, numbers: dict[tuple[Reg, int], int]) -> int | None:
-    """The truth table of an operand; None for what is no mask.
+    """Returns the truth table of an operand, None if it is no mask.
 
-    numbers: of the unknown masks, by where they came from; one more than `SYMBOLS` is for the caller to see.
+    numbers: of the unknown masks, by origin. The caller must check for more than `SYMBOLS`.
     """
     if isinstance(operand, Const):
         return CONSTANTS.get(operand.code)
@@ -152,14 +151,14 @@ def _table(operand: Operand, masks: Masks, numbers: dict[tuple[Reg, int], int]) 
 
 
 def _unknown(mask: Reg, origin: int, numbers: dict[tuple[Reg, int], int]) -> int:
-    """The truth table of an unknown mask."""
+    """Returns the truth table of an unknown mask."""
     number = numbers.setdefault((mask, origin), len(numbers))
     half = 1 << min(number, SYMBOLS - 1)
     return sum(((1 << half) - 1) << low for low in range(half, 1 << SYMBOLS, 2 * half))
 
 
 def _behind(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, int], int]) -> Masks | None:
-    """The masks behind an instruction; None where nothing is known of EXEC."""
+    """Returns the masks after an instruction, None if EXEC is unknown."""
     inst, writes = program.instructions[at], program.effect(at).access.writes
     masks = dict(before)
     for register in writes:
@@ -179,7 +178,7 @@ def _behind(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, i
 
 
 def _made(inst: Instruction, masks: Masks, numbers: dict[tuple[Reg, int], int]) -> int | None:
-    """The mask that an instruction makes of others; None for what is no relation of masks."""
+    """Returns the mask that an instruction makes of others, None if it is no relation of masks."""
     words = inst.mnemonic.split("_")
     if words[0] != "s" or words[-1] != "b64":
         return None

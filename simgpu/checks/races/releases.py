@@ -1,4 +1,4 @@
-"""What a wave releases, observes, writes back and invalidates, and what it knows then; `knowledge` keeps it."""
+"""Releases, observations, write-backs and invalidates of a wave, and its knowledge from them; `knowledge` stores them."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ ORDERED_BEFORE = -1  # instead of a lack
 
 @part
 def scope_at(block: Any, record: int) -> int:
-    """The scope of a record's access."""
+    """Returns the scope of a record's access."""
     return octets(block.scopes + record, 1)[0]
 
 
 @part
 def who_of(block: Any, tag: int) -> int:
-    """The wave of the launch in a tag or cell."""
+    """Returns the wave of the launch in a tag or cell."""
     return (tag >> c.GROUP_SHIFT) * block.waves + (tag >> c.WAVE_SHIFT & 15)
 
 
 @part
 def settled(wave: int, order: Any) -> bool:
-    """Whether all stores of the wave are complete for certain."""
+    """True if all stores of the wave are certainly complete."""
     return order.issued <= load64(wave + VM_DONE)
 
 
 @seldom
 def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record: int, complete: bool) -> int:
-    """A node for all that the wave did up to now; later accesses have a later epoch. complete: whether all of its stores are."""
+    """Makes a node for all accesses of the wave so far; later ones have a later epoch. complete: True if all its stores are."""
     epoch = epoch_now(state)
     if order.load_issued <= load64(wave + VM_DONE):
         order.loaded = epoch
@@ -87,7 +87,7 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
 
 @seldom
 def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, record: int) -> None:
-    """A plain store that may be atomic: if it releases anything new, the wave's accesses so far have epochs of their own."""
+    """Handles a plain store that may be atomic. If it releases anything new, the accesses so far get epochs of their own."""
     if spent(block):
         return
     segment, whole = order.segment, settled(wave, order)
@@ -99,7 +99,7 @@ def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, recor
     number = new_release(wave, block, state, order, who, record, whole)
     node = node_at(block, number)
     node.begin = node.time + 1
-    node.time = node.begin  # what the segment has before the store, for what is told of it
+    node.time = node.begin  # includes the segment's accesses before the store, for reports about it
     node.other = segment
     order.segment = number
     words(block.segments + 8 * who, 1)[0] = number
@@ -107,7 +107,7 @@ def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, recor
 
 @seldom
 def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
-    """Whether the wave's last release was at this location, nothing came there since, and it has nothing new to say."""
+    """True if the wave's last release was at this location, the location is unchanged, and the wave has nothing new to release."""
     last, head = order.release, load64(head_at)
     if last == 0 or order.released_at != head_at or head == 0 or link_at(block, head).node != last:
         return False
@@ -117,7 +117,7 @@ def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
 
 @seldom
 def observed_lately(order: Any, what: int) -> bool:
-    """Whether the wave observed something lately, by a number for it; from here on it did."""
+    """True if the wave observed something lately, by a number for it. Records it as observed."""
     for at in range(min(RECENT, order.acquired)):
         if order.recent[at] == what:
             return True
@@ -128,7 +128,7 @@ def observed_lately(order: Any, what: int) -> bool:
 
 @seldom
 def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int) -> None:
-    """The wave read what was released: a node, or minus a link or cell."""
+    """Records that the wave read a release: a node, or minus a link or cell."""
     number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
     node = node_at(block, number)
     node.scope = scope_at(block, record)
@@ -138,7 +138,7 @@ def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int)
 
 @seldom
 def segment_of(block: Any, cell: int) -> int:
-    """The node of the segment in which the plain store of a cell lies; 0 without."""
+    """Returns the node of the segment that contains the plain store of a cell, 0 if none."""
     number, epoch = words(block.segments + 8 * who_of(block, cell), 1)[0], cell >> c.EPOCH_SHIFT & c.EPOCHS
     while number and node_at(block, number).begin > epoch:
         number = node_at(block, number).other
@@ -150,7 +150,7 @@ def segment_of(block: Any, cell: int) -> int:
 
 @seldom
 def write_back(wave: int, state: Any, order: Any) -> None:
-    """The wave writes its L2 back: what it and its workgroup did so far will be available to the device."""
+    """Handles a write-back of the L2: accesses so far of the wave and its workgroup will be available to the device."""
     order.written, order.written_floor = epoch_now(state), state.floor
     order.written_issued, order.written_settled = load64(wave + VM_ISSUED), settled(wave, order)
     state.clock += 1
@@ -158,7 +158,7 @@ def write_back(wave: int, state: Any, order: Any) -> None:
 
 @seldom
 def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
-    """Loads behind this see what the wave has observed, as far as it waited for what it observed itself."""
+    """Handles an invalidate: later loads see the wave's observations, as far as it waited for its own observing loads."""
     number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
     while number and waiting:
         node = node_at(block, number)
@@ -170,7 +170,7 @@ def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
 
 @seldom
 def invalidate_scalar(state: Any, order: Any) -> None:
-    """Scalar loads behind this see what the wave has observed, and what it and its workgroup did."""
+    """Handles s_dcache_inv: later scalar loads see the wave's observations, and the accesses of its workgroup."""
     order.lists[SCALAR_VISIBLE] = order.lists[ORDERED]
     order.scalar_floor, order.scalar_epoch = state.floor + 1, epoch_now(state)
     state.clock += 1
@@ -178,7 +178,7 @@ def invalidate_scalar(state: Any, order: Any) -> None:
 
 @seldom
 def join_lists(block: Any, slot: int, view: int) -> None:
-    """All waves are at a barrier: each has the lists of all."""
+    """Joins the lists of all waves at a barrier: each wave gets all of them."""
     joined = 0
     for wave in range(block.waves):
         mine = order_of(block, slot, wave).lists[view]
@@ -191,7 +191,7 @@ def join_lists(block: Any, slot: int, view: int) -> None:
 
 @seldom
 def meet(block: Any, slot: int, state: Any) -> None:
-    """All waves are at a barrier, behind which the clock is another already."""
+    """Updates the order when all waves are at a barrier. The clock has advanced already."""
     back = True
     for wave in range(block.waves):
         order = order_of(block, slot, wave)
@@ -209,7 +209,7 @@ def meet(block: Any, slot: int, state: Any) -> None:
 
 @seldom
 def forget_order(block: Any, slot: int) -> None:
-    """The slot's workgroup has ended."""
+    """Clears the order of a slot whose workgroup has ended."""
     for wave in range(block.waves):
         order = order_of(block, slot, wave)
         if order.low:
@@ -219,27 +219,27 @@ def forget_order(block: Any, slot: int) -> None:
         clear(address_of(order), ORDER_BYTES)
 
 
-# -- what is ordered -----------------------------------------------------------------------------------
+# -- order ---------------------------------------------------------------------------------------------
 
 
 @part
 def needed_scope(apart: int) -> int:
-    """The scope that two accesses need to order anything between them, by what their tags differ in."""
+    """Returns the scope that two accesses need for any order between them, by the difference of their tags."""
     return int(Scope.AGENT) if apart >= c.GROUP_UNIT else int(Scope.WORKGROUP)
 
 
 @part
 def stale_scalar(order: Any, tag: int, cell: int) -> bool:
-    """Whether a scalar load of what its workgroup stored, in order, may find an older copy in the scalar cache."""
+    """True if a scalar load of a value that its workgroup stored, in order, may find an older copy in the scalar cache."""
     epoch, own = cell >> c.EPOCH_SHIFT & c.EPOCHS, (cell ^ tag) & c.WAVES_MASK == 0
     return (order.scalar_epoch < epoch) if own else (order.scalar_floor <= epoch)
 
 
 @seldom
 def lack_of(block: Any, slot: int, order: Any, tag: int, cell: int, flags: int, written: bool) -> ClashCause:
-    """What is missing for the access in `cell` to be ordered before, and visible to, that of `tag`; ORDERED_BEFORE: nothing.
+    """Returns why the access in `cell` is not ordered before that of `tag`, or not visible to it; ORDERED_BEFORE if it is both.
 
-    written: whether the cell is a writer's.
+    written: True for a writer's cell.
     """
     who, epoch = who_of(block, cell), cell >> c.EPOCH_SHIFT & c.EPOCHS
     within = (cell ^ tag) < c.GROUP_UNIT

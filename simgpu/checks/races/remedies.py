@@ -1,4 +1,5 @@
-"""What would have ordered two accesses to device memory, in the words of the instruction set and of the source's language."""
+"""Remedies that would have ordered two accesses to device memory, in the words of the instruction set and of the source's
+language."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Remedy(NamedTuple):
-    """The kind of a finding, and what is told of it; no text where nothing was released and observed."""
+    """Kind of a finding, and its text; empty if nothing was released and observed."""
 
     kind: str
     text: str
 
 
-# How sources ask for it, by the end of their names: release, acquire, and an agent's scope.
+# Source words for release, acquire, and an agent's scope, by the end of the file name.
 WORDS = {
     (".hip", ".cu", ".cpp", ".h", ".hpp", ".cuh"): (
         "__threadfence() before it, or __ATOMIC_RELEASE", "__threadfence() after it, or __ATOMIC_ACQUIRE",
@@ -33,7 +34,7 @@ AGENT, WAVEFRONT = Scope.AGENT.words, Scope.WAVEFRONT.words
 
 
 def remedy_of(launch: Dispatch, lack: int, release: int, observed: int) -> Remedy:
-    """What is told of an access that lacks something, NOTHING to SCALAR_STALE, between two records that should have ordered it."""
+    """Returns the remedy for an access with a lack, NOTHING to SCALAR_STALE, between two records that should have ordered it."""
     if lack == NOTHING:
         return Remedy("race", "")
     if lack == SCALAR_STALE:
@@ -67,7 +68,7 @@ def remedy_of(launch: Dispatch, lack: int, release: int, observed: int) -> Remed
 
 
 def _scalar(launch: Dispatch, release: int, observed: int) -> str:
-    """What is told of a scalar load that may find an older copy."""
+    """Returns the text about a scalar load that may find an older copy."""
     if not observed:
         return "no store reaches the scalar cache, which may hold an older copy: s_dcache_inv needed after the store's wait"
     let, saw = _named(launch, release), _named(launch, observed)
@@ -75,20 +76,20 @@ def _scalar(launch: Dispatch, release: int, observed: int) -> str:
 
 
 def _named(launch: Dispatch, record: int) -> str:
-    """An instruction, where it stands in the source."""
+    """Returns an instruction with its place in the source."""
     at = location_of(launch, record)
     return f"`{at.text}`" + (f" ({at.source})" if at.source else f" at {at.name}")
 
 
 def _scope(launch: Dispatch, record: int) -> Scope:
-    """The scope of a record's access."""
+    """Returns the scope of a record's access."""
     inst: Instruction | None = launch.instruction(record)
     assert inst is not None and inst.spec.memory is not None
     return scope_of(launch.arch, inst.spec.memory.op, [bit for bit in BITS if inst.mods.get(bit)])
 
 
 def _words(launch: Dispatch, record: int) -> tuple[str, str, str]:
-    """The same in the words of the source's language, in parentheses; empty for assembly."""
+    """Returns the remedies in the source's language, in parentheses; empty for assembly."""
     source = location_of(launch, record).source.rpartition(":")[0]
     for endings, (releases, acquires, device) in WORDS.items():
         if source.endswith(endings):

@@ -1,7 +1,7 @@
-"""Plain accesses of lanes all over an allocation: the cells that they touch, where nothing clashes.
+"""Records plain accesses of lanes all over an allocation, if nothing clashes.
 
-Where lanes in a row cover whole lines, as in tiles whose rows are lines or more, swizzled or not, the lines stay whole: a load of
-128 bits a lane looks at 16 marks and cells instead of 256.
+If consecutive lanes cover whole lines, the lines stay whole: for example in tiles whose rows are lines or more, swizzled or
+not. A load of 128 bits a lane then reads 16 marks and cells instead of 256.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simgpu.checks.races.uses import unseen
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import octets, part, words
 
-# What comes of an access that may be recorded line by line.
+# Results of an access that may be recorded line by line.
 CLEAR, CLASH, PARTED = range(3)
 
 
@@ -25,7 +25,7 @@ CLEAR, CLASH, PARTED = range(3)
 def all_without_clash(
     wave: int, area: Any, flags: int, tag: int, floor: int, lanes: int, offsets: np.ndarray, count: int
 ) -> bool:
-    """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
+    """True if nothing clashes with plain accesses of whole dwords, `count` a lane. Records them only then."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
     dwords = area.dwords
@@ -82,7 +82,7 @@ def all_without_clash(
 
 @part
 def lines_without_clash(wave: int, area: Any, flags: int, tag: int, floor: int, offsets: np.ndarray, each: int) -> int:
-    """As `all_without_clash`, for all 64 lanes of which every `each` in a row cover a line; PARTED: some line is split."""
+    """Does `all_without_clash` for 64 lanes where every `each` consecutive lanes cover a line. PARTED: some line is split."""
     marks = octets(area.maps[c.LINE_MARKS], area.dwords // c.LINE_DWORDS)
     all_, any_ = c.SHARED_MARK, 0
     for lane in range(0, LANES, each):
@@ -120,7 +120,7 @@ def enter_plain(
     wave: int, area: Any, writers: np.ndarray, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int,
     floor: int, writes: int,
 ) -> int:  # fmt: skip
-    """Enter a plain access to one dword or line; what came of it, as of `note_first`."""
+    """Enters a plain access to one dword or line. Returns flags as `note_first`."""
     if writes:
         writers[at] = tag
         marks[at] |= c.WRITTEN_MARK
@@ -132,7 +132,7 @@ def enter_plain(
 def enter_reader(
     wave: int, area: Any, readers: np.ndarray, seconds: np.ndarray, marks: np.ndarray, at: int, tag: int, floor: int
 ) -> int:
-    """Enter a plain load as a reader of one dword or line; what came of it, as of `note_first`."""
+    """Enters a plain load as a reader of one dword or line. Returns flags as `note_first`."""
     cell = readers[at]
     if cell == tag:
         return 0
@@ -153,7 +153,7 @@ def enter_reader(
 
 @part
 def tell_of_reader(wave: int, area: Any, tag: int, came: int, writes: int) -> None:
-    """Note in the area what a plain access left there."""
+    """Updates the area's flags after a plain access."""
     if came & c.AGAIN:
         unseen(wave, area, tag)
     if came & c.OTHERS:

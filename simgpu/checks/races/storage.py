@@ -1,7 +1,7 @@
-"""Where shadow cells live: memory that is taken where it is touched, and kept for the next launch.
+"""Memory of shadow cells: allocated by the host when touched, and kept for the next launch.
 
-The first touch of a page costs a host far more than the check of what lies there, so a device keeps
-the shadows of its last launch; the cells that were used are cleared when the launch is over.
+The first touch of a page costs a host far more than the check of its cells. So a device keeps the shadows of its last launch,
+and clears the used cells when the launch is over.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from simgpu.hardware.errors import LaunchError
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-LARGE = 1 << 26  # bytes of shadow that take huge pages
-KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
+LARGE = 1 << 26  # bytes of shadow from which on it uses huge pages
+KEPT_DWORDS = 1 << 24  # dwords of the largest allocation whose shadow is kept
 POOL = "races"
-(AREA,) = allocation_fields("races", 1)  # address of the allocation's area (`cells`), 0 without
-# The maps of an area: bytes for each line.
+(AREA,) = allocation_fields("races", 1)  # address of the allocation's area (`cells`), 0 if none
+# Maps of an area: bytes for each line.
 LINE_SHARES = {
     **dict.fromkeys((cells.WRITER, cells.READER, cells.READER2), 8 * cells.LINE_DWORDS),
     **dict.fromkeys((cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2), 32 * cells.LINE_DWORDS),
@@ -40,16 +40,16 @@ LINE_SHARES = {
 
 @dataclass
 class Shadow:
-    """Zeroed memory for one purpose; `area`: for an allocation's, with a launch's own `heads`."""
+    """Zeroed memory for one purpose."""
 
     key: Hashable
     memory: np.ndarray
-    area: cells.Area | None = None
-    heads: np.ndarray | None = None
+    area: cells.Area | None = None  # for an allocation's shadow
+    heads: np.ndarray | None = None  # a launch's own, for an allocation's shadow
 
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
-    """Zeroed bytes that take memory where they are touched only; raises LaunchError without room."""
+    """Returns zeroed bytes, which take memory only where they are touched. Raises LaunchError without room."""
     given = {}
     if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
         given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -65,7 +65,7 @@ def lazy_zeros(nbytes: int) -> np.ndarray:
 
 
 def _take(shadows: Mapping[str, Any], key: Hashable, make: Callable[[], Shadow]) -> Shadow:
-    """A shadow of this key that an earlier launch left, or a new one."""
+    """Returns a shadow of this key that an earlier launch left, or a new one."""
     kept: list[Shadow] = shadows.get(POOL, [])
     found = next((shadow for shadow in kept if shadow.key == key), None)
     if found is None:
@@ -75,16 +75,16 @@ def _take(shadows: Mapping[str, Any], key: Hashable, make: Callable[[], Shadow])
 
 
 def lds_shadow(launch: Dispatch, slots: int) -> Shadow:
-    """For the LDS of a worker's slots."""
+    """Returns the shadow for the LDS of a worker's slots."""
     stride = shadow_bytes(launch.lds_bytes, launch.waves)
     key = "lds", slots, launch.lds_bytes, launch.waves
     return _take(launch.shadows, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
 
 
 def allocation_shadows(launch: Dispatch, synchronises: bool) -> list[Shadow]:
-    """Of the writable allocations that waves may share, entered in the launch's table.
+    """Returns the shadows of the writable allocations that waves may share, and enters them in the launch's table.
 
-    synchronises: whether they also have a head for each dword, see `knowledge`.
+    synchronises: True if they also need a head for each dword, see `knowledge`.
     """
     if launch.groups * launch.waves == 1:
         return []
@@ -117,7 +117,7 @@ def _cells(key: Hashable, dwords: int) -> Shadow:
 
 
 def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
-    """Clear what a finished launch used, and keep it instead of what is kept."""
+    """Clears the shadows that a finished launch used, and keeps them instead of the old ones."""
     kept = []
     for shadow in used:
         if shadow.area is not None:
@@ -130,11 +130,11 @@ def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
 
 
 def _clear(memory: np.ndarray, area: cells.Area) -> None:
-    """Zero the cells that were used, and no page that was never touched."""
+    """Zeroes the cells that were used, without the first touch of any page."""
     lines = area.dwords // cells.LINE_DWORDS
 
     def rows(which: int) -> np.ndarray:
-        """A map's bytes, a row for each line."""
+        """Returns a map's bytes, a row for each line."""
         at = area.maps[which] - area.maps[cells.WRITER]
         return memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
 

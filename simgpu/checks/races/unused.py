@@ -1,16 +1,16 @@
-"""Races that have no effect: what the wave loaded is of no use to anybody.
+"""Finds races that have no effect: nobody uses the value that the wave loaded.
 
-A block with fewer elements than the program has threads is loaded by several waves, and stored by one. Where it is updated in
-place, the others' loads race with the store. What they loaded does nothing where, along every path, it goes into registers and
-into the data of stores only, not into an address or a special register, and no lane of the wave writes by one of these stores
-(`uses`): whichever value the load gave, nothing outside of the wave's registers depends on it. A branch, or a mask of lanes,
-may depend on it where all ways behind that meet again and do nothing but write registers before (`reconvergence`).
+If a block has fewer elements than the program has threads, several waves load it, and one stores it. If it is updated in place,
+the loads of the others race with the store. A loaded value has no effect outside of the wave's registers under two conditions.
+On every path it goes only into registers and into the data of stores, not into an address or a special register. And no lane of
+the wave writes by one of these stores (`uses`). A branch or a mask of lanes may depend on it if all paths after it meet again
+and only write registers before that (`reconvergence`).
 
-A load that is of use to no wave at all is told as any other, as is one of which all waves may make use.
+A load that no wave uses is reported as usual, and so is one that all waves may use.
 
-Another wave of the same dword may have been left out of its cells, which hold two readers. So such a race counts as any other
-unless what went unseen in the same memory between the same barriers is of no use, either; and as any other where the waves are
-of different workgroups.
+A dword's cells hold only two readers, so another racing wave may be missing. Such a race is reported as usual unless the unseen
+readers of the same memory between the same barriers do not use their values, either. It is also reported as usual if the waves
+are of different workgroups.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from simgpu.hardware.timing_rules.register_use import Register
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-Stores = frozenset[int] | None  # records; None where the value goes elsewhere, too
+Stores = frozenset[int] | None  # records; None if the value also goes elsewhere
 Held = tuple[frozenset[Register], frozenset[Register]]  # registers that depend on the value: in active lanes, in others
-ALL_WAVES = (1 << 16) - 1  # of a workgroup, as bits
-SCRATCH = "scratch_"  # no other wave sees what is spilled, but it comes back
+ALL_WAVES = (1 << 16) - 1  # waves of a workgroup, as bits
+SCRATCH = "scratch_"  # no other wave sees a spilled value, but it comes back
 PLAIN = frozenset(("vcc", "scc"))  # registers without a number that are data
 
 
 def is_unused(launch: Dispatch, load: int) -> bool:
-    """Whether a load, by its record, is redundant where it races: of use to some waves, and to none that race."""
+    """True if a load, by its record, is redundant where it races: some waves use it, but none that races."""
     kept = launch.checks.setdefault("unused", {})
     if load not in kept:
         table = _table(launch)
@@ -55,7 +55,7 @@ def is_unused(launch: Dispatch, load: int) -> bool:
 
 
 def _unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
-    """Whether one of those that went unseen may have raced where and when a load did, and make use of what it loaded."""
+    """True if an unseen reader may have raced at the same place and time as a load, and use its value."""
     writers = int(use["writers"])
     alone = writers if writers & (writers - 1) == 0 else 0  # a wave does not race with itself
     there = (table["unseen_in"] == use["raced_in"]) | (table["unseen_in"] == SEVERAL) | (use["raced_in"] == SEVERAL)
@@ -65,7 +65,7 @@ def _unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
 
 
 def _table(launch: Dispatch) -> np.ndarray:
-    """`uses.Use` by record, of all workers."""
+    """Returns `uses.RecordUse` by record, of all workers."""
     whole = launch.checks["uses"][0].view(USE).copy()
     for worker in (table.view(USE) for table in launch.checks["uses"][1:]):
         for name in whole.dtype.names:
@@ -82,7 +82,7 @@ def _table(launch: Dispatch) -> np.ndarray:
 
 
 def _users(launch: Dispatch, table: np.ndarray, load: int, waves: int) -> int:
-    """Those of some waves, as bits, to which the value of a load may be of use."""
+    """Returns the waves, as bits and among `waves`, that may use the value of a load."""
     program = launch.program
     key = "unused", load
     if key not in program.kept:
@@ -94,7 +94,7 @@ def _users(launch: Dispatch, table: np.ndarray, load: int, waves: int) -> int:
 
 
 def stores_of(program: Program, load: int) -> Stores:
-    """The stores whose data may depend on what a load gave, along every path; None where anything else may."""
+    """Returns the stores whose data may depend on a load's value, on any path; None if anything else may depend on it."""
     inst = program.instructions.get(load)
     if inst is None or inst.spec.memory is None or inst.spec.memory.op != "load" or program.effect(load).dma:
         return None
@@ -130,19 +130,19 @@ def stores_of(program: Program, load: int) -> Stores:
 
 
 def _known(effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> frozenset[Register]:
-    """The registers that depend on the value as an instruction sees them."""
+    """Returns the registers that depend on the value, as an instruction sees them."""
     across = bool(effect.access.classes & ACROSS_LANES) or "ds" in effect.access.classes
     return active | frozenset(register for register in other if across or not is_vector(register))
 
 
 def _decides(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> bool:
-    """Whether the way or the lanes that a wave goes on with depend on the value."""
+    """True if the wave's path or its active lanes depend on the value."""
     moves = inst.spec.control in STATE_BRANCHES or "exec" in effect.access.writes
     return moves and bool(_known(effect, active, other) & effect.access.read())
 
 
 def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> Held | None:
-    """The registers that depend on the value behind an instruction; None where more than registers and stores do."""
+    """Returns the registers that depend on the value after an instruction, None if more than registers and stores do."""
     access = effect.access
     known = _known(effect, active, other)
     made: frozenset[Register] = frozenset()
@@ -165,5 +165,5 @@ def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other
 
 
 def _not_data(effect: Effect) -> frozenset[Register]:
-    """What a memory instruction reads as an address, or to find one."""
+    """Returns the registers that a memory instruction reads for its address."""
     return frozenset().union(*(registers for role, registers in effect.access.reads if role != "data"))

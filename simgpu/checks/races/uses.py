@@ -1,7 +1,7 @@
-"""What `unused` asks of a launch, by record: which waves wrote by an instruction, which raced as its readers, which went unseen.
+"""Answers questions of `unused` by record: which waves wrote by an instruction, which raced as its readers, which went unseen.
 
-A workgroup's waves are told apart by their number, and those of one number by nothing: a bit says that the wave of this number
-did so in some workgroup. Each worker has a table of its own.
+Waves of a workgroup are distinguished by their number. Waves of the same number in different workgroups share a bit: it says
+that one of them did so. Each worker has its own table.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.runtime import part, seldom, structure
 from simgpu.machine.values import I64
 
-SEVERAL = -1  # areas
+SEVERAL = -1  # several areas
 
 
 class RecordUse(Structure):
-    """Of one record."""
+    """Uses of one record."""
 
     _fields_ = (
-        ("wrote", c_int64),  # waves of which lanes wrote by it, wherever
-        ("raced", c_int64),  # waves that read by it what another wave wrote
-        ("writers", c_int64),  # those other waves
-        ("crossed", c_int64),  # whether one of another workgroup did
-        ("unseen", c_int64),  # waves that read by it, of which no cell tells: a dword's cells hold two
-        # Where and when, of either: the area by number, or SEVERAL; the first and the last epoch.
+        ("wrote", c_int64),  # waves with lanes that wrote by it, anywhere
+        ("raced", c_int64),  # waves that read by it a value that another wave wrote
+        ("writers", c_int64),  # the waves that wrote such values
+        ("crossed", c_int64),  # 1 if a writer was of another workgroup
+        ("unseen", c_int64),  # waves that read by it but are in no cell: a dword's cells hold two
+        # Area by number, or SEVERAL; the first and the last epoch. For both sets of waves.
         ("raced_in", c_int64),
         ("raced_first", c_int64),
         ("raced_last", c_int64),
@@ -46,36 +46,36 @@ USE, USE_BYTES = np.dtype(RecordUse), sizeof(RecordUse)
 
 @part
 def use_of(wave: int, record: int) -> Any:
-    """The worker's row of a record."""
+    """Returns the worker's row of a record."""
     return structure(block_of(wave).uses + USE_BYTES * record, USE)
 
 
 @part
 def bit_of(tag: int) -> int:
-    """A tag's wave, as a bit."""
+    """Returns the wave of a tag, as a bit."""
     return 1 << (tag >> c.WAVE_SHIFT & 15)
 
 
 @part
 def epoch_of(tag: int) -> int:
-    """Of a tag's wave: barriers that it passed, and one."""
+    """Number of barriers that the tagged wave has passed, plus one."""
     return tag >> c.EPOCH_SHIFT & c.EPOCHS
 
 
 @part
 def among(held: int, number: int) -> int:
-    """An area beside others."""
+    """Returns the area of two uses, SEVERAL if they differ; 0: none yet."""
     return number if (held == 0) | (held == number) else SEVERAL
 
 
 @part
 def earlier(held: int, epoch: int) -> int:
-    """The first of two epochs; 0: none yet."""
+    """Returns the earlier of two epochs; 0: none yet."""
     return min(held, epoch) if held else epoch
 
 
 def wrote(frame: Frame, record: Any) -> None:
-    """Emit that lanes of the wave write by the instruction of a record; a call would have the handler's registers saved."""
+    """Emits that lanes of the wave write by a record's instruction. Inline, because a call would save the handler's registers."""
     table = frame.context(BLOCK_AT).pointer().at(RaceBlock.uses.offset).load(I64, align=8).pointer()
     waves = table.at(record * USE_BYTES).at(RecordUse.wrote.offset)
     wave = frame.build.zext(frame.state(layout.WAVE_ID), I64)
@@ -84,7 +84,7 @@ def wrote(frame: Frame, record: Any) -> None:
 
 @seldom
 def raced(wave: int, area: Any, reader: int, writer: int) -> None:
-    """Two accesses race, by their tags."""
+    """Records that two accesses race, by their tags."""
     use = use_of(wave, reader & c.SITES)
     use.raced |= bit_of(reader)
     use.writers |= bit_of(writer)
@@ -98,7 +98,7 @@ def raced(wave: int, area: Any, reader: int, writer: int) -> None:
 
 @seldom
 def unseen(wave: int, area: Any, reader: int) -> None:
-    """The cells leave out a reader."""
+    """Records that the cells leave out a reader."""
     use = use_of(wave, reader & c.SITES)
     use.unseen |= bit_of(reader)
     epoch = epoch_of(reader)
@@ -109,11 +109,11 @@ def unseen(wave: int, area: Any, reader: int) -> None:
 
 @seldom
 def displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: int) -> None:
-    """The second readers whose place `cells.note_second` is about to give to another, unseen."""
+    """Records second readers as unseen if `cells.note_second` is about to give their place to another."""
     some = 0
     for i in range(second.size):
         cell, held = first[i], second[i]
-        # By signs, as there: the place is this reader's, and the one who has it is another, of the same workgroup as the first.
+        # By signs, as there: this reader takes the place, and its owner is another one, of the same workgroup as the first.
         kept = (held ^ cell) - c.GROUP_UNIT
         some |= (c.WAVE_UNIT - 1 - (cell ^ tag)) & kept & -held & -(held ^ tag)
     if some < 0:

@@ -1,14 +1,14 @@
-"""Races on LDS: which bytes of a workgroup's LDS its waves read and wrote since the last barrier, as bitmaps.
+"""Races on LDS: bitmaps of the bytes that each wave of a workgroup read and wrote since the last barrier.
 
-For each byte: did any wave write it, and for each wave, did it write it, read it, update it atomically.
-With that an access sees whether another wave's clashes with it, and the next barrier clears all of it.
-A log of each wave's accesses since then tells what the other side was. Most reads are only logged, and
-marked in a bitmap when somebody is about to write: between most barriers nobody is.
+The bitmaps say for each byte if any wave wrote it, and for each wave if it wrote, read or atomically updated it. So an access
+sees if it clashes with another wave's, and the next barrier clears everything. A log of each wave's accesses since the barrier
+identifies the other side. Most reads are only logged; they are marked in a bitmap when a write is about to follow, which is
+rare between two barriers.
 
-    shadow.py   the bitmaps and the logs, and what enters an access there
-    clashes.py  what clashes with an access, and what is told of it
+    shadow.py   the bitmaps and the logs, and the entry of an access in them
+    clashes.py  tests for clashes with an access, and their reports
     order.py    order by atomics on LDS
-    rows.py     accesses to many bytes in a row, the quick way
-    carried.py  operations still in flight behind a barrier
-    look.py     what an access and a barrier do
+    rows.py     accesses to many consecutive bytes, the quick way
+    carried.py  operations still in flight after a barrier
+    look.py     effects of an access and a barrier
 """

@@ -1,9 +1,10 @@
-"""LDS operations in flight when their wave comes to a barrier, and who touches their bytes behind it.
+"""LDS operations in flight when their wave comes to a barrier, and later accesses to their bytes.
 
-A barrier orders what is complete. An operation that a wave has not waited for when it arrives is carried over
-it: until the wave comes to a later barrier and has waited, another wave's access to the same bytes clashes with
-it where one of the two writes. A wave has a list of what the last barrier carried (`now`), and one of what the
-barrier at which it waits will (`next`), which takes the place of the former when all waves have arrived.
+A barrier orders only complete operations. An operation that a wave has not waited for is carried over the barrier. Until the
+wave has waited and comes to a later barrier, another wave's access to the same bytes clashes with it if one of the two writes.
+
+A wave has two lists: `now` for operations that the last barrier carried, and `next` for those that the barrier at which it
+waits will carry. `next` replaces `now` when all waves have arrived.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CARRIED = event("LDS in flight behind a barrier")
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED = (1 << bit for bit in range(7))
 LOG_ENTRIES = 256
-ENTRIES = 32  # of a list: lgkmcnt counts 15 at most, and no operation makes more than two accesses
+ENTRIES = 32  # entries of a list: lgkmcnt counts 15 at most, and no operation makes more than two accesses
 
 
 class LoggedAccess(Structure):
@@ -32,23 +33,24 @@ class LoggedAccess(Structure):
     _fields_ = (
         ("head", c_int64),  # record, flags and size
         ("lanes", c_int64),
-        ("number", c_int64),  # among the wave's LDS operations
-        ("offsets", c_int32 * LANES),  # one where the lanes follow each other
+        ("number", c_int64),  # number among the wave's LDS operations
+        ("offsets", c_int32 * LANES),  # only the first is used if the lanes are consecutive
     )
 
 
 class LdsLog(Structure):
-    """The latest of a wave's accesses to LDS since the last barrier."""
+    """Latest accesses of a wave to LDS since the last barrier."""
 
-    _fields_ = (("count", c_int64), ("entries", LoggedAccess * LOG_ENTRIES))  # of all; entry i % LOG_ENTRIES is access i
+    # count: of all accesses; entry i % LOG_ENTRIES is access i
+    _fields_ = (("count", c_int64), ("entries", LoggedAccess * LOG_ENTRIES))
 
 
 class CarriedAccess(Structure):
     """An access that a barrier carries."""
 
     _fields_ = (
-        ("first", c_int64),  # byte
-        ("last", c_int64),
+        ("first", c_int64),  # first byte
+        ("last", c_int64),  # last byte
         ("left", c_int64),  # the lgkmcnt that would have waited for it before the barrier
         ("access", LoggedAccess),
     )
@@ -61,7 +63,7 @@ class CarriedList(Structure):
 
 
 class CarriedLists(Structure):
-    """Of a wave: what the last barrier carried, and what the barrier at which it waits will."""
+    """Lists of a wave: operations carried by the last barrier, and by the barrier at which it waits."""
 
     _fields_ = (("now", CarriedList), ("next", CarriedList))
 
@@ -72,7 +74,7 @@ LOGGED_BYTES, CARRIED_BYTES = sizeof(LoggedAccess), sizeof(CarriedAccess)
 
 @part
 def offset_of(access: Any, lane: int) -> int:
-    """Where a lane of a logged access begins."""
+    """Returns the first byte of a lane of a logged access."""
     if access.head >> FLAGS_SHIFT & STRAIGHT:
         return access.offsets[0] + lane * (access.head >> SIZE_SHIFT)
     return access.offsets[lane]
@@ -80,7 +82,7 @@ def offset_of(access: Any, lane: int) -> int:
 
 @part
 def add(where: Any, access: Any, left: int) -> None:
-    """Put a logged access into a list."""
+    """Adds a logged access to a list."""
     count = where.count
     if count == ENTRIES:
         return
@@ -100,7 +102,7 @@ def add(where: Any, access: Any, left: int) -> None:
 
 @seldom
 def arrive(wave: int, lists: Any, log: Any) -> None:
-    """A wave comes to a barrier: list what it has not waited for."""
+    """Lists the operations that a wave has not waited for, when it comes to a barrier."""
     lists.next.count = 0
     issued, done = load64(wave + DS_ISSUED), load64(wave + DS_DONE)
     if issued <= done:
@@ -120,7 +122,7 @@ def arrive(wave: int, lists: Any, log: Any) -> None:
 
 @seldom
 def pass_on(lists: Any) -> int:
-    """All waves have arrived, or this one ended: what it carries; how much that is."""
+    """Replaces the wave's carried list when all waves have arrived or this one ended. Returns the list's length."""
     count = lists.next.count
     if count:
         copy(address_of(lists.now.entries), address_of(lists.next.entries), CARRIED_BYTES * count)
@@ -131,7 +133,7 @@ def pass_on(lists: Any) -> int:
 
 @part
 def overlap(access: Any, size: int, lanes: int, offsets: np.ndarray) -> int:
-    """A byte that both a logged access and one of these lanes touch, times 64 plus the lane; or -1."""
+    """Returns a byte that both a logged access and one of these lanes touch, times 64 plus the lane; -1 if none."""
     mask, theirs = access.lanes, access.head >> SIZE_SHIFT
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -145,7 +147,7 @@ def overlap(access: Any, size: int, lanes: int, offsets: np.ndarray) -> int:
 
 @seldom
 def look_carried(wave: int, record: int, lanes: int, size: int, flags: int, lists: np.ndarray, me: int) -> None:
-    """Report what of other waves' operations an access clashes with; lists: by wave."""
+    """Reports a clash of an access with another wave's carried operations. lists: by wave."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     first, last = 1 << 40, -1
     for lane in range(LANES):

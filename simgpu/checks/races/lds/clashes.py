@@ -1,4 +1,4 @@
-"""What clashes with an access to LDS, and what is told of it."""
+"""Tests an access to LDS for clashes, and reports them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load64, octets, part, seldom
 
-# A race is one event for a pair of places, whichever ran first: that of the later record, with the
-# earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
-# saw it stood at the earlier record, and whether it wrote; above these stand the other side's workgroup and wave.
+# A race is one event for a pair of places, whichever ran first: the event of the later record, with the earlier one as `extra`.
+# Its `lanes` hold the lane that saw it, and flags. BOTH_WRITE: both sides wrote. SWAPPED: the wave that saw it was at the
+# earlier record. WROTE: this wave wrote. The other side's workgroup and wave are above these.
 RACE, DUPLICATE = event("race on LDS"), event("same bytes written")
 LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
 OTHER_SHIFT = 16
@@ -38,7 +38,7 @@ OTHER_SHIFT = 16
 
 @part
 def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
-    """Whether LDS holds already what a store that is staged will write there."""
+    """True if LDS already holds the bytes that a staged store will write there."""
     memory, fresh = octets(load64(wave + layout.LDS_BASE) + offset, count), octets(wave + layout.STAGING + staged, count)
     changed = 0
     for at in range(count):
@@ -48,7 +48,7 @@ def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
 
 @part
 def clash(view: LdsView, me: int, flags: int, at: int, mask: int) -> int:
-    """Bits of `mask` in word `at` where another wave than `me` did what clashes with an access."""
+    """Returns the bits of `mask` in word `at` where another wave than `me` clashes with an access."""
     found = bitmap(view, ANY_WRITE)[at] & ~own_map(view, me, OWN_WRITE)[at]
     if flags & WRITES:
         for other in range(view.waves):
@@ -63,7 +63,7 @@ def clash(view: LdsView, me: int, flags: int, at: int, mask: int) -> int:
 
 @part
 def quick_read(view: LdsView, me: int, size: int, lanes: int, offsets: np.ndarray, first: int, end: int) -> bool:
-    """Whether a plain read, of bytes from first to end - 1, clashes with something; no lane's bytes reach into the next word."""
+    """True if a plain read of bytes from first to end - 1 clashes; no lane's bytes may cross a word boundary."""
     if not view.shadow.writers & ~(1 << me) or not meets(view.shadow.written, first, end):
         return False
     written, own = bitmap(view, ANY_WRITE), own_map(view, me, OWN_WRITE)
@@ -77,7 +77,7 @@ def quick_read(view: LdsView, me: int, size: int, lanes: int, offsets: np.ndarra
 
 @part
 def words_clash(view: LdsView, me: int, flags: int, first: int, size: int) -> bool:
-    """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
+    """True if an access to all bytes of `size` words clashes. Consecutive words make vector instructions."""
     found = 0
     written, own = bitmap(view, ANY_WRITE)[first : first + size], own_map(view, me, OWN_WRITE)[first : first + size]
     for i in range(size):
@@ -97,7 +97,7 @@ def words_clash(view: LdsView, me: int, flags: int, first: int, size: int) -> bo
 
 @part
 def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bool, bool]:
-    """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
+    """Returns a wave that clashes at a byte, and if it wrote, and if by an atomic."""
     at, bit = byte >> 6, byte & 63
     for kind in range(OWN_MAPS):
         if (kind == OWN_READ and not flags & WRITES) or (kind == OWN_ATOMIC and flags & ATOMIC):
@@ -110,9 +110,9 @@ def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bo
 
 @seldom
 def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, view: LdsView, me: int) -> bool:
-    """Whether a write writes nothing but what is there, and what other waves wrote by the same instruction; False where not sure.
+    """True if a write repeats the bytes that are there and that other waves wrote by the same instruction; False if unsure.
 
-    Triton's programs do that where a block has fewer elements than threads: `explain` would look at each lane alone.
+    Triton programs do that if a block has fewer elements than threads. It saves `explain` from a look at each lane.
     """
     if view.shadow.atomics:
         return False
@@ -148,7 +148,7 @@ def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, 
 
 @part
 def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
-    """Whether a bitmap has a byte of an access, of which another one has all."""
+    """True if two bitmaps share a byte of an access; `touched` has all its bytes."""
     found = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -159,7 +159,7 @@ def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets:
 
 @part
 def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
-    """Whether a log's latest write that touches a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
+    """True if a log's latest write to a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
     count = log.count
     for back in range(1, min(count, LOG_ENTRIES) + 1):
         entry = log.entries[(count - back) % LOG_ENTRIES]
@@ -187,7 +187,7 @@ def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int, view: LdsView, block: Any, state: Any, tag: int
 ) -> int:
-    """Report a clash of one lane; returns 1 where it was told, 2 where it writes what is there, else 0."""
+    """Reports a clash of one lane. Returns 1 if it is reported, 2 if the lane repeats the bytes that are there, else 0."""
     me = tag >> WAVE_SHIFT & 15
     for byte in range(offset, offset + size):
         mask = 1 << (byte & 63)

@@ -1,4 +1,4 @@
-"""What an access to LDS and a barrier do to the shadow."""
+"""Effects of an access to LDS and of a barrier on the shadow."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from simgpu.machine.runtime import address_of, clear, load32, load64, part, word
 
 @part
 def lds_tag(state: Any, passed: int, wave: int) -> int:
-    """Epoch and number of a wave, in the form that `race_order` takes."""
+    """Returns the epoch and number of a wave, in the form that `ordered_by_atomics` takes."""
     return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
 
 
-BY_WORDS, BY_READS, BY_LANES = range(3)  # how the bitmaps are looked at: see `way_of`
+BY_WORDS, BY_READS, BY_LANES = range(3)  # ways to search the bitmaps: see `way_of`
 
 
 @part
 def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: Any, slot: int, state: Any) -> None:
-    """An access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
+    """Handles an access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
     view, me = view_of(block, slot, waves_of(wave)), load32(wave + layout.WAVE_ID)
     tag = lds_tag(state, load32(wave + BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -104,8 +104,8 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
 
 @part
 def way_of(wave: int, size: int, flags: int, view: LdsView) -> int:
-    """Whole words of the bitmaps at once; a plain read whose lanes stay within words; or lane by lane."""
-    if flags & STRAIGHT:  # atomics never are: the handler does not say that they are
+    """Returns the way to search: whole words of the bitmaps, a plain read whose lanes stay within words, or lane by lane."""
+    if flags & STRAIGHT:  # never for atomics: the handler does not set the flag for them
         return BY_WORDS if load64(wave + layout.ADDRESSES) & 63 == 0 else BY_LANES
     if flags & WRITES == 0 and together(wave + layout.ADDRESSES) & (size - 1) == 0 and not view.shadow.atomics:
         return BY_READS
@@ -114,7 +114,7 @@ def way_of(wave: int, size: int, flags: int, view: LdsView) -> int:
 
 @part
 def lanes_clash(view: LdsView, me: int, flags: int, size: int, lanes: int, offsets: np.ndarray) -> int:
-    """Bytes of any lane that clash."""
+    """Returns the clashing bytes of any lane, as bits."""
     ones, found = (1 << size) - 1, 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -127,7 +127,7 @@ def lanes_clash(view: LdsView, me: int, flags: int, size: int, lanes: int, offse
 
 @part
 def note_marks(view: LdsView, me: int, flags: int, size: int, lanes: int, offsets: np.ndarray, way: int) -> None:
-    """Mark what an access touches."""
+    """Marks the bytes that an access touches."""
     if flags & ATOMIC == 0:
         if flags & WRITES:
             view.shadow.writers |= 1 << me
@@ -148,7 +148,7 @@ def note_marks(view: LdsView, me: int, flags: int, size: int, lanes: int, offset
 
 @part
 def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
-    """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
+    """Records the wave's LDS operations in flight at a barrier; none at its end, where they complete."""
     view, me = view_of(block, slot, waves_of(wave)), load32(wave + layout.WAVE_ID)
     lists = lists_of(view)[me]
     if ends:
@@ -159,7 +159,7 @@ def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
 
 @part
 def forget_lds(block: Any, slot: int, waves: int) -> None:
-    """All waves are at the barrier, or ended: what they did before is ordered, but for what is in flight."""
+    """Clears the shadow when all waves are at the barrier or ended: earlier accesses are ordered, except those in flight."""
     view = view_of(block, slot, waves)
     shadow, nbytes = view.shadow, 8 * view.count
     for wave in range(waves):

@@ -1,8 +1,8 @@
-"""What orders accesses to LDS besides barriers: atomics on LDS, which wave after wave does in the order of issue.
+"""Order by atomics on LDS, which the LDS performs in the order of issue, whatever their wave.
 
-A wave releases by an atomic, and acquires by one that returns. An earlier access counts as ordered before a later one where its
-wave did an atomic after it in the same epoch, the later wave one that returns, and both did so on locations of the same class
-(64 classes). LDS has no cache, so nothing else is asked for.
+A wave releases by an atomic, and acquires by one that returns. An earlier access is ordered before a later one of another wave
+if its wave did an atomic after it in the same epoch, and the later wave one that returns. Both atomics must be on locations of
+the same class (64 classes). LDS has no cache, so nothing else is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, WAVE_SHIFT
 from simgpu.machine.runtime import part, seldom
 
-WAVES = 16  # of a workgroup, at most
+WAVES = 16  # most waves of a workgroup
 RELEASES, ACQUIRES = range(2)
 
 
@@ -25,19 +25,19 @@ class Classes(Structure):
 
 @part
 def class_of(location: int) -> int:
-    """The class of a dword's address, as one bit of 64."""
+    """Returns the class of a dword's address, as one bit of 64."""
     return 1 << ((location ^ location >> 6 ^ location >> 12) & 63)
 
 
 @part
 def side(state: Any, which: int, tag: int) -> Any:
-    """The releases or acquires of the wave in a tag."""
+    """Returns the releases or acquires of the wave in a tag."""
     return state.sides[which * WAVES + (tag >> WAVE_SHIFT & 15)]
 
 
 @seldom
 def note(state: Any, which: int, tag: int, location: int) -> None:
-    """Add a location to the releases or acquires of the wave in a tag, in its epoch."""
+    """Adds a location to the releases or acquires of the wave in a tag, in its epoch."""
     own, epoch = side(state, which, tag), tag >> EPOCH_SHIFT & EPOCHS
     own.bits = class_of(location) | (own.bits if own.epoch == epoch else 0)
     own.epoch = epoch
@@ -45,7 +45,7 @@ def note(state: Any, which: int, tag: int, location: int) -> None:
 
 @seldom
 def ordered_by_atomics(state: Any, tag: int, cell: int, location: int) -> bool:
-    """Whether the access in `cell` came before that of `tag`, of another wave, by such a release and acquire."""
+    """True if a release and acquire order the access in `cell` before that of `tag`, which is another wave's."""
     released, acquired, epoch = side(state, RELEASES, cell), side(state, ACQUIRES, tag), cell >> EPOCH_SHIFT & EPOCHS
     # The location itself orders nothing: a counter that is read too early is a race.
     return released.epoch == epoch and acquired.epoch == epoch and released.bits & acquired.bits & ~class_of(location) != 0

@@ -1,4 +1,4 @@
-"""Plain accesses of all 64 lanes to 128 bits each, one behind the other: the quick way, where nothing clashes."""
+"""Plain accesses of all 64 lanes to 128 consecutive bits each: the quick way if nothing clashes."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ ROW_OF_WORDS = ir.VectorType(I64, ROW)
 
 @builtin
 def some_bits(build: Builder, row: IrValue) -> IrValue:
-    """Whether any bit of ROW words is set."""
+    """True if any bit of ROW words is set."""
     return _some(row.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
 def other_bits(build: Builder, row: IrValue, own: IrValue) -> IrValue:
-    """Whether any bit of ROW words is set that is not in others."""
+    """True if any bit of ROW words is set that is not set in `own`."""
     return _some(row.pointer().load(ROW_OF_WORDS, align=8) & ~own.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
 def all_bits(build: Builder, row: IrValue) -> None:
-    """Set all bits of ROW words."""
+    """Sets all bits of ROW words."""
     row.pointer().store(ir.Constant(ROW_OF_WORDS, [-1] * ROW), align=8)
 
 
@@ -56,7 +56,8 @@ def _some(bits: IrValue) -> IrValue:
 
 @part
 def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool:
-    """Enter a plain access of all 64 lanes to ROW words in a row where nothing clashes with it; else nothing is done."""
+    """Enters a plain access of all 64 lanes to ROW words in a row if nothing clashes with it. Otherwise does nothing and
+    returns False."""
     first, waves, me = load64(wave + layout.ADDRESSES), waves_of(wave), load32(wave + layout.WAVE_ID)
     view = view_of(block, slot, waves)
     shadow = view.shadow

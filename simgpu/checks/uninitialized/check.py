@@ -1,9 +1,9 @@
-"""Uninitialised registers and memory: what nothing wrote, reported where it matters.
+"""Finds uninitialised registers and memory, and reports them where they matter.
 
-Every register, LDS and memory byte has a shadow of undefined bits (`shadow_layout`). An instruction
-whose operands are wholly defined pays a test of their flags; another one runs its shadow first
-(`instrument`): the same computation on what is defined. Undefined bits that reach an address, a branch,
-EXEC, device memory or a matrix product are findings; copies, spills and arithmetic are not.
+Every register, LDS and memory byte has a shadow of undefined bits (`shadow_layout`). If an instruction's operands are wholly
+defined, it only pays for a test of their flags. Otherwise it runs its shadow first (`instrument`): the same computation on the
+shadow bits. Undefined bits that reach an address, a branch, EXEC, device memory or a matrix product are findings. Copies,
+spills and arithmetic are not.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
-# Of M0: the distance and the operands of VGPR indexing; what control instructions take an address from.
+# Bits of M0: the distance and the operands of VGPR indexing, and the address of control instructions.
 INDEX_BITS = 0xF0FF
 M0_BITS = {
     ControlKind.MOVRELS: ALL_BITS, ControlKind.MOVRELD: ALL_BITS, ControlKind.APPEND: 0xFFFF, ControlKind.CONSUME: 0xFFFF,
 }  # fmt: skip
-# Any wholly undefined source of these makes the whole result undefined.
+# A wholly undefined source makes the whole result of these undefined.
 ABSORBING = re.compile("v_(add|sub|subrev|mul|mac|mad|fma|fmac|fmamk|fmaak|madmk|madak)_(f32|f64)|v_mov_b32")
 # Operands of memory instructions that make up an address, and those that a load writes.
 ADDRESS_FIELDS = ("vaddr", "saddr", "srsrc", "soffset", "sbase", "addr")
@@ -71,7 +71,7 @@ CONTROL = frozenset((
 
 @dataclass(frozen=True)
 class Planned:
-    """What the hooks know of an instruction; see `Plan`."""
+    """Facts that the hooks use about an instruction; see `Plan`."""
 
     places: tuple[OperandPlace, ...]
     operands: Any
@@ -79,7 +79,7 @@ class Planned:
 
 
 class Uninitialized(Check):
-    """Definedness of registers, LDS, private and device memory."""
+    """Tracks the definedness of registers, LDS, private and device memory."""
 
     undefined = True
     wave_bytes = shadow_layout.SHADOW_BYTES
@@ -112,7 +112,7 @@ class Uninitialized(Check):
 
 
 def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
-    """i1: whether any operand, source or result, may be undefined."""
+    """Returns i1: true if any operand, source or result, may be undefined."""
     tests = [undefined(frame, place) for place in planned.places]
     tests += [undefined_state(frame, *STATES[name]) for name in flags.states_of(inst)]
     result = None
@@ -126,7 +126,7 @@ def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
 
 
 def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
-    """Emit a call of the instruction's shadow; moves: see `instrument`."""
+    """Emits a call of the instruction's shadow. moves: see `instrument`."""
     dry = DryFrame(frame.module, f"{frame.function.name}_shadow")
     dry.function.linkage = "internal"
     dry.function.attributes.add("noinline")
@@ -139,7 +139,7 @@ def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
 
 
 def operands_of(inst: Instruction, planned: Planned) -> OperandStates:
-    """What an arithmetic instruction reads and writes."""
+    """Returns the operands and state that an arithmetic instruction reads and writes."""
     if isinstance(planned.operands, SourcePlaces):
         sources, results = planned.operands.sources, [*planned.operands.result]
         if planned.operands.sdst is not None:
@@ -157,7 +157,7 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
     test = guard(frame, inst, planned)
     if test is None:
         return
-    if planned.indexed:  # M0 chooses the registers: their flags are not those of the operands named
+    if planned.indexed:  # M0 chooses the registers: the named operands' flags are not theirs
         _demand_state(frame, Undefined.ADDRESS, "m0", INDEX_BITS)
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
@@ -176,7 +176,7 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
 
 
 def _slowly(frame: Frame, inst: Instruction, planned: Planned) -> Any:
-    """Run the shadow; returns the origin of the results' undefined bits."""
+    """Runs the shadow. Returns the origin of the results' undefined bits."""
     operands = operands_of(inst, planned)
     origin = origins.picked(frame, operands)
     propagate(frame, planned)
@@ -189,7 +189,7 @@ def absorbs(inst: Instruction) -> bool:
 
 
 def absorbed(frame: Frame, places: SourcePlaces) -> Any:
-    """i1: a wholly undefined source and a result that is so already: nothing to do."""
+    """Returns i1: true if a source and the result are wholly undefined already, so the result cannot change."""
     build = frame.build
     source = ir.Constant(I1, 0)
     for place in places.sources.values():
@@ -199,14 +199,14 @@ def absorbed(frame: Frame, places: SourcePlaces) -> Any:
 
 
 def lanewise(inst: Instruction) -> bool:
-    """Whether each active lane's results depend on that lane alone."""
+    """True if each active lane's results depend only on that lane."""
     spec = inst.spec
     vector = spec.encoding.startswith("vop") and spec.kind == "lane"
     return vector and inst.form != "dpp" and Flag.IGNORE_EXEC not in spec.flags
 
 
 def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
-    """i1: undefined are only lanes that are not active, in registers that some lane wrote: nothing to do."""
+    """Returns i1: true if only inactive lanes are undefined, in registers that some lane wrote. The shadow is then unneeded."""
     build = frame.build
     unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
     for name in flags.states_of(inst):
@@ -226,7 +226,7 @@ def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
 
 
 def _settle_exec(frame: Frame, origin: Any) -> None:
-    """EXEC decides what every later instruction does: undefined bits in it matter at once."""
+    """Reports undefined bits of EXEC at once, because EXEC affects every later instruction."""
     build = frame.build
     place = frame.at(frame.wave, shadow_layout.DELTA + 4 * isa.EXEC)
     lanes = frame.load(place, I64)
@@ -236,7 +236,7 @@ def _settle_exec(frame: Frame, origin: Any) -> None:
         frame.store(ir.Constant(I64, 0), place)
 
 
-# -- where it matters -----------------------------------------------------------------------------
+# -- demands --------------------------------------------------------------------------------------
 
 
 def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 0, bits: int = ALL_BITS) -> Any:
@@ -245,7 +245,7 @@ def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 
 
 
 def _demand_place(frame: Frame, event: int, place: OperandPlace) -> None:
-    """Report an operand's undefined bits of active lanes."""
+    """Reports an operand's undefined bits of active lanes."""
     test = undefined(frame, place)
     if test is None:
         return
@@ -290,7 +290,7 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
 
 
 def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
-    """What is undefined goes along with a load, store or atomic."""
+    """Moves undefined bits with a load, store or atomic."""
     memory = inst.spec.memory
     assert memory is not None
     places: dict[str, OperandPlace] = planned.operands
@@ -308,7 +308,7 @@ def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
 
 
 def _loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
-    """Undefined bits of active lanes in a register that was loaded came with the load."""
+    """Sets the load as the origin of undefined bits in active lanes of a loaded register."""
     build = frame.build
     with build.if_then(undefined(frame, place), likely=False):
         fresh: Any = ir.Constant(I1, 1)
@@ -326,7 +326,7 @@ def _loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
 
 
 def _stored(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
-    """Undefined bits reached device memory: from the data registers, or an atomic's old value."""
+    """Reports undefined bits that reached device memory: from the data registers, or an atomic's old value."""
     memory = inst.spec.memory
     assert memory is not None
     build = frame.build
@@ -367,7 +367,7 @@ def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
 
 
 def _vcc_branch(frame: Frame) -> None:
-    """A defined bit of VCC that is set decides whether VCC is zero."""
+    """Reports a branch on VCC with undefined bits. A defined bit that is set decides that VCC is not zero."""
     build = frame.build
     place = frame.at(frame.wave, shadow_layout.DELTA + 4 * isa.VCC)
     bits = frame.load(place, I64)

@@ -1,7 +1,7 @@
-"""Loads and stores that move nothing undefined, recognised without following each byte's shadow.
+"""Recognises loads and stores that move only defined bits, without each byte's shadow.
 
-Device memory that was wholly defined when the launch began stays so; where all that an access can
-reach lies in such an allocation, and its data registers are defined, there is nothing to do.
+Device memory that was wholly defined at the start of the launch stays so. If an access reaches only such an allocation and its
+data registers are defined, its shadow is unneeded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simgpu.memory.lane_copy import constant, inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
-    """i1: whether a load or store moves nothing undefined; None where that is not looked at."""
+    """Returns i1: true if a load or store moves only defined bits. Returns None for instructions without this test."""
     memory = inst.spec.memory
     assert memory is not None
     build = frame.build
@@ -39,7 +39,7 @@ def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -
 
 
 def _last_allocation(frame: Frame) -> Any:
-    """The table entry that this record's access hit last; entry 0, which is empty, if there is none."""
+    """Returns the table entry of this record's last access; entry 0, which is empty, if there is none."""
     build = frame.build
     hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
     valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))
@@ -48,7 +48,7 @@ def _last_allocation(frame: Frame) -> Any:
 
 
 def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
-    """i1: all active lanes' bytes lie in the allocation."""
+    """Returns i1: true if all active lanes' bytes are in the allocation."""
     build = frame.build
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     offsets = build.sub(global_addresses(frame, places), frame.splat(base))
@@ -57,7 +57,7 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
 
 
 def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
-    """i1: a linear buffer whose whole range lies in the allocation."""
+    """Returns i1: true for a linear buffer whose whole range is in the allocation."""
     build = frame.build
     resource = read_resource(frame, inst, places["srsrc"])
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))

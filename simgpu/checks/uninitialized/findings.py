@@ -1,4 +1,4 @@
-"""Findings of kind "uninitialized" from the events of `shadow`."""
+"""Makes findings of kind "uninitialized" from the events of `runtime`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCALARS = {
 
 
 def register_name(offset: int) -> str:
-    """The register at a byte offset of the wave."""
+    """Returns the name of the register at a byte offset of the wave."""
     if offset >= layout.AGPR:
         return f"a{(offset - layout.AGPR) // layout.ROW}"
     if offset >= layout.VGPR:
@@ -39,7 +39,7 @@ def _finding(launch: Dispatch, event: Event, what: str, place: str = "", severit
 
 
 def _described(event: Event, used: str) -> tuple[str, str]:
-    """The message for a register's use, and the register."""
+    """Returns the message for a register's use, and the register."""
     name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
     if event.extra & NEVER:
         state = "which nothing wrote"
@@ -72,13 +72,13 @@ def _store(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
 
 
-# Where structs lie that compilers copy whole; a C++ kernel's lie anywhere, in assembly LDS and device memory hold elements.
+# Places of structs that compilers copy whole; a C++ kernel's may be anywhere. In assembly, LDS and device memory hold elements.
 STRUCTS = ("scratch", "flat", "buffer")
-MANGLED = "_Z"  # how a C++ kernel's name begins
+MANGLED = "_Z"  # start of a C++ kernel's name
 
 
 def _padding(launch: Dispatch, event: Event) -> bool:
-    """Whether it looks like a struct copied whole, with the bytes between its fields: some of it is defined, and it was loaded."""
+    """True if it looks like a struct copied with the padding between its fields: loaded, and partly defined."""
     inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
     memory = inst.spec.memory if inst is not None else None
     if not event.extra & PARTIAL or memory is None:

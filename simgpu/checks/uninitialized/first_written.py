@@ -1,6 +1,6 @@
-"""Arithmetic whose sources are defined and whose results were not: what a lean handler does without the instruction's shadow.
+"""Handles arithmetic with defined sources and undefined results: a lean handler needs no shadow for it.
 
-Most programs do nothing else with undefined registers, and the shadow takes LLVM longer than the instruction.
+Most programs do nothing else with undefined registers, and LLVM takes longer to compile the shadow than the instruction.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I1
 from simgpu.machine.wave_frame import ROW32
 
-DWORD = 6  # of SDWA's dst_sel: the whole register
+DWORD = 6  # value of SDWA's dst_sel for the whole register
 
 
 def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
-    """Count the results of active lanes as defined where the sources are; ask for the whole handler elsewhere."""
+    """Marks the results of active lanes as defined if the sources are. Asks for the whole handler otherwise."""
     if not replaces(inst, operands):
         frame.ask_for_whole()
         return
@@ -40,7 +40,7 @@ def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
 
 
 def replaces(inst: Instruction, operands: OperandStates) -> bool:
-    """Whether the results of active lanes hold nothing of what was in their registers, unless that is a source, too."""
+    """True if the results in active lanes keep nothing of their registers' old contents, unless these are also sources."""
     if not operands.results and not operands.states_written:
         return False
     if inst.spec.encoding.startswith("sop"):
@@ -51,7 +51,7 @@ def replaces(inst: Instruction, operands: OperandStates) -> bool:
 
 
 def _unknown(frame: Frame, operands: OperandStates) -> Any:
-    """i1: whether any source may be undefined."""
+    """Returns i1: true if any source may be undefined."""
     tests = [undefined(frame, place) for place in operands.sources]
     tests += [undefined_state(frame, *STATES[name]) for name in operands.states_read]
     unknown: Any = ir.Constant(I1, 0)

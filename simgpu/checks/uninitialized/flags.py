@@ -1,4 +1,4 @@
-"""Tests of what may be undefined, emitted in front of an instruction: a load and a compare an operand."""
+"""Tests for undefined operands, emitted before an instruction: a load and a compare an operand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def registers_of(place: OperandPlace) -> int:
 
 
 def undefined(frame: Frame, place: OperandPlace) -> Any | None:
-    """i1: whether anything of an operand may be undefined; None for constants."""
+    """Returns i1: true if any part of an operand may be undefined; None for constants."""
     if place.kind == "row":
         return nonzero(frame, flag_pointer(frame, place), ir.IntType(8 * registers_of(place)), 1)
     if place.kind == "sgpr":
@@ -38,14 +38,14 @@ def undefined(frame: Frame, place: OperandPlace) -> Any | None:
 
 
 def wholly_undefined(frame: Frame, place: OperandPlace) -> Any:
-    """i1: whether nothing wrote any of a vector operand's registers."""
+    """Returns i1: true if nothing wrote any of a vector operand's registers."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
     return frame.build.icmp_unsigned("==", frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
 
 
 def never_written(frame: Frame, place: OperandPlace) -> Any:
-    """i1: whether nothing wrote some of a vector operand's registers."""
+    """Returns i1: true if nothing wrote some of a vector operand's registers."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
     flags = frame.build.and_(frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
@@ -53,18 +53,18 @@ def never_written(frame: Frame, place: OperandPlace) -> Any:
 
 
 def register_number(frame: Frame, place: OperandPlace) -> Any:
-    """i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
+    """Returns i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
     distance = frame.build.sub(frame.slot(place.slot), ir.Constant(I32, layout.VGPR))
     return frame.build.lshr(distance, ir.Constant(I32, ROW.bit_length() - 1))
 
 
 def flag_pointer(frame: Frame, place: OperandPlace) -> Any:
-    """Pointer to the flags of a vector operand's registers."""
+    """Returns a pointer to the flags of a vector operand's registers."""
     return frame.at(frame.at(frame.wave, shadow_layout.FLAGS), register_number(frame, place))
 
 
 def undefined_state(frame: Frame, offset: int, type_: ir.Type) -> Any:
-    """i1: whether any bit of a field of the wave is undefined."""
+    """Returns i1: true if any bit of a field of the wave is undefined."""
     return nonzero(frame, frame.at(frame.wave, shadow_layout.DELTA + offset), type_, 4)
 
 
@@ -76,7 +76,7 @@ M0_READERS = {ControlKind.MOVRELS, ControlKind.MOVRELD, ControlKind.APPEND, Cont
 
 
 def states_read(inst: Instruction) -> set[State]:
-    """SCC, VCC and M0 where the instruction reads them without naming them."""
+    """Returns SCC, VCC and M0 if the instruction reads them without naming them."""
     used = {param.type.state for param in inst.spec.params}
     memory = inst.spec.memory
     if (memory and memory.lds) or inst.mods.get("lds") or "addtid" in inst.mnemonic:
@@ -87,15 +87,15 @@ def states_read(inst: Instruction) -> set[State]:
 
 
 def states_written(inst: Instruction) -> set[State]:
-    """The same for what it writes."""
+    """Returns the states that the instruction writes without naming them."""
     return {type_.state for type_ in inst.spec.results} & STATES.keys()
 
 
 def states_of(inst: Instruction) -> list[State]:
-    """Both."""
+    """Returns the states that the instruction reads or writes."""
     return sorted(states_read(inst) | states_written(inst))
 
 
 def tested(inst: Instruction, places: Iterable[OperandPlace]) -> bool:
-    """Whether anything of an instruction may be undefined: not where it has constants only."""
+    """True if any operand of an instruction may be undefined: not if it has only constants."""
     return bool(states_of(inst)) or any(place.kind in ("row", "sgpr", *SPECIAL) for place in places)

@@ -1,4 +1,4 @@
-"""What is defined when a wave begins, and where a worker's shadows of LDS and private memory lie."""
+"""Defines a wave's initial state, and places a worker's shadows of LDS and private memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Dispatch, worker: Worker) -> None:
-    """The shadow of a wave's first state, and the worker's addresses for handlers and scheduler."""
+    """Makes the shadow of a wave's first state, and sets the worker's addresses for handlers and scheduler."""
     shadow = aligned_bytes(shadow_layout.BEGIN_BYTES)
     begin_scalars(launch, worker, shadow[:512].view(np.uint32))
     shadow[layout.SCC] = 1
@@ -39,7 +39,7 @@ def prepare(launch: Dispatch, worker: Worker) -> None:
 
 @runtime
 def begin(wave: int, place: int) -> None:
-    """The shadow of a wave that begins, at this place among the worker's waves; of its LDS, with the workgroup's first."""
+    """Initialises the shadow of a wave at this place among the worker's waves, and of its LDS with the workgroup's first wave."""
     copy(wave + shadow_layout.DELTA, context(wave, shadow_layout.BEGIN), shadow_layout.BEGIN_BYTES)
     clear(wave + shadow_layout.DELTA + layout.VGPR, 3 * layout.ROW)  # the work-item ids
     clear(wave + shadow_layout.ORIGINS, shadow_layout.ORIGINS_BYTES)
@@ -52,7 +52,7 @@ def begin(wave: int, place: int) -> None:
 
 
 def begin_scalars(launch: Dispatch, worker: Worker, shadow: np.ndarray) -> None:
-    """Scalar registers that the launch sets are defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
+    """Marks the scalar registers that the launch sets as defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
     descriptor = launch.info.descriptor
     shadow[:] = 0xFFFFFFFF
     shadow[: descriptor.launch_state_sgprs + descriptor.preload_length] = 0

@@ -1,9 +1,8 @@
-"""A handler turned into its shadow: the same computation on what is defined, without its effects.
+"""Turns a handler into its shadow: the same computation on shadow bits, without its effects.
 
-`instrument` rewrites a function that an emitter made: every value gets a shadow by the rules of
-`rules`, every store goes to the shadow bytes instead, and nothing else is changed: registers,
-memory and counters keep what they hold. So one table of rules for LLVM's operations covers every
-instruction with all its modifiers.
+`instrument` rewrites a function that an emitter made. Every value gets a shadow by the rules of `rules`, and every store goes
+to the shadow bytes instead. Registers, memory and counters keep their contents. So one table of rules for LLVM's operations
+covers every instruction with all its modifiers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _DROPPED = ("atomicrmw", "fence")
 
 
 class DryFrame(Frame):
-    """A frame whose ways out all return: for handlers that only compute shadows."""
+    """A frame whose exits all return, for handlers that only compute shadows."""
 
     dry = True
 
@@ -45,15 +44,15 @@ class DryFrame(Frame):
 
 
 def instrument(frame: Frame, moves: bool = False) -> None:
-    """Turn the frame's finished function into its shadow.
+    """Turns the frame's finished function into its shadow.
 
-    moves: what is staged is only moved, so that its values decide nothing and need not be there.
+    moves: staged values are only moved, so they decide nothing and need not be there.
     """
     Instrument(frame, moves).run()
 
 
 class Instrument:
-    """One function being rewritten, block by block in an order in which definitions come first."""
+    """Rewrites one function, block by block, in an order in which definitions come first."""
 
     def __init__(self, frame: Frame, moves: bool) -> None:
         self.frame = frame
@@ -113,7 +112,7 @@ class Instrument:
                 self.phis.append((inst, shadow))
                 self.shadows[inst] = shadow
         elif name == "cmpxchg":
-            # A dry run always succeeds: old is what was read before, and the new value is stored.
+            # A dry run always succeeds: old is the value read before, and the new value is stored.
             self._store_shadow(self.pointers.of(inst.operands[0]), inst.operands[2], 1)
         elif name == "extractvalue":
             exchange = inst.operands[0]
@@ -159,7 +158,7 @@ class Instrument:
         self._settle_flag(pointer, value.type)
 
     def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
-        """A store that others may read: undefined bits are noted, and count as defined from there."""
+        """Handles a store that others may read: undefined bits are noted, and count as defined from there."""
         private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
         bad = anywhere(shadow) & ~private
         noted = IrValue(self.build, self.frame.wave).at(shadow_layout.STORED)
@@ -184,7 +183,7 @@ class Instrument:
     # -- flags of vector registers -------------------------------------------------------------
 
     def _fill(self, pointer: Pointer, type_: ir.Type) -> None:
-        """Make a register's shadow row valid before it is read or written in part."""
+        """Makes a register's shadow row valid before it is read or partly written."""
         whole = type_ == ROW32
         if pointer.region == "register" and (whole or not pointer.derived):
             runtime.fill_row.call(self.build, self.frame.wave, pointer.shadow)
@@ -195,7 +194,7 @@ class Instrument:
 
 
 def reverse_postorder(function: ir.Function) -> list[Any]:
-    """The blocks that the entry reaches, each after those that dominate it."""
+    """Returns the blocks that the entry reaches, each after those that dominate it."""
     order: list[Any] = []
     seen = {function.entry_basic_block}
     stack = [(function.entry_basic_block, iter(_successors(function.entry_basic_block)))]

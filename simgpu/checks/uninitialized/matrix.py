@@ -1,7 +1,7 @@
 """Matrix instructions: undefined elements that count in a product are findings.
 
-Which bits of which registers and lanes count follows from the maps of `simgpu.hardware.mfma`: a broadcast
-of A or B leaves lanes unread. EXEC does not count: matrix instructions ignore it.
+The maps of `simgpu.hardware.mfma` give the bits of registers and lanes that count: a broadcast of A or B leaves lanes unread.
+EXEC does not count, because matrix instructions ignore it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROLES = ("A", "B", "C", "IDX", "SCALE_A", "SCALE_B")
 
 
 def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
-    """Bits that count: uint32 (registers, 64)."""
+    """Returns the bits that count: uint32 (registers, 64)."""
     row: Any = mfma.find(inst.mnemonic, inst.target)
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
     masks = np.zeros((registers, LANES), np.uint64)
@@ -49,7 +49,7 @@ def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
 
 
 def scale_shift(inst: Instruction, operand: str) -> int:
-    """The first bit of the scale's byte: op_sel holds the low, op_sel_hi the high bit of its number."""
+    """Returns the first bit of the scale's byte: op_sel holds the low, op_sel_hi the high bit of its number."""
     number = ("SCALE_A", "SCALE_B").index(operand)
     low, high = (int(inst.mods.get(name, default)) >> number & 1 for name, default in (("op_sel", 0), ("op_sel_hi", 3)))
     return 8 * (low | high << 1)
@@ -77,7 +77,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
 
 
 def _table(frame: Frame, name: str, masks: np.ndarray) -> Any:
-    """The masks as a constant of the handler's module; its address as an i64."""
+    """Adds the masks as a constant to the handler's module. Returns the constant's address as an i64."""
     kind = ir.ArrayType(I32, masks.size)
     table = ir.GlobalVariable(frame.module, kind, f"{frame.function.name}_{name}")
     table.linkage, table.global_constant = "internal", True

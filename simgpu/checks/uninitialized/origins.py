@@ -1,7 +1,7 @@
-"""Where undefined bits came from: by register, the load that brought them.
+"""Origins of undefined bits: the load that brought them, by register.
 
-Kept on the slow path only, one record for a register: that of the last undefined source, or of the
-load itself; 0 where nothing wrote the register.
+Origins are updated only on the slow path. A register has one record: that of the last undefined source, or of the load itself;
+0 if nothing wrote the register.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simgpu.machine.values import I32
 
 @dataclass(frozen=True)
 class OperandStates:
-    """What an instruction reads and writes: places, and states by name."""
+    """Operands and states of an instruction: places, and states by name."""
 
     sources: Sequence[OperandPlace]
     results: Sequence[OperandPlace]
@@ -31,7 +31,7 @@ class OperandStates:
 
 
 def _pointer(frame: Frame, place: OperandPlace) -> Any:
-    """Pointer to the origins of an operand's registers."""
+    """Returns a pointer to the origins of an operand's registers."""
     base = frame.at(frame.wave, shadow_layout.ORIGINS)
     if place.kind == "row":
         number = flags.register_number(frame, place)
@@ -44,11 +44,11 @@ def _state_pointer(frame: Frame, name: str) -> Any:
 
 
 def picked(frame: Frame, operands: OperandStates) -> Any:
-    """i32: the origin of what the results will hold, before they do."""
+    """Returns i32: the origin that the results will have. Call it before they are written."""
     build = frame.build
     origin: Any = ir.Constant(I32, 0)
     for place in operands.results:
-        if place.kind == "row":  # lanes that are not written keep theirs
+        if place.kind == "row":  # unwritten lanes keep their origin
             never = flags.wholly_undefined(frame, place)
             origin = build.select(never, ir.Constant(I32, 0), frame.load(_pointer(frame, place), I32))
     for place in operands.sources:
@@ -65,7 +65,7 @@ def picked(frame: Frame, operands: OperandStates) -> Any:
 
 
 def store(frame: Frame, operands: OperandStates, origin: Any) -> None:
-    """The results' origin."""
+    """Stores the results' origin."""
     for place in operands.results:
         for number in range(flags.registers_of(place)):
             frame.store(origin, frame.at(_pointer(frame, place), 4 * number))
@@ -75,5 +75,5 @@ def store(frame: Frame, operands: OperandStates, origin: Any) -> None:
 
 
 def this(frame: Frame) -> Any:
-    """The frame's own record as an origin."""
+    """Returns the frame's own record as an origin."""
     return frame.build.add(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 1))

@@ -1,7 +1,7 @@
-"""What a pointer in a handler points to, and where the shadow of those bytes lies.
+"""Targets of a handler's pointers, and the shadow of those bytes.
 
-The pointers of handlers are made in few ways: from the wave and the record, from stack slots, from
-the wave's LDS_BASE, and from a device address plus the ALLOC_DELTA of its allocation.
+Handlers make pointers in few ways: from the wave and the record, from stack slots, from the wave's LDS_BASE, and from a device
+address plus the ALLOC_DELTA of its allocation.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from simgpu.machine.values import I64, Builder, IrValue
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where a pointer goes."""
+    """Target of a pointer."""
 
-    region: str  # state, register, staging, scratchpad, stack, lds, global, or "" for what has no shadow
+    region: str  # state, register, staging, scratchpad, stack, lds, global, or "" without a shadow
     shadow: Any = None  # pointer to the shadow bytes, a Value
-    offset: int | None = None  # bytes from the region's root, where known
-    derived: bool = False  # whether it goes on from an operand's pointer
+    offset: int | None = None  # bytes from the region's root, if known
+    derived: bool = False  # True if it was derived from an operand's pointer
     entry: Any = None  # the allocation's table entry, a Value
-    index: Any = None  # whether an undefined index chose the place (i1, stack only)
+    index: Any = None  # set if an undefined index chose the place (i1, stack only)
 
     @property
     def private(self) -> bool:
-        """Whether nobody but this handler reads the bytes: stores to them happen in a dry run too."""
+        """True if only this handler reads the bytes: a dry run also stores to them."""
         return self.region in ("stack", "scratchpad", "staging")
 
 
@@ -39,7 +39,7 @@ UNKNOWN = Pointer("")
 
 
 def region_of(offset: int | None) -> str:
-    """The part of a wave that lies at a byte offset; operands' offsets come from the record."""
+    """Returns the part of a wave that contains a byte offset. Operands' offsets come from the record."""
     if offset is None or offset >= layout.VGPR:
         return "register"
     if offset < shadow_layout.SHADOWED_STATE:
@@ -50,7 +50,7 @@ def region_of(offset: int | None) -> str:
 
 
 class Pointers:
-    """The pointers of one function, by the values that hold them."""
+    """Pointers of one function, by the values that hold them."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -60,13 +60,13 @@ class Pointers:
         return UNKNOWN if isinstance(value, ir.Constant) else self._known.get(value, UNKNOWN)
 
     def define(self, build: Builder, inst: Any, shadows: list[Shadow]) -> None:
-        """Note what an instruction that makes a pointer (or its integer) points to."""
+        """Records the target of an instruction that makes a pointer or its integer."""
         if inst.opname == "getelementptr":
             self._known[inst] = self._step(build, inst, shadows[1])
         elif inst.opname == "alloca":
             twin = build.alloca(inst.allocated_type)
             twin.align = inst.align
-            # A plain pointer: llvmlite's alloca still types what it points to.
+            # A plain pointer: llvmlite's alloca still has a type for its target.
             self._known[inst] = Pointer("stack", build.ptrtoint(twin, I64).pointer(), 0)
         elif inst.opname == "ptrtoint":
             self._known[inst] = self.of(inst.operands[0])
@@ -114,7 +114,7 @@ class Pointers:
         return UNKNOWN
 
     def _entry(self, delta: Any) -> Any | None:
-        """The allocation whose ALLOC_DELTA this loaded value is."""
+        """Returns the allocation whose ALLOC_DELTA this loaded value is, None for other values."""
         if getattr(delta, "opname", "") != "load":
             return None
         pointer = delta.operands[0]
@@ -123,7 +123,7 @@ class Pointers:
         return pointer.pointer if _constant_index(pointer) == layout.ALLOC_DELTA else None
 
     def _ours(self, pointer: Any) -> bool:
-        """Whether a pointer goes into the wave, its record or the stack."""
+        """True if a pointer goes into the wave, its record or the stack."""
         return pointer in (self.frame.wave, self.frame.record) or self.of(pointer).region != ""
 
 

@@ -1,10 +1,9 @@
-"""How undefined bits travel through one LLVM operation: a table of rules, after memcheck's.
+"""Rules for undefined bits in one LLVM operation: a table, after memcheck's.
 
-A value's shadow is an integer of the same width (a vector of the same lanes) whose set bits are
-undefined; None stands for a value that is wholly defined. A rule gets the instruction and its
-operands' shadows and returns the result's. What has no rule of its own makes a lane's whole
-result undefined where any bit of the lane's operands is (Nethercote and Seward, "How to Shadow
-Every Byte of Memory Used by a Program", 2007; memcheck's manual, "Definedness").
+A value's shadow is an integer of the same width (a vector of the same lanes). Its set bits are undefined; None means that the
+value is wholly defined. A rule gets the instruction and its operands' shadows, and returns the result's. Without a rule, a
+lane's whole result is undefined if any bit of the lane's operands is (Nethercote and Seward, "How to Shadow Every Byte of
+Memory Used by a Program", 2007; memcheck's manual, "Definedness").
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _WIDTH = {ir.FloatType: 32, ir.DoubleType: 64, ir.HalfType: 16}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these LLVM operations."""
+    """Decorator that registers the rule of these LLVM operations."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -37,7 +36,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def integer(type_: ir.Type) -> ir.Type:
-    """The integer type of the same shape; pointers and aggregates have none and stay."""
+    """Returns the integer type of the same shape. Pointers and aggregates have none and are returned unchanged."""
     if isinstance(type_, ir.VectorType):
         return ir.VectorType(integer(type_.element), type_.count)
     return ir.IntType(_WIDTH[type(type_)]) if type(type_) in _WIDTH else type_
@@ -48,12 +47,12 @@ def operands(build: Builder, inst: Any) -> list[IrValue]:
 
 
 def raw(value: IrValue) -> IrValue:
-    """The value's bits as an integer."""
+    """Returns the value's bits as an integer."""
     return value.bitcast(integer(value.type))
 
 
 def anywhere(shadow: IrValue) -> IrValue:
-    """Whether any bit of any lane is undefined, i1."""
+    """Returns i1: true if any bit of any lane is undefined."""
     if shadow.lanes:
         packed = ir.IntType(shadow.lanes * shadow.type.element.width)
         if shadow.type.element != I1 and packed.width > 512:
@@ -63,7 +62,7 @@ def anywhere(shadow: IrValue) -> IrValue:
 
 
 def spread(lanes: IrValue, type_: ir.Type) -> IrValue:
-    """All bits of `type_` where the i1 (or <n x i1>) is set."""
+    """Sets all bits of `type_` where the i1 (or <n x i1>) is set."""
     wanted = integer(type_)
     if isinstance(wanted, ir.VectorType) and not lanes.lanes:
         lanes = lanes.splat(wanted.count)
@@ -77,12 +76,12 @@ def either(a: Shadow, b: Shadow) -> Shadow:
 
 
 def filled(value: Any, shadow: Shadow) -> Any:
-    """The shadow as an IR value."""
+    """Returns the shadow as an IR value."""
     return constant(integer(value.type), 0) if shadow is None else shadow
 
 
 def strict(type_: ir.Type, shadows: Sequence[Shadow]) -> Shadow:
-    """Any undefined bit makes the lane's result undefined (all lanes', where lanes mix)."""
+    """Makes the lane's result undefined for any undefined bit (all lanes' results, if lanes mix)."""
     lanes = type_.count if isinstance(type_, ir.VectorType) else 0
     result = None
     for shadow in shadows:
@@ -110,7 +109,7 @@ def _or(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
 
 
 def _undecided(shadows: Sequence[Shadow], a: IrValue, b: IrValue) -> Shadow:
-    """The bits that a or b leave open; a, b: the bits of an operand that let the other one through."""
+    """Returns the bits that a or b leave open. a, b: bits of an operand that let the other one through."""
     sa, sb = shadows
     if sa is None or sb is None:
         known, shadow = (a, sb) if sa is None else (b, sa)
@@ -125,7 +124,7 @@ def _xor(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
 
 @rule("add", "sub", "mul")
 def _carried(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """Bits below the lowest undefined one are defined: carries go up."""
+    """Keeps bits below the lowest undefined one defined: carries go up."""
     undefined = either(*shadows)
     return None if undefined is None else undefined | -undefined
 
@@ -140,7 +139,7 @@ def _shift(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
 
 @rule("icmp")
 def _compare(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """Undefined where the undefined bits can change the answer."""
+    """Undefined if the undefined bits can change the answer."""
     if shadows[0] is None and shadows[1] is None:
         return None
     a, b = operands(build, inst)
@@ -217,7 +216,7 @@ MOVES = ("llvm.bswap.", "llvm.bitreverse.")
 
 
 def intrinsic(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """A call's result: intrinsics that only move bits move the shadow, others are strict."""
+    """Returns the shadow of a call's result: intrinsics that only move bits move the shadow, others are strict."""
     if isinstance(inst.type, ir.VoidType) or all(shadow is None for shadow in shadows):
         return None
     name = inst.callee.name

@@ -1,8 +1,7 @@
-"""What checked handlers call where something is undefined: demands on registers, and definitions.
+"""Functions for checked handlers with undefined operands: demands on registers, and definitions.
 
-A demand is the place where undefined bits matter: it
-reports the first register with any and counts the bits as defined from there, so that one mistake
-is one finding.
+A demand is a place where undefined bits matter. It reports the first register with any, and counts the bits as defined from
+there, so one mistake is one finding.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from simgpu.machine.runtime import fill, load8, load32, part, runtime, store8, s
 
 
 class Undefined(IntEnum):
-    """Where undefined bits matter."""
+    """Places where undefined bits matter."""
 
     ADDRESS = event("undefined address")
     BRANCH = event("undefined branch")
@@ -28,17 +27,17 @@ class Undefined(IntEnum):
     MATRIX = event("undefined matrix")
 
 
-# Bits of a report's `extra` beside the register's byte offset in the wave.
-ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`
+# Bits of a report's `extra` above the register's byte offset in the wave.
+ROLE_SHIFT = 20  # index into `matrix.ROLES`
 NEVER = 1 << 24  # nothing wrote the register
-PARTIAL = 1 << 25  # others of the operand's bits are defined
-ORIGIN_SHIFT = 32  # see shadow_origin
+PARTIAL = 1 << 25  # other bits of the operand are defined
+ORIGIN_SHIFT = 32  # see `origins`
 _OFFSET = (1 << ROLE_SHIFT) - 1
 
 
 @part
 def _scalar(wave: int, offset: int, bits: int) -> int:
-    """The undefined bits of a scalar dword, which are defined from here."""
+    """Returns the undefined bits of a scalar dword, which count as defined from here."""
     place = wave + DELTA + offset
     found = load32(place) & bits & 0xFFFFFFFF
     if found:
@@ -48,7 +47,7 @@ def _scalar(wave: int, offset: int, bits: int) -> int:
 
 @part
 def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int, int, int]:
-    """Lanes of a vector register with undefined bits that count, the first such lane's, the old flag."""
+    """Returns a vector register's lanes with undefined bits that count, the bits of the first such lane, and the old flag."""
     flag = wave + FLAGS + (offset - layout.VGPR) // layout.ROW
     state = load8(flag)
     if state == DEFINED:
@@ -75,7 +74,7 @@ def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int
 
 @part
 def _origin(wave: int, offset: int) -> int:
-    """The origin of a register's undefined bits."""
+    """Returns the origin of a register's undefined bits."""
     if offset < layout.VGPR:
         return load32(wave + ORIGINS + 4 * REGISTERS + offset)
     return load32(wave + ORIGINS + 4 * ((offset - layout.VGPR) // layout.ROW))
@@ -83,10 +82,10 @@ def _origin(wave: int, offset: int) -> int:
 
 @runtime
 def _demand(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
-    """Report undefined bits of `registers` from byte `offset` of the wave (its role above).
+    """Reports undefined bits of `registers` from byte `offset` of the wave (its role above). Returns nonzero if there were any.
 
-    lanes: those that count (vector registers); bits: which bits of each; masks: instead, if not 0,
-    address of u32[registers][64]. Returns whether there were any.
+    lanes: those that count (vector registers). bits: the bits of each that count. masks: if not 0, address of
+    u32[registers][64] to use instead of `bits`.
     """
     role, partial = offset >> ROLE_SHIFT, 0
     offset &= _OFFSET
@@ -112,21 +111,21 @@ def _demand(wave: int, record: int, code: int, offset: int, registers: int, lane
 
 @runtime
 def define(wave: int, offset: int, registers: int) -> None:
-    """Count vector registers from byte `offset` of the wave as wholly defined."""
+    """Marks vector registers from byte `offset` of the wave as wholly defined."""
     fill(wave + FLAGS + (offset - layout.VGPR) // layout.ROW, registers, DEFINED)
     fill(wave + DELTA + offset, layout.ROW * registers, 0)
 
 
 @part
 def _flag(wave: int, row: int) -> int:
-    """Address of a shadow row's flag; 0 for a scalar register."""
+    """Returns the address of a shadow row's flag, 0 for a scalar register."""
     number = row - (wave + DELTA + layout.VGPR)
     return wave + FLAGS + number // layout.ROW if number >= 0 else 0
 
 
 @runtime
 def fill_row(wave: int, row: int) -> None:
-    """Write the shadow row of a wholly undefined vector register out."""
+    """Fills in the shadow row of a wholly undefined vector register."""
     flag = _flag(wave, row)
     if flag and load8(flag) == UNDEFINED:
         fill(row, layout.ROW, 0xFF)
@@ -135,7 +134,7 @@ def fill_row(wave: int, row: int) -> None:
 
 @runtime
 def settle_row(wave: int, row: int) -> None:
-    """Set a vector register's flag by what its shadow row holds."""
+    """Sets a vector register's flag by the contents of its shadow row."""
     flag, undefined = _flag(wave, row), 0
     if flag:
         for word in words(row, layout.ROW // 8):
@@ -146,5 +145,5 @@ def settle_row(wave: int, row: int) -> None:
 def demand(
     frame: Frame, record: Any, code: int, offset: Any, registers: int, lanes: Any, bits: int = 0xFFFFFFFF, masks: Any = 0
 ) -> Any:
-    """Emit a demand; offset: i64, the registers' place in the wave, and a role."""
+    """Emits a demand. offset: i64, the registers' place in the wave, and a role."""
     return _demand.call(frame.build, frame.wave, record, int(code), offset, registers, lanes, bits, masks)

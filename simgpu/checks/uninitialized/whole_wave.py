@@ -1,6 +1,6 @@
-"""Loads from LDS and stores to it by all lanes: their undefined bits go straight, as the data does without checks.
+"""Handles loads from LDS and stores to it by all lanes: copies their shadow rows directly, like plain mode the data.
 
-Where what is loaded is defined and the registers are, or what is stored and what lies there, there is nothing to do.
+If the loaded bytes and the registers are defined, or the stored registers and the bytes there, the copy is unneeded.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WORD = ir.VectorType(I64, 8)
 
 
 class LDSMove:
-    """One load or store; only where `serves`."""
+    """Load or store for which `serves` is true."""
 
     @classmethod
     def serves(cls, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-        """Whether the instruction may go this way at all."""
+        """True if the instruction may use this path at all."""
         memory = inst.spec.memory
         assert memory is not None
         known = memory.space == "ds" and memory.op in ("load", "store") and "addr" in places
@@ -43,13 +43,13 @@ class LDSMove:
         self.spans = lds.spans_of(frame, inst, places, shadow.pointer())
 
     def whole(self) -> IrValue:
-        """i1: all lanes are active and in bounds, at addresses that are defined."""
+        """Returns i1: true if all lanes are active and in bounds, at defined addresses."""
         known = ~self.frame.value(flags.undefined(self.frame, self.places["addr"]))
         some = (self.frame.exec_bits() == ALL_LANES) & known
         return self.frame.both(some, lambda: functools.reduce(operator.and_, map(direct.within, self.spans)))
 
     def run(self, loaded: Callable[[OperandPlace], None]) -> None:
-        """Emit it where `whole` holds; loaded: emits what follows where a register may have got undefined bits."""
+        """Emits the move for the case `whole`. loaded: emits code for a register that may have got undefined bits."""
         unknown = functools.reduce(operator.or_, (self.frame.value(flags.undefined(self.frame, place)) for place in self.data))
         idle = ~unknown
         for span in self.spans:
@@ -63,14 +63,14 @@ class LDSMove:
                     self._store(span, place)
 
     def _rows(self, place: OperandPlace) -> IrValue:
-        """Pointer to the shadow rows of an operand's registers."""
+        """Returns a pointer to the shadow rows of an operand's registers."""
         return self.frame.at(self.frame.at(self.frame.wave, shadow_layout.DELTA), self.frame.slot(place.slot))
 
     def _load(self, place: OperandPlace) -> None:
         rows = self._rows(place)
         direct.load(self.spans, rows)
         count = flags.registers_of(place)
-        states: IrValue | None = None  # all in one store: a load of all that follows one of each would wait for them
+        states: IrValue | None = None  # stored together: a later load of all would stall on separate stores
         for number in range(count):
             words = (rows.at(at).load(WORD, 64) for at in range(number * layout.ROW, (number + 1) * layout.ROW, 64))
             some = functools.reduce(operator.or_, words).bitcast(ir.IntType(512)) != 0

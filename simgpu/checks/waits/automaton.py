@@ -1,11 +1,11 @@
-"""The automaton of waits and hazards: states of what is in flight, and steps over instructions.
+"""Automaton of waits and hazards: states of operations in flight, and steps over instructions.
 
-Exact along the path that a wave took. A state says what a later instruction could still clash with:
-operations by queue with their age (operations issued later on the same queue), and the last
-instructions with the wait states behind them. After a finding the walk goes on as if it had been
-repaired, so that one missing s_waitcnt or s_nop is one finding.
+The automaton is exact along the path that a wave took. A state says which instructions a later one could still clash with. It
+holds operations by queue with their age (operations issued later on the same queue), and the last instructions with the wait
+states after them. After a finding the walk continues as if it had been repaired, so one missing s_waitcnt or s_nop is one
+finding.
 
-Registers that M0 chooses at run time (s_movrel, s_set_gpr_idx_*) count as the ones that are named.
+Registers that M0 chooses at run time (s_movrel, s_set_gpr_idx_*) count as the named ones.
 """
 
 from __future__ import annotations
@@ -21,62 +21,52 @@ from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
-END = -1  # the record that a wave goes to when it ends
+END = -1  # record that a wave goes to when it ends
 
 Ages = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class State:
-    """What is in flight where a straight-line run begins at record `entry`.
+    """Operations in flight where a straight-line run begins."""
 
-    vm, ds: (record, age) of operations whose registers (or LDS, of a DMA) are not safe yet, oldest first; smem:
-    records; flat: (record, counters not waited for yet as bits 1 vmcnt, 2 lgkmcnt); window: (record,
-    wait states behind it) of instructions that a hazard rule may still bind; clause: (record, members
-    behind it) of the memory clause that is open.
-    """
-
-    entry: int
-    vm: Ages = ()
-    ds: Ages = ()
-    smem: tuple[int, ...] = ()
-    flat: Ages = ()
-    window: Ages = ()
-    clause: Ages = ()
+    entry: int  # record of the run's first instruction
+    vm: Ages = ()  # (record, age) of operations whose registers (or LDS, of a DMA) are not safe yet, oldest first
+    ds: Ages = ()  # the same for the LDS queue
+    smem: tuple[int, ...] = ()  # records of operations
+    flat: Ages = ()  # (record, counters not waited for yet: bits 1 vmcnt, 2 lgkmcnt)
+    window: Ages = ()  # (record, wait states after it) of instructions that a hazard rule may still bind
+    clause: Ages = ()  # (record, members after it) of the open memory clause
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """A finding before it is told to people: the clash of record `record` with an earlier one.
-
-    what: the hazard rule's name, or "read", "overwritten", "ended"; place: the register that they share;
-    needed, found: wait states, or the counters' values that are needed as text.
-    """
+    """A clash of two instructions, before it becomes a finding."""
 
     kind: str
-    record: int
-    other: int
-    what: str
-    place: str
-    needed: int
-    found: int
-    wait: str = ""
+    record: int  # the later instruction
+    other: int  # the earlier instruction
+    what: str  # the hazard rule's name, or "read", "overwritten", "ended"
+    place: str  # the register that they share
+    needed: int  # wait states, or the lowest counter value that is needed
+    found: int  # wait states
+    wait: str = ""  # the needed counter values as text
 
 
 @dataclass(frozen=True)
 class Transition:
-    """From a state along a straight-line run to the next state, and what was seen on the way. entry: where the run begins."""
+    """A straight-line run from one state to the next."""
 
-    entry: int
-    following: int
-    sightings: tuple[Sighting, ...]
+    entry: int  # record where the run begins
+    following: int  # number of the next state
+    sightings: tuple[Sighting, ...]  # clashes on the way
 
 
 class Automaton:
     """States and transitions of one kernel, made as waves meet them.
 
-    xnack: the code object's setting, on or any where memory clauses may be replayed;
-    limit: states; behind it a wave goes on with nothing in flight, and `overflowed` says so.
+    xnack: the code object's setting, on or any if memory clauses may be replayed
+    limit: number of states; beyond it a wave continues with nothing in flight, and `overflowed` is set
     """
 
     def __init__(self, entry: int, target: str, xnack: str = "off", limit: int = 1 << 16) -> None:
@@ -91,7 +81,7 @@ class Automaton:
         self.number(State(entry))
 
     def number(self, state: State) -> int:
-        """The state's number, new if it was not met before."""
+        """Returns the state's number, new if it was not met before."""
         found = self._numbers.get(state)
         if found is None:
             if len(self.states) >= self.limit and state != State(state.entry):
@@ -104,7 +94,7 @@ class Automaton:
     def step(
         self, state: int, last: int, target: int, instruction: Callable[[int], Instruction | None]
     ) -> Transition:
-        """From a state's entry through record `last`, then to record `target` or `END`."""
+        """Returns the transition from a state's entry through record `last`, then to record `target` or `END`."""
         key = state, last, target
         if key not in self.transitions:
             walk = StateWalk(self, self.states[state])
@@ -140,7 +130,7 @@ class StateWalk:
         self._collect()
 
     def state(self, entry: int) -> State:
-        """The state as it is, for a run that begins at `entry`."""
+        """Returns the current state, for a run that begins at `entry`."""
         flat = tuple(sorted(self.flat.items()))
         vm, ds = (tuple(self.ages[queue.name]) for queue in (VM, DS))
         return State(entry, vm, ds, tuple(sorted(self.smem)), flat, tuple(self.window), tuple(self.clause.items()))
@@ -149,7 +139,7 @@ class StateWalk:
         return self.automaton.effects[record][0]
 
     def pass_by(self, record: int, effect: Effect) -> None:
-        """Go over one instruction."""
+        """Passes one instruction."""
         if effect.queue is VM or effect.queue is DS:
             self.wait(held_up(effect.queue, (age for _, age in self.ages[effect.queue.name])))
         if effect.waits is not None:
@@ -169,7 +159,7 @@ class StateWalk:
         self.pending = frozenset().union(*(self.effect(record).pending for record in records))
 
     def wait(self, counts: Mapping[str, int]) -> None:
-        """What an s_waitcnt for these counts makes certain to be complete."""
+        """Removes the operations that an s_waitcnt for these counts completes for certain."""
         if not counts:
             return
         for queue in (VM, DS):
@@ -184,7 +174,7 @@ class StateWalk:
         self._collect()
 
     def _unwaited(self, record: int, effect: Effect) -> None:
-        """An instruction that touches registers of operations in flight."""
+        """Reports an instruction that touches registers of operations in flight."""
         read = effect.access.read()
         for queue in (VM, DS):
             # In order, a later operation of the queue may write the same registers.
@@ -214,7 +204,7 @@ class StateWalk:
         self.sightings.append(
             Sighting("missing-wait", record, other, what, place, min(counts.values()), -1, wait)
         )
-        # The s_waitcnt that is lacking would take a wait state and break a clause.
+        # The missing s_waitcnt would take a wait state and break a clause.
         self.wait(counts)
         self._age(1)
         self.clause = {}
@@ -241,7 +231,7 @@ class StateWalk:
         self.pending |= effect.pending
 
     def _covers(self, younger: int, older: int) -> bool:
-        """Whether waiting for the younger operation of a queue is all that the older one asks."""
+        """True if a wait for the younger operation of a queue is always enough for the older one."""
         if younger == older:
             return True
         new, old = self.effect(younger), self.effect(older)
@@ -275,14 +265,14 @@ class StateWalk:
             self.sightings.append(Sighting("hazard", record, other, rule.name, place, overwrite.needed, overwrite.found))
 
     def _age(self, states: int) -> None:
-        """Wait states pass; what no rule can reach any more is forgotten."""
+        """Passes wait states, and drops instructions that no rule can bind any more."""
         target = self.automaton.target
         aged = ((r, since + states) for r, since in self.window)
         self.window = [(r, since) for r, since in aged if since < reach(self.effect(r).access, target)]
 
 
 def name_of(registers: Iterable[Register]) -> str:
-    """The first register as LLVM prints it; nothing where there is none."""
+    """Returns the first register as LLVM prints it, "" if there is none."""
     for register in sorted(registers, key=str):
         if isinstance(register, str):
             return register

@@ -1,7 +1,7 @@
-"""Counts, of each in-order queue, of the operations that a wave issued and of those that are complete for certain.
+"""Counts a wave's operations of each in-order queue: the issued ones, and those that are certainly complete.
 
-`races.lds_dma` and `races.carried` need them: what LDS an operation touches is known only when it runs, so it cannot be
-followed along the path alone, as `paths` follows registers.
+`races.lds_dma` and `races.carried` need the counts. The LDS that an operation touches is known only when it runs, so `paths`,
+which follows registers along a path, cannot track it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from simgpu.memory.lane_copy import constant
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-# Of the wave, for either in-order queue: operations that it issued, and those that are complete for certain.
+# Wave fields for both in-order queues: operations issued, and operations certainly complete.
 VM_ISSUED, VM_DONE, DS_ISSUED, DS_DONE = wave_fields("in_flight", 4)
-FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED, DS_DONE)}  # by queue, behind its counter
-# Fields of the address that such an event reports: LDS offset, then the count that a wait would have needed, then a bit:
-# of `lds_dma` that the load is another wave's, of `carried` that the access writes.
+# By queue: its counter, and its two fields.
+FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED, DS_DONE)}
+# Fields of the address that such an event reports: LDS offset, then the count that a wait would have needed, then a bit. The
+# bit means for `lds_dma` that the load is another wave's, for `carried` that the access writes.
 LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 
 def missing_wait(launch: Dispatch, event: Event, tell: Callable[[str, int, bool], str]) -> Finding:
-    """The finding of such an event. tell(earlier instruction, count, bit) says what is done to the LDS, and what is missing."""
+    """Returns the finding of such an event. tell(earlier instruction, count, bit) describes the use of the LDS and the missing
+    wait."""
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF
     earlier = location_of(launch, event.extra).text
@@ -51,7 +53,7 @@ class InFlight(Check):
         return inst.spec.control is ControlKind.WAITCNT or (queue is not None and queue.name in FIELDS)
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
-        """By queue, the slot of the count that an s_waitcnt waits for."""
+        """Returns by queue the slot of the count that an s_waitcnt waits for."""
         immediate = inst.args.get("simm16")
         if inst.spec.control is not ControlKind.WAITCNT or not isinstance(immediate, Imm):
             return {}
@@ -71,7 +73,7 @@ class InFlight(Check):
             frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))
 
     def _left(self, frame: Frame, name: str, count: IrValue) -> None:
-        """At most `count` operations of a queue are left."""
+        """Records that at most `count` operations of a queue are left."""
         _, issued, done = FIELDS[name]
         certain, known = frame.build.sub(frame.state(issued, I64), count), frame.state(done, I64)
         more = frame.build.icmp_signed(">", certain, known)

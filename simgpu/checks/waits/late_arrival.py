@@ -1,9 +1,10 @@
-"""The adversarial completion order: what a load brings arrives only when it is waited for.
+"""Runs loads in the adversarial completion order: loaded data arrives only when the kernel waits for it.
 
-Plain and checked mode complete a load at once. Here its destination holds poison from issue until an
-s_waitcnt makes certain that it is complete, in the order that the hardware guarantees and no earlier.
-A kernel whose waits are enough gives the same results. Not a check that a user meets: `simgpu.tools.robustness.mutate`
-and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
+Plain and checked mode complete a load at once. In this mode its destination holds poison from issue until an s_waitcnt
+certainly completes it, in the order that the hardware guarantees and no earlier. A kernel with enough waits gives the same
+results. Stores and LDS writes take effect at once.
+
+Users do not meet this check: `simgpu.tools.robustness.mutate` and tests set `Device.checks` to it.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from simgpu.machine.operands import Plan
 
 (LOADS,) = context_fields("late_arrival", 1)  # address of the waves' late loads
-(READY,) = wave_fields("late_arrival", 1)  # whether the wave's are set up
-POISON = 0x7FDBFDB5  # a NaN as f32 and as two f16, far outside as an address
+(READY,) = wave_fields("late_arrival", 1)  # 1 if the wave's late loads are set up
+POISON = 0x7FDBFDB5  # a NaN as f32 and as two f16; as an address, far outside
 
 NOTHING, ROWS, SCALARS, IN_LDS = range(4)
 PIECE = 16
@@ -50,25 +51,25 @@ class Late(Structure):
 
     _fields_ = (
         ("kind", c_int64),  # NOTHING, ROWS, SCALARS or IN_LDS
-        ("where", c_int64),  # its data goes: offset in the wave
+        ("where", c_int64),  # destination of its data: offset in the wave
         ("count", c_int64),  # registers, or bytes a lane
         ("lanes", c_int64),
-        ("bits", c_int64),  # of each register that it writes
+        ("bits", c_int64),  # bits of each register that it writes
         ("open", c_int64),  # counters not waited for
         ("unused", c_int64 * 2),
-        ("offsets", c_int64 * LANES),  # in LDS; data of registers begins here
-        ("data", c_int64 * (PIECE // 8 * LANES)),  # of each lane, PIECE bytes at most
+        ("offsets", c_int64 * LANES),  # offsets in LDS; data of registers begins here
+        ("data", c_int64 * (PIECE // 8 * LANES)),  # data of each lane, PIECE bytes at most
     )
 
 
 class LateQueue(Structure):
-    """The operations of a queue: the first, and how many."""
+    """Operations of a queue: the position of the first, and their number."""
 
     _fields_ = (("first", c_int64), ("used", c_int64))
 
 
 class LateWave(Structure):
-    """A wave's operations."""
+    """Operations of a wave."""
 
     _fields_ = (("queues", LateQueue * len(SIZES)), ("operations", Late * sum(SIZES)))
 
@@ -78,7 +79,7 @@ LATE_WAVE, WAVE_BYTES = np.dtype(LateWave), sizeof(LateWave)
 
 @part
 def operations_of(wave: int) -> Any:
-    """The wave's operations, none at its start."""
+    """Returns the wave's operations, none at its start."""
     here = structure(context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_BYTES, LATE_WAVE)
     if not load64(wave + READY):
         for queue in here.queues:
@@ -95,7 +96,7 @@ def write_bits(address: int, value: int, bits: int) -> None:
 
 @part
 def deliver(wave: int, late: Any) -> None:
-    """The data arrives."""
+    """Delivers the data of an operation."""
     where, data = wave + late.where, address_of(late.offsets)
     if late.kind == SCALARS:
         copy(where, data, 4 * late.count)
@@ -115,13 +116,13 @@ def deliver(wave: int, late: Any) -> None:
 
 @part
 def late_of(here: Any, queue: int, position: int) -> Any:
-    """An operation of a queue, from the oldest on."""
+    """Returns an operation of a queue, counted from the oldest."""
     return here.operations[STARTS[queue] + (here.queues[queue].first + position) % SIZES[queue]]
 
 
 @part
 def drain(wave: int, here: Any, queue: int, left: int) -> None:
-    """The oldest operations complete until `left` are left."""
+    """Completes the oldest operations until `left` are left."""
     held = here.queues[queue]
     while held.used > left:
         deliver(wave, late_of(here, queue, 0))
@@ -131,7 +132,7 @@ def drain(wave: int, here: Any, queue: int, left: int) -> None:
 
 @part
 def append(wave: int, queue: int) -> Any:
-    """A new operation at the queue's end; a full queue stalls until the oldest is complete."""
+    """Adds an operation at the queue's end. A full queue stalls until the oldest is complete."""
     here = operations_of(wave)
     drain(wave, here, queue, SIZES[queue] - 2)
     held = here.queues[queue]
@@ -144,7 +145,7 @@ def append(wave: int, queue: int) -> Any:
 
 @runtime
 def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
-    """An operation whose `count` registers from offset `where` are written, and not yet there."""
+    """Issues an operation whose `count` registers from offset `where` are written, but hold poison until it completes."""
     late = append(wave, queue)
     if count == 0:
         return
@@ -169,7 +170,7 @@ def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
 
 @runtime
 def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
-    """A load to LDS: `size` bytes of each of the lanes at their offsets."""
+    """Issues a load to LDS: `size` bytes of each of the lanes at their offsets."""
     late = append(wave, VM_QUEUE)
     late.kind = IN_LDS
     late.count = size
@@ -186,7 +187,7 @@ def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
 
 @runtime
 def complete(wave: int, vm: int, lgkm: int) -> None:
-    """Deliver what an s_waitcnt completes: at most so many operations are left of each counter."""
+    """Delivers the operations that an s_waitcnt completes. vm, lgkm: the most operations that may be left of each counter."""
     here = operations_of(wave)
     drain(wave, here, VM_QUEUE, vm)
     drain(wave, here, DS_QUEUE, lgkm)
@@ -203,13 +204,13 @@ def complete(wave: int, vm: int, lgkm: int) -> None:
 
 
 class LateArrival(Check):
-    """Calls `issue` behind loads and `complete` at waits."""
+    """Calls `issue` after loads and `complete` at waits."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.WAITCNT or effect_of(inst).queue is not None
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
-        """(queue, registers, bits) with their slots of an operation, or the slots of a wait's counts."""
+        """Returns (queue, slot of the registers, count, bits) for an operation, or the slots of a wait's counts."""
         immediate = inst.args.get("simm16")
         if inst.spec.control is ControlKind.WAITCNT and isinstance(immediate, Imm):
             counts = LIMITS | waited(immediate.value)
@@ -246,7 +247,7 @@ class LateArrival(Check):
 
 
 def _destination(inst: Instruction, effect: Effect) -> tuple[int, int, int]:
-    """Offset in the wave, registers, and the bits of each that the operation writes; count 0: none."""
+    """Returns offset in the wave, registers, and the bits of each that the operation writes; count 0 if none."""
     for name in ("vdst", "vdata", "sdst", "sdata"):
         reg = inst.args.get(name)
         if not effect.pending or not isinstance(reg, Reg) or not effect.pending <= registers_of(reg):

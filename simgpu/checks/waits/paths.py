@@ -1,9 +1,8 @@
-"""Waits and hazards along the path that each wave takes.
+"""Checks waits and hazards along the path that each wave takes.
 
-Both depend on nothing but the sequence of instructions, so they are looked at once for each way
-through the code: a control transfer looks up (state, from, to) in a table of its worker, and only a
-transfer that was not seen in that state before returns to Python, which walks the instructions
-(`automaton`). An entry counts how often it was taken, and with it what was seen on its way.
+Waits and hazards depend only on the sequence of instructions, so each path through the code is examined once. A control
+transfer looks up (state, from, to) in a table of its worker. Only a transfer that is new in that state returns to Python, which
+walks the instructions (`automaton`). An entry counts how often it was taken, and so how often its findings occurred.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from simgpu.machine.wave_frame import PTR
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-# Of the wave, i32: the automaton's state when the current run began; the record whose transfer has no transition yet; where to.
+# Wave fields, i32: the automaton's state when the current run began; the record whose transfer has no transition yet; its
+# target.
 WAVE_STATE, WAVE_FROM, WAVE_TO = wave_fields("paths", 3)
-# Of the context: address of the worker's table of transitions; its entries less 1.
+# Context fields: address of the worker's table of transitions; its entries less 1.
 TABLE, TABLE_MASK = context_fields("paths", 2)
 # A table entry: from | to << 32; state + 1 | next << 32; times taken; number of the transition.
 FIELDS = 4
@@ -46,7 +46,7 @@ WORD = (1 << 64) - 1
 
 
 class Paths(Check):
-    """The automaton's hooks at control transfers; nothing in straight-line code."""
+    """Hooks of the automaton at control transfers; straight-line code has none."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control"
@@ -65,7 +65,7 @@ class Paths(Check):
         frame.store(frame.build.add(frame.load(count, I64, 8), ir.Constant(I64, 1)), count, 8)
 
     def _look_up(self, frame: Frame, target: Any, index: Any, resume: Any) -> Any:
-        """Pointer to the transition's entry; without one the wave leaves, to go on at `resume`."""
+        """Returns a pointer to the transition's entry. Without an entry the wave leaves, to continue at `resume`."""
         build = frame.build
         state = build.zext(frame.state(WAVE_STATE), I64)
         far = build.shl(build.zext(target, I64), ir.Constant(I64, 32))
@@ -106,12 +106,12 @@ class Paths(Check):
         worker.checks["paths"] = TransitionTable(worker, FIRST_SIZE)
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        """One finding for each pair of places, its count the times that its transitions were taken."""
+        """Returns one finding for each pair of places, counted by how often its transitions were taken."""
         automaton = automaton_of(launch)
         counts: dict[tuple[str, int, int], int] = {}
         best: dict[tuple[str, int, int], Sighting] = {}
         first: dict[tuple[str, int, int], Taken] = {}
-        branched: set[tuple[str, int, int]] = set()  # pairs that not only straight code leads from one to the other
+        branched: set[tuple[str, int, int]] = set()  # pairs that are not always joined by straight code
         for worker in workers:
             table: TransitionTable = worker.checks["paths"]
             for number, taken in table.counts():
@@ -132,13 +132,13 @@ class Paths(Check):
         return found
 
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
-        """Make the transition that the current wave lacks, and let it go on."""
+        """Makes the transition that the current wave lacks, and lets the wave continue."""
         raw = wave_bytes_of(worker, *place_of_wave(worker))
         fields = raw[WAVE_STATE : WAVE_TO + 8].view(np.int32)[::2]
         state, last, target = (int(field) for field in fields)
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
-        # A wave that ends stands before its s_endpgm and looks the transition up again.
+        # A wave that ends is before its s_endpgm and looks the transition up again.
         ahead = retired_before(launch, raw, last if target == END else target)  # a jump is counted already
         taken = Taken(current_wave(worker), last, ahead + (target == END and ahead >= 0))
         worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
@@ -150,19 +150,19 @@ class Paths(Check):
 
 @dataclass(frozen=True)
 class Taken:
-    """Who took a transition first: the wave, the record at which it left straight-line code, and what it had retired behind it."""
+    """First wave that took a transition."""
 
     wave: WaveState
-    last: int
-    retired: int
+    last: int  # record at which it left straight-line code
+    retired: int  # number of instructions that it had retired by then
 
     @property
     def order(self) -> tuple[tuple[int, ...], int, int]:
-        """The lowest workgroup's lowest wave is told."""
+        """Sort key: the lowest workgroup's lowest wave is reported."""
         return self.wave.group[::-1], self.wave.wave, self.retired
 
     def when(self, launch: Dispatch, record: int) -> str:
-        """The moment at which the wave was at a record on its way; "" where nobody counts."""
+        """Returns the moment at which the wave was at a record on its way, "" if nothing counts."""
         if self.retired < 0:
             return ""
         away = int(launch.program.starts[record : self.last + 1].sum())
@@ -171,16 +171,13 @@ class Taken:
 
 @dataclass
 class TransitionTable:
-    """A worker's transitions: an open-addressing table that handlers read, grown by Python.
-
-    transitions, first: by an entry's number, the transition and the wave that took it first.
-    """
+    """Transitions of a worker: an open-addressing table that handlers read, grown by Python."""
 
     worker: Worker
     size: int
     entries: np.ndarray = field(init=False)
-    transitions: list[Transition] = field(default_factory=list)
-    first: list[Taken] = field(default_factory=list)
+    transitions: list[Transition] = field(default_factory=list)  # by number of an entry
+    first: list[Taken] = field(default_factory=list)  # by number of an entry: the wave that took it first
 
     def __post_init__(self) -> None:
         self._place(self.size)
@@ -192,7 +189,7 @@ class TransitionTable:
         self.worker.set_context(TABLE_MASK, size - 1)
 
     def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: Taken) -> None:
-        """Add a transition that was taken `taken` times so far."""
+        """Adds a transition that was taken `taken` times so far."""
         if 2 * len(self.transitions) >= self.size:
             old = self.entries
             self._place(2 * self.size)
@@ -214,12 +211,12 @@ class TransitionTable:
         self.entries[at & self.size - 1] = entry
 
     def counts(self) -> list[tuple[int, int]]:
-        """(number, times taken) of every transition."""
+        """Returns (number, times taken) of every transition."""
         used = self.entries[self.entries[:, STATES] != 0]
         return [(int(number), int(taken)) for number, taken in used[:, [NUMBER, COUNT]] if taken]
 
     def taken(self) -> list[tuple[int, int, int, int, int]]:
-        """(state, last record, target, following state, times) of every transition that was taken."""
+        """Returns (state, last record, target, following state, times) of every transition that was taken."""
         used = self.entries[(self.entries[:, STATES] != 0) & (self.entries[:, COUNT] != 0)]
         halves = np.ascontiguousarray(used[:, [KEY, STATES]]).view(np.int32).reshape(-1, 4)
         return [
@@ -232,7 +229,7 @@ LOCK = threading.Lock()
 
 
 def automaton_of(launch: Dispatch) -> Automaton:
-    """The kernel's automaton, kept with its code from launch to launch."""
+    """Returns the kernel's automaton, cached with its code from launch to launch."""
     kept, key = launch.program.kept, ("waits", launch.entry)
     if key not in kept:
         kept[key] = Automaton(launch.entry, launch.arch, launch.code.xnack)

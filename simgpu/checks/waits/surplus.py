@@ -1,10 +1,9 @@
-"""Notes on s_waitcnt and s_nop that ask for more than the paths need that a launch took.
+"""Notes on s_waitcnt and s_nop that ask for more than the executed paths need.
 
-The transfers that `paths` counted make a graph of basic blocks, which is analysed twice. The first analysis finds what
-each wait must ask for: of the waits between an operation and its first use, the last one has to complete it. The second one
-takes these counts and lets the first wait that completes an operation do so, which may leave a later wait nothing to do.
-So all notes on a kernel can be followed together. The wait states that a pair of a hazard rule has to spare are taken
-from the last s_nop between the two.
+The transfers that `paths` counted make a graph of basic blocks, which is analysed twice. The first analysis finds the count
+that each wait needs: the last wait between an operation and its first use has to complete it. The second one takes these counts
+and lets the first wait that completes an operation do so. Then a later wait may be unneeded. So all notes on a kernel can be
+followed together. If a pair of a hazard rule has spare wait states, the last s_nop between the two loses them.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache mainte
 # Atomic stores of agent scope and below are plain stores here (LLVM AMDGPUUsage, memory model).
 SIGNALS = (*MESSAGES, ControlKind.TRAP, ControlKind.GWS, ControlKind.GDS)
 PLAIN_RELEASE = BEFORE_GFX942
-WINDOWS = 64  # ways to a place by which different nops lie behind an instruction; with more, nops are not judged
+WINDOWS = 64  # most paths to a place with different nops after an instruction; with more, nops are not judged
 
 
 @dataclass(frozen=True)
 class WaitItem:
-    """An operation that is in flight, or that a wait has completed. One of two counters is two items."""
+    """An operation that is in flight, or that a wait has completed. An operation of two counters is two items."""
 
     record: int
     counter: str
     ordered: bool
     age: int = 0  # operations of its queue issued since
-    wait: int = -1  # record of the last s_waitcnt that completed it, -1 without
-    asked: int = -1  # the largest count at which that wait would have
+    wait: int = -1  # record of the last s_waitcnt that completed it, -1 if none
+    asked: int = -1  # the largest count at which that wait would have completed it
 
 
-Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states behind it, nops and waits among these
+Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states after it, nops and waits among these
 
 
 @dataclass
 class Reaching:
-    """What may reach the begin of a block, over all ways to it."""
+    """Items and windows that may reach the start of a block, on any path."""
 
     items: set[WaitItem] = field(default_factory=set)
     windows: set[Window] = field(default_factory=set)
@@ -63,9 +62,9 @@ class Reaching:
 
 @dataclass(frozen=True)
 class OperationUse:
-    """What needs an operation to be complete."""
+    """Use of an operation that must be complete."""
 
-    count: int  # to ask for
+    count: int  # count that a wait needs
     reader: int  # record of the instruction that needs it
     operation: int  # record of the operation
 
@@ -74,16 +73,16 @@ class OperationUse:
 class Passage:
     """A basic block that was executed, from one state of the automaton to the next."""
 
-    state: int  # of the automaton, which has the first record
-    last: int  # record
-    following: int | None  # the state behind it, None where the wave ends
+    state: int  # state of the automaton, which has the first record
+    last: int  # last record
+    following: int | None  # the state after it, None if the wave ends
 
 
 class Survey:
-    """What each wait and each nop of a launch is needed for.
+    """Purposes of each wait and each nop of a launch.
 
-    counts: what waits ask for, by record and counter. With it, the first wait that completes an operation counts as the
-    one that does; without it, waits ask for what the code says, and the last one counts.
+    counts: the counts that waits ask for, by record and counter. If passed, the first wait that completes an operation counts
+    as the one that does. Otherwise, waits ask for the counts in the code, and the last one counts.
     """
 
     def __init__(self, launch: Dispatch, blocks: Sequence[Passage], counts: Mapping[tuple[int, str], int] | None = None) -> None:
@@ -91,10 +90,10 @@ class Survey:
         self.counts = counts
         self.automaton = automaton_of(launch)
         self.target = launch.arch
-        self.uses: dict[tuple[int, str], OperationUse] = {}  # by wait and counter: the use that asks most
-        self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of what the wave was held up for
-        self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest wait states too many
-        self.crowded = False  # whether some place had more than WINDOWS ways
+        self.uses: dict[tuple[int, str], OperationUse] = {}  # by wait and counter: the use with the lowest count
+        self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of an operation that held the wave up
+        self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest surplus wait states
+        self.crowded = False  # True if some place had more than WINDOWS paths
         one_way = self._one_way(blocks)
         self.paths = _said_of(one_way)
         self.can_go = "it did nothing" if one_way else "it can go"
@@ -118,13 +117,13 @@ class Survey:
             at += self.automaton.effects[at][1]
 
     def _one_way(self, blocks: Sequence[Passage]) -> int:
-        """Conditional branches that were always taken, or never."""
+        """Returns the number of conditional branches that were always taken, or never."""
         taken = {block.last for block in blocks}
         passed = {record for block in blocks for record in self._records(block) if record != block.last}
         return sum(self._inst(record).spec.control in CONDITIONAL_BRANCHES for record in taken ^ passed)
 
     def _analyse(self, blocks: Sequence[Passage]) -> None:
-        """Walk the blocks until nothing new reaches any of them."""
+        """Walks the blocks until nothing new reaches any of them."""
         leaving: dict[int, list[Passage]] = {}
         for block in blocks:
             leaving.setdefault(block.state, []).append(block)
@@ -157,10 +156,10 @@ class Survey:
         return items, windows
 
     def _keep_clauses(self, block: Passage) -> None:
-        """Of the nops and waits between two memory instructions, one must stay where it may end a clause for XNACK."""
+        """Reserves one of the nops and waits between two memory instructions, if it may end a clause for XNACK."""
         if self.automaton.xnack not in LONGEST:
             return
-        between: list[int] | None = []  # None: something else is there
+        between: list[int] | None = []  # None: another instruction is there
         for record in self._records(block):
             effect = self.effect(record)
             memory = not effect.access.classes.isdisjoint(KINDS)
@@ -176,7 +175,7 @@ class Survey:
         return self.effect(record).waits is not None or self._inst(record).spec.control is ControlKind.NOP
 
     def _spare(self, between: tuple[int, ...], needed: int) -> None:
-        """At least so many of the wait states of these nops and waits must stay."""
+        """Records that at least `needed` of the wait states of these nops and waits must stay."""
         if between:
             states = max(sum(self.effect(record).access.states for record in between) - needed, 0)
             self.spare[between] = min(states, self.spare.get(between, states))
@@ -194,7 +193,7 @@ class Survey:
         return replace(item, wait=record, asked=item.age if item.ordered else 0)
 
     def _used(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
-        """The items that the instruction does not need complete; notes which ones it does."""
+        """Returns the items that the instruction does not need. Records the uses of the others."""
         left = set()
         for item in items:
             if not self._needs(record, effect, item):
@@ -220,7 +219,7 @@ class Survey:
             return other.dma
         if effect.queue is None:
             return False
-        # Memory that the two may share, where nothing but a wait orders them.
+        # Memory that the two may share, ordered only by a wait.
         if effect.queue is FLAT or other.queue is FLAT:
             return stores or _stores(effect) or bool(other.lds)
         if effect.queue is not other.queue and ((effect.lds and other.lds) or (stores and not other.lds and not effect.lds)):
@@ -257,12 +256,12 @@ class Survey:
         return (*kept, (record, 0, ())) if reach(later, self.target) else kept
 
     def _binds(self, record: int, since: int, between: tuple[int, ...]) -> bool:
-        """Whether a rule may bind what follows, the more so if all that may go between went."""
+        """True if a rule may bind later instructions, even if all removable ones in between are gone."""
         fewest = since - sum(self.effect(other).access.states for other in between)
         return fewest < reach(self.effect(record).access, self.target)
 
     def surplus(self, removable: Iterable[int]) -> dict[int, int]:
-        """Wait states too many by nop, and by wait of `removable`: those that may go all at once."""
+        """Returns the surplus wait states by nop, and by wait of `removable`. All may be removed together."""
         spare: dict[int, int] = {}
         candidates = [record for record in self.records if self._inst(record).spec.control is ControlKind.NOP]
         for record in sorted([*candidates, *removable], reverse=True):
@@ -277,21 +276,21 @@ class Survey:
 
 
 def _said_of(one_way: int) -> str:
-    """Which paths a note is about: the wait that this launch could do without may be another's."""
+    """Describes the paths of a note: a wait that this launch does not need may be needed by another."""
     if not one_way:
         return "on all paths"
     return f"on the paths that ran ({one_way} branch{'es' if one_way > 1 else ''} always went one way)"
 
 
 def _stores(effect: Effect) -> bool:
-    """Whether an operation writes memory or LDS, or asks caches to."""
+    """True if an operation writes memory or LDS, or makes caches do so."""
     return not effect.access.classes.isdisjoint(("vmem_store", "ds_write")) or effect.lds == "write" or (
         effect.queue is SMEM and bool(effect.access.read(("data",)))
     )
 
 
 def _synchronises(inst: Instruction, effect: Effect) -> bool:
-    """Whether others may take it for a sign that all before is complete, or it measures time."""
+    """True if others may take the instruction for a sign that all earlier ones are complete, or it measures time."""
     memory = inst.spec.memory
     if memory is None:
         return inst.spec.encoding in CACHE_ENCODINGS or inst.spec.control in SIGNALS
@@ -299,7 +298,7 @@ def _synchronises(inst: Instruction, effect: Effect) -> bool:
 
 
 class Surplus(Check):
-    """Nothing at run time; reads what `Paths` counted."""
+    """Emits nothing at run time; reads the counts of `Paths`."""
 
     def concerns(self, inst: Instruction) -> bool:
         return False
@@ -307,7 +306,7 @@ class Surplus(Check):
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         tables: list[TransitionTable] = [worker.checks["paths"] for worker in workers]
         if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
-            return []  # what came behind is not known
+            return []  # later code was not examined
         blocks: dict[Passage, int] = {}
         for table in tables:
             for state, last, target, following, taken in table.taken():
@@ -325,7 +324,7 @@ class Surplus(Check):
 
 
 def notes(survey: Survey, times: dict[int, int]) -> list[Finding]:
-    """What is told; times: how often each record ran."""
+    """Returns the notes. times: number of executions by record."""
     waits = [record for record in survey.records if survey.effect(record).waits]
     idle = [record for record in waits if not any((record, c) in survey.uses for c in survey.effect(record).waits or ())]
     told = [note for record in waits if (note := _wait_note(survey, record, times[record]))]
@@ -353,7 +352,7 @@ def _with_nop(note: Finding) -> Finding:
 
 
 def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] | None:
-    """What an s_waitcnt could ask for instead, if that is less."""
+    """Notes the lower count that an s_waitcnt could ask for instead, if any."""
     counts = survey.effect(record).waits or {}
     asked = {counter: survey.uses.get((record, counter)) for counter in counts}
     if not any(asked.values()):

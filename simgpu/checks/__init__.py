@@ -1,17 +1,17 @@
-"""Checked mode: what a kernel gets away with here and not on the hardware.
+"""Checked mode: finds bugs that a kernel gets away with in the simulator but not on the hardware.
 
     suite.py        the checks, in order; only a checked device loads it
-    waits/          missing waits and wait states, and those that ask for too much
-    uninitialized/  what nothing wrote, where it matters
-    numerics/       NaN, infinities, overflow and other losses; alone, with check="numerics"
-    races/          waves on the same bytes, and barriers that some miss
-    lint/           what every path of the code lacks, nothing launched
+    waits/          missing waits and wait states, and surplus ones
+    uninitialized/  uses of values that nothing wrote
+    numerics/       NaN, infinities, overflow and other losses; only with check="numerics"
+    races/          waves that touch the same bytes, and barriers that some waves miss
+    lint/           static analysis of all paths of the code, without a launch
     bounds.py       memory misuse
-    declared.py     what code uses of registers and LDS, against what its kernel declares
+    declared.py     use of registers and LDS, compared with the kernel's declaration
     resources.py    registers beyond the declared ones
-    suppressions.py  findings that are known: a file of them
-    performance.py  notes on what costs time
+    suppressions.py  known findings, read from a file
+    performance.py  notes on slow code
     barrier_slack.py  barriers that order nothing
-    path_trace.py   what the waves of a workgroup do, for the model of time
-    writer.py       which workgroup wrote an address
+    path_trace.py   actions of a workgroup's waves, for the model of time
+    writer.py       the workgroup that wrote an address
 """

@@ -1,9 +1,11 @@
-"""Barriers that order nothing, for Device(check="performance"): across which no two waves' accesses ever clash.
+"""Finds barriers that order nothing, for Device(check="performance").
 
-A barrier orders what a wave did since the barrier before it and what another does until the next one. Where no such pair touches
-the same bytes, one of the two a write, the waves need not have met. LDS is looked at byte by byte, by the bitmaps of `races`;
-device memory by allocations; and an atomic, a coherent access, a cache operation, a message or a load to LDS on either side
-counts as a reason for the barrier, as order in memory that others see may hang on it.
+A barrier orders what a wave did since the previous barrier with what another wave does until the next one. The barrier is
+unneeded if no such pair of accesses touches the same bytes with at least one write.
+
+LDS is compared byte by byte, with the bitmaps of `races`. Device memory is compared by allocations. Some operations on either
+side count as a reason for the barrier, because the order of memory that others see may depend on it: an atomic, a coherent
+access, a cache operation, a message or a load to LDS.
 """
 
 from __future__ import annotations
@@ -54,34 +56,34 @@ READS, WRITES, SIGN = 1, 2, 4
 
 
 class SlackBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (
-        ("counts", c_int64),  # address of a Meetings for each record
+        ("counts", c_int64),  # address of the records' `Meetings`
         ("areas", c_int64),  # address of slot 0's area
-        ("stride", c_int64),  # bytes from an area to the next
+        ("stride", c_int64),  # bytes from one area to the next
     )
 
 
 class Meetings(Structure):
-    """How often waves met at a barrier, and how often that was needed."""
+    """Counts of one barrier: how often waves met there, and how often they had to."""
 
     _fields_ = (("met", c_int64), ("needed", c_int64))
 
 
 class SlackArea(Structure):
-    """Begins a slot's area; then come a SlackWave for each wave, and the bitmaps of LDS before the last barrier."""
+    """Head of a slot's area. A `SlackWave` for each wave and the LDS bitmaps before the last barrier follow it."""
 
     _fields_ = (
         ("last", c_int64),  # record of the last barrier + 1
-        ("arriving", c_int64),  # of the one at which waves arrive, MIXED where they are at several
-        ("signs_before", c_int64),  # before the last barrier
-        ("signs_since", c_int64),
+        ("arriving", c_int64),  # record + 1 of the barrier at which waves arrive; MIXED if they are at several
+        ("signs_before", c_int64),  # 1 if a sign was seen before the last barrier
+        ("signs_since", c_int64),  # 1 if a sign was seen since then
     )
 
 
 class SlackWave(Structure):
-    """Allocations that a wave read and wrote before the last barrier, and since: one bit each."""
+    """Allocations that a wave read and wrote before the last barrier and since: a bit each."""
 
     _fields_ = (("read_before", c_int64), ("written_before", c_int64), ("read_since", c_int64), ("written_since", c_int64))
 
@@ -89,11 +91,11 @@ class SlackWave(Structure):
 SLACK_BLOCK, MEETINGS, SLACK_AREA, SLACK_WAVE = (np.dtype(kind) for kind in (SlackBlock, Meetings, SlackArea, SlackWave))
 MEETINGS_BYTES, AREA_BYTES, WAVE_BYTES = sizeof(Meetings), sizeof(SlackArea), sizeof(SlackWave)
 MIXED = -1
-ENTRY_SHIFT = layout.ALLOC_BYTES.bit_length() - 1  # of an allocation's entry: entries follow each other
+ENTRY_SHIFT = layout.ALLOC_BYTES.bit_length() - 1  # log2 of the bytes of an allocation's entry: entries are consecutive
 
 
 class BarrierSlack(Check):
-    """Compares what lies on both sides of each barrier; goes before `Races`, which forgets at a barrier what was before."""
+    """Compares the accesses on both sides of each barrier. Runs before `Races`, which forgets earlier accesses at a barrier."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in (ControlKind.BARRIER, *SIGNS, *ENDS)
@@ -118,7 +120,7 @@ class BarrierSlack(Check):
             touch.call(frame.build, frame.wave, frame.build.ptrtoint(access.entry, I64), how)
 
     def _several(self, frame: Frame) -> Any:
-        """What is emitted inside runs only where a workgroup has several waves."""
+        """Opens a block whose code runs only if a workgroup has several waves."""
         return frame.build.if_then(frame.build.icmp_signed(">", frame.context(WAVES), constant(1)))
 
     def end(self, frame: Frame, index: Any) -> None:
@@ -151,20 +153,20 @@ def _note(launch: Dispatch, record: int, count: int) -> Finding:
 
 @part
 def slack_of(wave: int) -> Any:
-    """The worker's block."""
+    """Returns the worker's block."""
     return structure(context(wave, BARRIERS), SLACK_BLOCK)
 
 
 @part
 def area_of(wave: int) -> Any:
-    """The area of the wave's slot."""
+    """Returns the area of the wave's slot."""
     block = slack_of(wave)
     return structure(block.areas + number_of(wave) * block.stride, SLACK_AREA)
 
 
 @runtime
 def touch(wave: int, entry: int, how: int) -> None:
-    """An access of the wave to the allocation of an entry, or a sign."""
+    """Records a sign, or an access of the wave to the allocation of an entry."""
     area = area_of(wave)
     if how & SIGN:
         area.signs_since = 1
@@ -178,7 +180,7 @@ def touch(wave: int, entry: int, how: int) -> None:
 
 @runtime
 def arrive(wave: int, record: int) -> None:
-    """The wave comes to the barrier of a record; with the last one, all go on."""
+    """Records that the wave comes to a record's barrier. All waves continue when the last one arrives."""
     area, group = area_of(wave), slot_of(wave)
     there = area.arriving
     area.arriving = record + 1 if there == 0 or there == record + 1 else MIXED
@@ -188,7 +190,7 @@ def arrive(wave: int, record: int) -> None:
 
 @runtime
 def leave(wave: int) -> None:
-    """The wave ends; others may have waited for it at a barrier, or it is the last."""
+    """Records that the wave ends. Others may have waited for it at a barrier, or it is the last."""
     area, group = area_of(wave), slot_of(wave)
     if group.waiting + 1 == group.left:
         if group.waiting:
@@ -200,7 +202,7 @@ def leave(wave: int) -> None:
 
 @part
 def settle(wave: int, area: Any) -> None:
-    """All waves have done what they do between two barriers: was the first of them needed?"""
+    """Decides whether the last barrier was needed, once all waves have finished their work between two barriers."""
     waves = waves_of(wave)
     view, last = view_of(block_of(wave), number_of(wave), waves), area.last
     mark_all_reads(view)
@@ -222,14 +224,14 @@ def settle(wave: int, area: Any) -> None:
         each.written_since = 0
     area.signs_before = area.signs_since
     area.signs_since = 0
-    # Where waves meet at different barriers, none of these is said to order nothing.
+    # If waves meet at different barriers, none of these is reported as unneeded.
     area.last = max(0, area.arriving)
     area.arriving = 0
 
 
 @part
 def memory_clashes(rows: Any, waves: int) -> bool:
-    """Whether two waves touch an allocation on both sides, one of them writing."""
+    """True if two waves touch an allocation on both sides and one of them writes."""
     for one in range(waves):
         for other in range(waves):
             mine, theirs = rows[one], rows[other]
@@ -244,9 +246,9 @@ def memory_clashes(rows: Any, waves: int) -> bool:
 
 @part
 def lds_clashes(before: np.ndarray, since: np.ndarray, count: int, waves: int) -> bool:
-    """Whether two waves touch a byte of LDS on both sides, one of them writing, not both by atomics."""
+    """True if two waves touch a byte of LDS on both sides, one of them writes, and they are not both atomics."""
     for at in range(count):
-        # Of the bytes of a word: those that some wave wrote, read, updated before, and those that several did.
+        # Bytes of a word that some wave wrote, read or updated before, then those that several waves did.
         wrote, read, updated, all_wrote, all_read, all_updated = 0, 0, 0, 0, 0, 0
         for wave in range(waves):
             own = OWN_MAPS * wave * count + at

@@ -1,9 +1,12 @@
-"""Memory misuse: what faults, told with the allocation that the pointer came from, and what does not.
+"""Finds memory misuse: reports faults with the allocation that the pointer came from, and misuse that does not fault.
 
-An access outside all allocations stops the launch in checked mode as in plain mode; here it becomes
-a finding, too. Handlers report besides: an access through a pointer to one allocation that lands in
-another; a buffer resource without records; scalar loads whose address loses its low bits; misaligned LDS atomics;
-reads past the kernel's arguments.
+An access outside all allocations stops the launch in checked mode as in plain mode; checked mode also makes it a finding.
+Handlers also report:
+* an access through a pointer to one allocation that lands in another
+* a buffer resource without records
+* scalar loads whose address loses its low bits
+* misaligned LDS atomics
+* reads past the kernel's arguments
 """
 
 from __future__ import annotations
@@ -38,11 +41,10 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-# Of the context: device address of the kernel argument segment; bytes of it that belong to the kernel.
+# Context fields: device address of the kernel argument segment, and the bytes of it that belong to the kernel.
 KERNARG, KERNARG_BYTES = context_fields("bounds", 2)
-# Past the arguments a compiler's wide load may still begin; it never begins beyond this.
 class Misuse(IntEnum):
-    """What handlers report."""
+    """Events that handlers report."""
 
     FOREIGN = event("another allocation than the pointer's")
     NO_RECORDS = event("buffer without records")
@@ -52,28 +54,24 @@ class Misuse(IntEnum):
     FILLING = event("bytes that fill up a dword")
 
 
-KERNARG_GRANULE = 16
+KERNARG_GRANULE = 16  # bytes: a compiler's wide load may begin past the arguments, but never beyond this granule
 BASE_BITS = (1 << 48) - 1
 WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIGNED)
 
 
 @dataclass(frozen=True)
 class Based:
-    """Where an instruction keeps the pointer that its lanes' addresses are made from.
+    """Location of the pointer from which an instruction makes its lanes' addresses."""
 
-    kind: pointer (64 bits), scalar (SBASE with its offsets), resource (128 bits); register_log2: what the
-    offset's register counts in.
-    """
-
-    kind: str
+    kind: str  # pointer (64 bits), scalar (SBASE with its offsets) or resource (128 bits)
     base: OperandPlace
     offset: OperandPlace | None = None
     register: OperandPlace | None = None
-    register_log2: int = 0
+    register_log2: int = 0  # log2 of the bytes that the offset's register counts in
 
 
 class Bounds(Check):
-    """Watches pointers, alignment and resources at accesses; findings of faults at the end."""
+    """Watches pointers, alignment and resources at accesses. Makes findings of faults at the end."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME)
@@ -94,7 +92,7 @@ class Bounds(Check):
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if not isinstance(planned, Based):
             return
-        # Now: a scalar load may overwrite its own pointer.
+        # Load it now: a scalar load may overwrite its own pointer.
         frame.planned[Bounds] = _base(frame, planned)
         if planned.kind == "resource":
             _records(frame, planned)
@@ -116,7 +114,7 @@ class Bounds(Check):
             _foreign(frame, access, base)
 
     def takes_rows(self) -> bool:
-        return True  # of LDS it asks about atomics alone
+        return True  # of LDS accesses, only atomics are checked
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
@@ -130,7 +128,7 @@ class Bounds(Check):
 
 
 def base_of(inst: Instruction) -> tuple[str, Reg] | None:
-    """The scalar registers that an access starts from, where it has some that mean memory."""
+    """Returns the scalar registers that an access starts from, if some of them address memory."""
     memory = inst.spec.memory
     if memory is None:
         return None
@@ -141,7 +139,7 @@ def base_of(inst: Instruction) -> tuple[str, Reg] | None:
     return None
 
 
-# -- what handlers look at ------------------------------------------------------------------------
+# -- checks of handlers ---------------------------------------------------------------------------
 
 
 def _base(frame: Frame, based: Based) -> Any:
@@ -150,7 +148,7 @@ def _base(frame: Frame, based: Based) -> Any:
 
 
 def _foreign(frame: Frame, access: Access, base: Any) -> None:
-    """The pointer lies outside the allocation that the access found, red zone included."""
+    """Reports a pointer outside the allocation that the access found, red zone included."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
     size = frame.load(frame.at(access.entry, layout.ALLOC_SIZE), I64, 8)
@@ -182,7 +180,7 @@ def _scalar_alignment(frame: Frame, based: Based) -> None:
 
 
 def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> None:
-    """Report the lanes whose offset is no multiple of `size`, a power of two."""
+    """Reports the lanes whose offset is no multiple of `size`, a power of two."""
     build = frame.build
     low = build.and_(access.offsets, ir.Constant(WIDE64, [size - 1] * LANES))
     wrong = build.and_(access.lanes, build.icmp_unsigned("!=", low, ir.Constant(WIDE64, None)).bitcast(I64))
@@ -191,7 +189,7 @@ def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> N
 
 
 def _filling(frame: Frame, access: Access) -> None:
-    """A plain access to bytes that nobody asked for, in the dwords that the allocation has in part."""
+    """Reports a plain access to padding bytes, in dwords that belong to the allocation only in part."""
     first, size, lead, asked = (
         frame.value(access.entry).at(field).load(I64, 8)
         for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_LEAD, layout.ALLOC_ASKED)
@@ -207,7 +205,7 @@ def _filling(frame: Frame, access: Access) -> None:
 
 
 def _arguments(frame: Frame, access: Access) -> None:
-    """An access that begins past the kernel's arguments, in their allocation."""
+    """Reports an access that begins past the kernel's arguments, in their allocation."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
     here = build.icmp_unsigned("==", first, frame.context(KERNARG))
@@ -249,7 +247,7 @@ def _of_foreign(launch: Dispatch, event: Event) -> Finding | None:
 def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
     landed = launch.memory.find(event.address)
     if landed is None or (not event.extra and launch.table.exchanged(event.address)):
-        return None  # what a compare-and-swap of that dword expects is loaded first
+        return None  # a compare-and-swap first loads the expected value of that dword
     whose = named(landed, argument_names(launch))
     message = f"the access reaches beyond {whose}: only atomics may touch the rest of the dword that it lies in"
     return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
@@ -257,7 +255,7 @@ def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
 
 @finding_of(Misuse.NO_RECORDS)
 def _of_no_records(launch: Dispatch, event: Event) -> Finding | None:
-    if launch.table.touched(event.address):  # kernels clip what lies past the end so, and reach the rest
+    if launch.table.touched(event.address):  # kernels clip accesses past the end so, and reach the rest
         return None
     message = (
         f"the buffer resource with base {event.address:#x} has num_records 0: every load gives 0 and every store is "
@@ -291,7 +289,7 @@ def _of_kernarg(launch: Dispatch, event: Event) -> Finding:
 
 
 def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None:
-    """The finding of the fault that ended a worker's part of the launch."""
+    """Returns the finding of the fault that ended a worker's part of the launch."""
     if state.fault_kind not in WORKING:
         return None
     address = state.fault_address
@@ -319,12 +317,12 @@ def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None
 
 
 def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
-    """The SGPRs of the wave that stopped."""
+    """Returns the SGPRs of the wave that stopped."""
     return wave_bytes_of(worker, worker.job.current, state.wave)[:512].view(np.uint32)
 
 
 def _pointer(launch: Dispatch, worker: Worker, state: WaveState) -> int | None:
-    """The pointer that the faulting instruction starts from, where scalar registers hold it."""
+    """Returns the pointer that the faulting instruction starts from, if scalar registers hold it."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
     if found is None:
@@ -344,7 +342,7 @@ def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) ->
 
 
 def _resource_reaches(launch: Dispatch, worker: Worker, state: WaveState) -> bool:
-    """Whether the faulting access is in range of a resource that covers more than its allocation."""
+    """True if the faulting access is in range of a resource that covers more than its allocation."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
     pointer = _pointer(launch, worker, state)

@@ -1,6 +1,7 @@
-"""What code uses of registers and LDS, against what its kernel declares.
+"""Compares the registers and LDS that code uses with the kernel's declaration.
 
-A wave gets what the descriptor says, in whole granules (`descriptor`); a register past that is another wave's, or none.
+A wave gets what the descriptor declares, in whole granules (`descriptor`). A register past that belongs to another wave, or to
+none.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
 from simgpu.hardware.timing_rules.effects import Effect
 
-# SGPRs at the end of a wave's allocation that hold special registers, where code uses these
-# (LLVM, IsaInfo::getNumExtraSGPRs): VCC; VCC, XNACK_MASK and FLAT_SCRATCH.
+# SGPRs at the end of a wave's allocation that hold special registers, if code uses these (LLVM, IsaInfo::getNumExtraSGPRs): VCC
+# only; VCC, XNACK_MASK and FLAT_SCRATCH.
 EXTRA_VCC, EXTRA_ALL = 2, 6
 
 
 @dataclass(frozen=True)
 class HighestRegister:
-    """The highest register of a file that code uses: its number + 1, and the place of the instruction that does."""
+    """Highest register of a file that code uses."""
 
-    count: int = 0
-    place: int = 0
+    count: int = 0  # the register's number + 1
+    place: int = 0  # address or record of the instruction that uses it
 
     def with_(self, count: int, place: int) -> HighestRegister:
         return HighestRegister(count, place) if count > self.count else self
@@ -30,15 +31,18 @@ class HighestRegister:
 
 @dataclass(frozen=True)
 class Excess:
-    """More than is declared. place: of the instruction, None for the kernel as a whole; what: the register, or LDS."""
+    """Use of more than is declared."""
 
-    place: int | None
-    what: str
+    place: int | None  # address or record of the instruction, None for the kernel as a whole
+    what: str  # the register, or LDS
     message: str
 
 
 def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRegister]:
-    """Use by file, "v", "a" and "s", and "extra": SGPRs that special registers take. effects: by the place of the instruction."""
+    """Returns the highest registers by file: "v", "a", "s", and "extra" for SGPRs that hold special registers.
+
+    effects: pairs of an instruction's place, an address or a record, and its effect.
+    """
     found = {name: HighestRegister() for name in ("v", "a", "s", "extra")}
     for place, effect in sorted(effects, key=lambda item: item[0]):
         for register in effect.touched:
@@ -56,7 +60,7 @@ def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRegister]:
 
 
 def excesses(kernel: KernelInfo, use: dict[str, HighestRegister]) -> Iterator[Excess]:
-    """What is used beyond the declared, and LDS of which descriptor and metadata give different sizes."""
+    """Yields uses beyond the declared, and LDS sizes that differ between descriptor and metadata."""
     descriptor = kernel.descriptor
     total, accum = descriptor.vgprs, descriptor.accum_offset
     vectors, accumulators, scalars = use["v"], use["a"], use["s"]

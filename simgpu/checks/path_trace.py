@@ -1,12 +1,13 @@
-"""What the waves of a workgroup do, in their own order: jumps, cache lines of each memory access, clocks of each LDS access.
+"""Traces the waves of a workgroup in their own order: jumps, cache lines of memory accesses, clocks of LDS accesses.
 
-Not one of `CHECKS`: `simgpu.sampling` puts it on a device while it runs sampled workgroups, one at a time. Between two jumps a wave
-executes what lies there, so only jumps and accesses leave a trace, and all other handlers are plain mode's.
+This check is not one of `CHECKS`: `simgpu.sampling` puts it on a device while it runs sampled workgroups, one at a time. Code
+between two jumps is fixed, so only jumps and accesses leave a trace, and all other handlers are those of plain mode.
 
-A wave's stream ends where it is full, or its wave has gone so far that the rest is taken to be like it; what the wave executes then
-is counted only. A stream holds u32 words: kind << 30 | record, then by kind
+A wave's stream ends when it is full, or when the rest of the wave is assumed to be like it. Later instructions are only counted.
+A stream holds u32 words: kind << 30 | record, then by kind
+
     JUMP    the record where it goes on
-    LDS     clocks that the access takes the banks
+    LDS     clocks for which the access occupies the banks
     MEMORY  clocks of address coalescing << 16 | lines; then that many numbers of 64-byte lines, as addresses count them
     END     nothing: the wave's last instruction
 """
@@ -40,34 +41,34 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-LINE_SHIFT = 6  # the smaller of the vector caches' lines
-ROOM = 1 << 22  # words of a wave's stream, memory only as they fill
+LINE_SHIFT = 6  # log2 of the smallest line of the vector caches
+ROOM = 1 << 22  # words of a wave's stream; memory is used only as they fill
 WORD = 4  # bytes of a stream's word
 (BLOCK,) = context_fields("path_trace", 1)  # address of the worker's PathBlock
-DISTINCT = 4 * LANES + 64  # of `lost_clocks`: words and banks
+DISTINCT = 4 * LANES + 64  # words and banks of `lost_clocks`
 
 
 class PathBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (
         ("tallies", c_int64),  # address of a PathTally for each wave
         ("keep", c_int64),  # records that a wave steps over before its stream ends
-        ("limit", c_int64),  # and before it stops itself
+        ("limit", c_int64),  # records that a wave steps over before it stops itself
         ("rules", c_int64),  # address of `performance.rules_of`
         ("scratch", c_int64 * DISTINCT),
     )
 
 
 class PathTally(Structure):
-    """Of a wave."""
+    """Progress of a wave."""
 
     _fields_ = (
         ("stream", TraceBuffer),
         ("steps", c_int64),  # records stepped over
-        ("at", c_int64),  # where its run began
-        ("ended", c_int64),  # whether it ended
-        ("closed", c_int64),  # records until its stream ended, 0 where it has not
+        ("at", c_int64),  # record where its run began
+        ("ended", c_int64),  # 1 if it ended
+        ("closed", c_int64),  # records until its stream ended, 0 while it is open
     )
 
 
@@ -77,19 +78,19 @@ TALLY_BYTES = sizeof(PathTally)
 
 @part
 def block_of(wave: int) -> Any:
-    """The worker's block."""
+    """Returns the worker's block."""
     return structure(context(wave, BLOCK), PATH_BLOCK)
 
 
 @part
 def tally_of(block: Any, wave: int) -> Any:
-    """The wave's tally."""
+    """Returns the wave's tally."""
     return structure(block.tallies + TALLY_BYTES * load32(wave + layout.WAVE_ID), PATH_TALLY)
 
 
 @part
 def put(stream: Any, word: int) -> None:
-    """Append a word."""
+    """Appends a word."""
     at = reserve(stream, WORD)
     if at:
         store32(at, word)
@@ -97,7 +98,7 @@ def put(stream: Any, word: int) -> None:
 
 @runtime
 def note_jump(wave: int, index: int, target: int) -> int:
-    """Appends a jump; returns whether the wave went as far as it shall."""
+    """Appends a jump. Returns 1 if the wave has reached its limit."""
     block = block_of(wave)
     tally = tally_of(block, wave)
     steps = tally.steps + index - tally.at + 1
@@ -123,7 +124,7 @@ def note_end(wave: int, index: int) -> None:
 
 @runtime
 def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
-    """Appends an access to LDS; size: bytes a lane."""
+    """Appends an access to LDS. size: bytes a lane."""
     block = block_of(wave)
     tally = tally_of(block, wave)
     if tally.closed != 0:
@@ -145,15 +146,16 @@ def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
 
 @part
 def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: int, size: int) -> int:
-    """Clocks in which the addresses of `count` lanes pass the coalescer; size: bytes a lane.
+    """Returns the clocks in which the addresses of `count` lanes pass the coalescer. size: bytes a lane.
 
-    te42kyfo/gpu-benches, gpu-strides on MI210: lanes of one 64-byte line go together; otherwise four clocks for each lane that
-    wants the same dword bank, at least one a line, up to seven; never more than a clock a lane. Lanes one behind the other go line
-    by line wherever they begin: of ROCm's seismic stencils on MI250X, that along y with nine loads off a line's start takes 10
-    clocks an access at most.
+    Lanes of one 64-byte line go together. Otherwise it takes four clocks for each lane that wants the same dword bank, and at
+    least one a line, up to seven. It never takes more than a clock a lane. Source: te42kyfo/gpu-benches, gpu-strides on MI210.
+
+    Consecutive lanes go line by line wherever they begin. Source: in ROCm's seismic stencils on MI250X, the one along y with
+    nine loads off a line's start takes 10 clocks an access at most.
     """
     lines = low = deepest = served = lowest = highest = 0
-    banks = 0  # of 16 banks, 4 bits each: lanes that want it
+    banks = 0  # of 16 banks, 4 bits each: the number of lanes that want it
     for lane in range(first, first + count):
         if not lanes >> lane & 1:
             continue
@@ -189,7 +191,7 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
 
 @runtime
 def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
-    """Appends an access to memory; base: address of the allocation, from the device's first on; size: bytes a lane."""
+    """Appends an access to memory. base: the allocation's address minus the device's first address. size: bytes a lane."""
     tally = tally_of(block_of(wave), wave)
     if tally.closed != 0:
         return
@@ -223,15 +225,15 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
 
 @dataclass(frozen=True)
 class PathStorage:
-    """A worker's memory. tallies: records of PATH_TALLY, one a wave; streams: their streams' words (u32)."""
+    """Memory of a worker."""
 
-    tallies: np.ndarray
-    streams: TraceMemory
-    rules: np.ndarray
+    tallies: np.ndarray  # records of PATH_TALLY, one a wave
+    streams: TraceMemory  # u32 words of the waves' streams
+    rules: np.ndarray  # `performance.rules_of`
     block: PathBlock
 
     def begin(self, entry: int, keep: int, limit: int) -> None:
-        """Forget what was noted; keep, limit: records that a wave steps over before its stream ends, and before it stops itself."""
+        """Clears the traces. keep, limit: records that a wave steps over before its stream ends, and before it stops itself."""
         self.streams.clear()
         for name in ("steps", "ended", "closed"):
             self.tallies[name] = 0
@@ -240,7 +242,7 @@ class PathStorage:
 
 
 class PathTrace(Check):
-    """Notes what waves do; one workgroup at a time, as its owner asks (`Storage.begin`)."""
+    """Traces the waves of one workgroup at a time, started by `PathStorage.begin`."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control" or (inst.spec.memory is not None and inst.spec.encoding != "smem")

@@ -1,9 +1,9 @@
-"""Notes on what costs time, for Device(check="performance"): bank conflicts, lines, lanes, spills.
+"""Notes on slow code, for Device(check="performance"): bank conflicts, cache lines, idle lanes, spills.
 
-LDS: clocks lost to bank conflicts by the rules of `simgpu.hardware.timing_rules.lds_banks`. Memory: cache lines that a
-wave's access touches against the fewest that hold as many bytes. Counted at every access, told once
-for each instruction. Active lanes are counted at vector ALU instructions too, and told once for those that
-follow each other with the same.
+LDS: clocks lost to bank conflicts by the rules of `simgpu.hardware.timing_rules.lds_banks`. Memory: cache lines that a wave's
+access touches, compared with the fewest that hold as many bytes. Both are counted at every access and reported once for each
+instruction. Active lanes are also counted at vector ALU instructions, and reported once for consecutive ones with the same
+count.
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ if TYPE_CHECKING:
 LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
 SIZES = (4, 8, 12, 16)  # bytes of a lane
 RULES = 2 * len(SIZES)
-BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's PerformanceBlock, and of `barrier_slack`'s
+BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's PerformanceBlock, and of `barrier_slack`'s block
 DISTINCT, BANKS = 4 * LANES, 64
 
 
 class PerformanceCounts(Structure):
-    """Of a record."""
+    """Counts of a record."""
 
     _fields_ = (
         ("accesses", c_int64),
-        ("active", c_int64),  # their lanes
-        ("lost", c_int64),  # clocks, in LDS
-        ("lines", c_int64),  # touched
+        ("active", c_int64),  # active lanes of all accesses
+        ("lost", c_int64),  # clocks lost in LDS
+        ("lines", c_int64),  # lines touched
         ("least", c_int64),  # fewest lines that hold the bytes
     )
 
 
 class LdsRule(Structure):
-    """How LDS serves an access of some size."""
+    """LDS service of an access of some size."""
 
-    _fields_ = (("banks", c_int64), ("phases", c_int64 * LANES))  # of each lane
+    _fields_ = (("banks", c_int64), ("phases", c_int64 * LANES))  # number of banks, and the phase of each lane
 
 
 class PerformanceBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (
         ("counts", c_int64),  # address of a PerformanceCounts for each record
         ("rules", c_int64),  # address of `rules_of`
         ("line", c_int64),  # log2 of a line's bytes
-        ("room", c_int64 * (DISTINCT + BANKS)),  # for what an access is sorted by
+        ("room", c_int64 * (DISTINCT + BANKS)),  # scratch space to sort an access
     )
 
 
 PERFORMANCE_COUNTS, LDS_RULE, PERFORMANCE_BLOCK = (np.dtype(kind) for kind in (PerformanceCounts, LdsRule, PerformanceBlock))
 COUNTS_BYTES = sizeof(PerformanceCounts)
-WASTE = 2  # lines touched for each needed one, from which on it is told
-FEW_LANES = 32  # active ones on average, below which it is told
+WASTE = 2  # touched lines for each needed one, from which on a note is made
+FEW_LANES = 32  # average number of active lanes, below which a note is made
 
 
 class Performance(Check):
-    """Counts at each access to LDS and memory."""
+    """Counts costs at each access to LDS and memory."""
 
     def concerns(self, inst: Instruction) -> bool:
         memory = inst.spec.memory
@@ -116,24 +116,24 @@ class Performance(Check):
         return found + _idle_lanes(launch, counts) + _spills(launch)
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int]:
-        """Clocks lost to LDS bank conflicts by record; all together the counter `lds_bank_conflicts`."""
+        """Returns clocks lost to LDS bank conflicts by record. Their sum is the counter `lds_bank_conflicts`."""
         lost = _total(workers, "lost")
         return {int(record): int(lost[record]) for record in np.flatnonzero(lost)}
 
 
 def _total(workers: list[Worker], name: str) -> np.ndarray:
-    """A count of all workers, by record."""
+    """Returns a count of all workers, by record."""
     return np.sum([worker.checks["performance"][0][name] for worker in workers], axis=0)
 
 
 def by_lanes(inst: Instruction) -> bool:
-    """Whether it is a vector ALU instruction that works on the lanes of EXEC."""
+    """True for a vector ALU instruction that works on the lanes of EXEC."""
     classes = effect_of(inst).access.classes
     return "valu" in classes and classes.isdisjoint(("mfma", "readlane", "writelane"))
 
 
 def rules_of(arch: str) -> np.ndarray:
-    """Rules of reads, then of writes, by `SIZES`: (2, 4) LDS_RULE."""
+    """Returns the rules of reads, then of writes, by `SIZES`: (2, 4) LDS_RULE."""
     table = np.zeros((2, len(SIZES)), LDS_RULE)
     for write, kind in enumerate(("read", "write")):
         for at, size in enumerate(SIZES):
@@ -146,13 +146,13 @@ def rules_of(arch: str) -> np.ndarray:
 
 @part
 def rule_of(rules: int, write: int, dwords: int) -> Any:
-    """The rule of an access of `dwords` a lane; rules: address of `rules_of`."""
+    """Returns the rule of an access of `dwords` a lane. rules: address of `rules_of`."""
     return records(rules, RULES, LDS_RULE)[write * (RULES // 2) + dwords - 1]
 
 
 @part
 def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
-    """Clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
+    """Returns the clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
     banks, lost, phases = rule.banks, 0, rule.phases
     wanted, depth = room[:DISTINCT], room[DISTINCT:]
     for phase in range(LANES):
@@ -177,7 +177,7 @@ def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np
 
 @part
 def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: np.ndarray) -> int:
-    """Cache lines (2^line bytes) that an access touches."""
+    """Returns the number of cache lines (2^line bytes) that an access touches."""
     found = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -195,7 +195,7 @@ def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: n
 
 @part
 def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
-    """Bytes that an access touches, those that several lanes touch counted once where lanes agree."""
+    """Returns the number of bytes that an access touches; equal addresses of several lanes count once."""
     total = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -208,7 +208,7 @@ def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
 
 @runtime
 def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
-    """kind: 0 memory, 1 a read of LDS, 2 a write of it."""
+    """Counts an access. kind: 0 memory, 1 a read of LDS, 2 a write of it."""
     if lanes == 0:
         return
     block = structure(context(wave, BLOCK), PERFORMANCE_BLOCK)
@@ -242,7 +242,7 @@ def _note(launch: Dispatch, record: int, message: str, count: int) -> Finding:
 
 
 def _idle_lanes(launch: Dispatch, counts: dict[str, np.ndarray]) -> list[Finding]:
-    """Where few lanes are active: one note for instructions that follow each other with the same lanes as often."""
+    """Notes where few lanes are active: once for consecutive instructions with the same counts."""
     accesses, active = counts["accesses"], counts["active"]
     found = []
     for (times, lanes), group in itertools.groupby(np.flatnonzero(accesses), key=lambda at: (accesses[at], active[at])):
@@ -258,7 +258,7 @@ def _idle_lanes(launch: Dispatch, counts: dict[str, np.ndarray]) -> list[Finding
 
 
 def _spills(launch: Dispatch) -> list[Finding]:
-    """Registers that the compiler keeps in private memory, by the metadata."""
+    """Notes registers that the compiler keeps in private memory, by the metadata."""
     info = launch.info
     spilled = ("SGPRs", info.sgpr_spill_count), ("VGPRs", info.vgpr_spill_count)
     said = [f"{count} {name}" for name, count in spilled if count]

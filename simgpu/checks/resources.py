@@ -1,6 +1,6 @@
-"""Registers used beyond those that the kernel declares, and what the declared ones cost.
+"""Finds registers beyond the declared ones, and notes the cost of the declared ones.
 
-Counts are static: of the code that the launch executed or direct branches reach.
+Counts are static: they cover code that the launch executed or that direct branches reach.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ResourceCheck(Check):
-    """Looks at the code of a launch when it is over."""
+    """Examines the code of a launch when it is over."""
 
     def concerns(self, inst: Instruction) -> bool:
         return False
@@ -43,7 +43,7 @@ class ResourceCheck(Check):
 
 
 def _waves(launch: Dispatch) -> Iterable[Finding]:
-    """How many waves a SIMD holds by registers, and what one granule less of each file would give."""
+    """Notes the waves a SIMD holds by registers, and the number with one granule less of each file."""
     hardware, descriptor = launch.chip, launch.info.descriptor
     accum = descriptor.accum_offset
     arch = min(accum or descriptor.vgprs, descriptor.vgprs)

@@ -1,4 +1,4 @@
-"""The checks of checked mode, in the order in which they emit code around an instruction's body. Plain mode loads none of them."""
+"""Checks of checked mode, in the order in which they emit code around an instruction's body. Plain mode loads none of them."""
 
 from __future__ import annotations
 

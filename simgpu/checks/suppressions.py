@@ -1,4 +1,4 @@
-"""Findings that are known and not to be told: a file of them, in valgrind's form.
+"""Known findings that are not reported: a file of them, in valgrind's form.
 
     {
        redundant loads of a block smaller than the program
@@ -7,8 +7,8 @@
        src:layer_norm.py:*
     }
 
-The first line is a name. `simgpu:` has the kind of finding, `fun:` the kernel, `src:` file:line of one of its two places; the last
-two may be left out. `*` and `?` are wildcards. What follows `#` at the start of a line is a comment.
+The first line is a name. `simgpu:` has the kind of finding, `fun:` the kernel, `src:` file:line of one of its two places. The last
+two are optional. `*` and `?` are wildcards. A line that starts with `#` is a comment.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from simgpu.hardware.errors import LaunchError
 
 @dataclass(frozen=True)
 class Suppression:
-    """One entry: its name, and patterns of kind, kernel and file:line."""
+    """Entry of a suppressions file."""
 
     name: str
-    kind: str
-    kernel: str = "*"
-    source: str = "*"
+    kind: str  # pattern of the finding's kind
+    kernel: str = "*"  # pattern of the kernel's name
+    source: str = "*"  # pattern of file:line
 
     def matches(self, finding: Finding) -> bool:
-        """Whether it is about this finding."""
+        """True if the entry matches this finding."""
         places = (finding.source, finding.other_source)
         return (
             fnmatchcase(finding.kind, self.kind)
@@ -43,14 +43,14 @@ class Suppression:
 
 
 class Suppressions:
-    """Entries, and how often each was used. used: findings by the entry's name."""
+    """Entries of a file. used: number of suppressed findings by the entry's name."""
 
     def __init__(self, entries: Iterable[Suppression] = ()) -> None:
         self._entries = tuple(entries)
         self.used: Counter[str] = Counter()
 
     def left_of(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings that no entry is about; the others are counted."""
+        """Returns the findings that no entry matches. Counts the others."""
         left = []
         for finding in findings:
             entry = next((entry for entry in self._entries if entry.matches(finding)), None)
@@ -62,7 +62,7 @@ class Suppressions:
 
 
 def read(path: str | Path) -> Suppressions:
-    """The suppressions of a file. LaunchError, with the line, for what is none; OSError where it cannot be read."""
+    """Returns the suppressions of a file. Raises LaunchError, with the line, for other text, and OSError if it cannot be read."""
     entries: list[Suppression] = []
     block: list[str] | None = None
     try:

@@ -1,4 +1,5 @@
-"""Who wrote an address: the last workgroup of a launch, in the order of dispatch, that stores to a byte of device memory."""
+"""Finds the writer of an address: the last workgroup of a launch, in the order of dispatch, that stores to a byte of device
+memory."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ NOBODY = -1
 
 
 class WriterBlock(Structure):
-    """What a worker found of the address."""
+    """Writer of the address among a worker's workgroups."""
 
     _fields_ = (
         ("address", c_int64),
@@ -46,7 +47,7 @@ _dispatch_number = part(dispatch_number)
 
 @runtime
 def note_writer(wave: int, lanes: int, size: int, base: int) -> None:
-    """Keep the workgroup's number if one of the lanes writes the address and no later workgroup has."""
+    """Records the workgroup's number if one of the lanes writes the address and no later workgroup has."""
     block, offsets = structure(context(wave, WRITER), WRITER_BLOCK), words(wave + layout.ADDRESSES, LANES)
     for lane in range(LANES):
         if lanes >> lane & 1 and base + offsets[lane] <= block.address < base + offsets[lane] + size:
@@ -56,7 +57,7 @@ def note_writer(wave: int, lanes: int, size: int, base: int) -> None:
 
 
 class Writer(Check):
-    """Keeps who writes the device address `shadows["writer"]`."""
+    """Records the last writer of the device address `shadows["writer"]`."""
 
     def concerns(self, inst: Instruction) -> bool:
         memory = inst.spec.memory
@@ -75,11 +76,11 @@ class Writer(Check):
 
 
 def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> tuple[int, int, int] | None:
-    """The last workgroup, in the order of dispatch, that stores to the byte at a device address; None where none does.
+    """Returns the last workgroup, in the order of dispatch, that stores to the byte at a device address; None if none does.
 
-    Atomic operations count as stores. Where several workgroups store to the byte, the answer is the one of the highest number
-    (`Geometry.number`), whichever of them came last in this run: so it does not depend on the host's threads. The launch runs
-    whole, and memory is as after it. Raises what a launch raises.
+    Atomic operations count as stores. If several workgroups store to the byte, the one with the highest number
+    (`Geometry.number`) is returned, whichever came last in this run. So the result does not depend on the host's threads. The
+    launch runs completely, and memory is as after it. Raises the errors of a launch.
     """
     check_geometry(kernel.info, geometry)
     device = kernel.module.device.sharing([Writer()])

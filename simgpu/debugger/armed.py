@@ -1,4 +1,4 @@
-"""Points at a program's records: what the handlers of `native.points` read."""
+"""Points at a program's records: the data that the handlers of `native.points` read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Point:
-    """One thing to stop for. test: address of `void (wave, point)`; words: int64, what the test gets."""
+    """Reason to stop. test: address of `void (wave, point)`. words: int64, the test's data."""
 
     def __init__(self, test: int, wave: int = -1, own: tuple[int, ...] = ()) -> None:
         self.test = test
@@ -22,38 +22,38 @@ class Point:
 
     @property
     def hit(self) -> bool:
-        """Whether it stopped the wave."""
+        """True if it stopped the wave."""
         return bool(self.words[HIT])
 
 
 class Armed:
-    """The points of one program's records."""
+    """Points of one program's records."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.address = program.address
         self._handlers = program.records.view(np.uint64)[:, 0]
-        self._table = np.zeros((program.count + 1, 2), np.uint64)  # the handler that was there; address of the points
+        self._table = np.zeros((program.count + 1, 2), np.uint64)  # the replaced handler; address of the points
         self._lists: dict[int, np.ndarray] = {}
         self._points: dict[int, list[Point]] = {}
-        self._only: Point | None = None  # of `once`
+        self._only: Point | None = None  # point of `once`
         self._dispatcher = program.compiler.address("debugger dispatcher", dispatcher)
         program.records[program.count, TABLE_SLOT : TABLE_SLOT + 2].view(np.uint64)[0] = self._table.ctypes.data
 
     def at(self, record: int) -> list[Point]:
-        """The points at a record."""
+        """Returns the points at a record."""
         return self._points.get(record, [])
 
     def add(self, record: int, point: Point) -> None:
-        """Have a point tested before the record's instruction, which is lowered."""
+        """Adds a point that is tested before the record's instruction, which must be lowered."""
         self._set(record, [*self.at(record), point])
 
     def remove(self, record: int, point: Point) -> None:
-        """The opposite."""
+        """Removes a point of a record."""
         self._set(record, [other for other in self.at(record) if other is not point])
 
     def once(self, record: int, point: Point) -> bool:
-        """Have a point tested before a record's instruction until `disarm`, where no other is; whether that is so."""
+        """Arms a lone point before a record's instruction until `disarm`. Returns False if the record has other points."""
         if record in self._points:
             return False
         if self._only is not point:
@@ -64,7 +64,7 @@ class Armed:
         return True
 
     def disarm(self, record: int) -> None:
-        """The opposite of `once`."""
+        """Removes the point that `once` armed."""
         self._handlers[record] = self._table[record, 0]
 
     def _set(self, record: int, points: list[Point]) -> None:

@@ -1,4 +1,4 @@
-"""Breakpoints and watchpoints: what each is, the points that stand for it, and what it says when it stops a wave."""
+"""Breakpoints and watchpoints: their definitions, their points, and their messages when they stop a wave."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RegisterNames:
 
     @staticmethod
     def parse(text: str) -> RegisterNames:
-        """Raises LaunchError for what is none, or past its file."""
+        """Parses a text. Raises LaunchError if it is no register or past its file."""
         name = text.strip()
         if name.lstrip("$") in SPECIAL:
             return RegisterNames(SPECIAL[name.lstrip("$")])
@@ -63,7 +63,7 @@ class RegisterNames:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Offset and bytes in a wave's state; of one lane only where there is one register."""
+        """Offset and bytes in a wave's state; of one lane only if there is one register."""
         if self.reg.file == "s":
             return 4 * self.reg.index, 4 * self.reg.count
         row = layout.vector_register(self.reg.file, self.reg.index)
@@ -74,43 +74,43 @@ class RegisterNames:
 
 @dataclass
 class Breakpoint:
-    """A reason to stop. what: as it was typed; points: by record; condition: as typed, or ""."""
+    """A reason to stop."""
 
     number: int
     kind: str  # breakpoint or watchpoint
-    what: str
-    condition: str = ""
-    wave: int = -1  # that it is for, -1 for all
-    points: list[tuple[int, Point]] = field(default_factory=list, repr=False)
-    hits: int = 0  # stops
-    block: np.ndarray | None = field(default=None, repr=False)  # of a value, see `points.changed`
-    nbytes: int = 0  # of the value
+    what: str  # as it was typed
+    condition: str = ""  # as it was typed, or ""
+    wave: int = -1  # the wave that it is for, -1 for all
+    points: list[tuple[int, Point]] = field(default_factory=list, repr=False)  # by record
+    hits: int = 0  # number of stops
+    block: np.ndarray | None = field(default=None, repr=False)  # for a watched value, see `points.changed`
+    nbytes: int = 0  # bytes of the value
     space: int = 0
-    at: int = 0  # where the value lies in its space
-    findings: list[Finding] = field(default_factory=list, repr=False)  # at whose places it stops
-    said: dict[int, str] = field(default_factory=dict, repr=False)  # by a point's address, what it says when it stops a wave
+    at: int = 0  # place of the value in its space
+    findings: list[Finding] = field(default_factory=list, repr=False)  # findings at whose places it stops
+    said: dict[int, str] = field(default_factory=dict, repr=False)  # by a point's address: the message when it stops a wave
 
     def stopped(self, hit: tuple[Point, ...]) -> bool:
-        """Whether one of these points is its own."""
+        """True if one of these points belongs to it."""
         return any(point is own for point in hit for _, own in self.points)
 
     def values(self, wave: int) -> tuple[bytes, bytes]:
-        """The watched bytes before and after they changed."""
+        """Returns the watched bytes before and after they changed."""
         assert self.block is not None
         block = self.block[wave if self.space == points.FROM_WAVE else 0].view(np.uint8)[BLOCK_HEADER:]
         return block[self.nbytes : 2 * self.nbytes].tobytes(), block[: self.nbytes].tobytes()
 
     def words(self, hit: tuple[Point, ...]) -> str:
-        """What its points that hit have to say."""
+        """Returns the messages of its points that hit."""
         return "; ".join(self.said[point.address] for point in hit if point.address in self.said)
 
     def lanes(self, hit: tuple[Point, ...]) -> str:
-        """Lanes of a NaN, in words."""
+        """Returns the lanes of a NaN as text."""
         mask = next((int(p.words[OWN + NAN_SEEN]) for p in hit if len(p.words) > OWN + NAN_SEEN), 0)
         return lane_ranges(lanes_of(mask & (1 << 64) - 1))
 
     def refresh(self, replay: Replay, begins: bool) -> None:
-        """Takes what a watched value is now for known; begins: no wave has begun."""
+        """Takes the current contents of a watched value as known. begins: True if no wave has begun."""
         if self.block is None:
             return
         raw = self.block.view(np.uint8).reshape(len(self.block), -1)
@@ -137,23 +137,23 @@ class Maker:
         self.compiler = replay.device.compiler
 
     def at(self, number: int, where: str, records: list[int], condition: str, wave: int = -1) -> Breakpoint:
-        """Before the instructions at some records."""
+        """Makes a breakpoint before the instructions at some records."""
         test = Expression(condition).test(self.compiler) if condition else points.always(self.compiler)
         point = Point(test, wave)
         return Breakpoint(number, "breakpoint", where, condition, wave, [(record, point) for record in records])
 
     def place(self, number: int, place: WavePlace, record: int) -> Breakpoint:
-        """Where a wave has retired so many instructions; record: the one that it then stands before."""
+        """Makes a breakpoint at a wave's count of retired instructions. record: that of the wave's next instruction there."""
         own = points.place_words(record, self.replay.launch.entry, place.retired)
         point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
         return Breakpoint(number, "breakpoint", str(place), points=[(record, point)])
 
     def findings(self, number: int, what: str, found: Sequence[Finding]) -> Breakpoint:
-        """At the places of findings."""
+        """Makes a breakpoint at the places of findings."""
         made = Breakpoint(number, "breakpoint", what, findings=list(found))
         for each in found:
             place = WavePlace.parse(each.when)
-            for pc in {each.pc, each.pc if each.other_pc is None else each.other_pc}:  # a race's wave stands at either
+            for pc in {each.pc, each.pc if each.other_pc is None else each.other_pc}:  # the racing wave is at either
                 record = self.code.record(pc)
                 own = points.place_words(record, self.replay.launch.entry, place.retired)
                 point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
@@ -162,7 +162,7 @@ class Maker:
         return made
 
     def nan(self, number: int) -> Breakpoint:
-        """Behind each instruction that may write a float, where it wrote NaN in an active lane."""
+        """Makes a breakpoint after each instruction that may write a float, for NaN written in an active lane."""
         test = points.nan(self.compiler)
         results: dict[int, tuple[int, ...]] = {}
         for record, reg, bits in self.code.floats():
@@ -173,7 +173,7 @@ class Maker:
         return Breakpoint(number, "breakpoint", "nan", points=[(at, Point(test, -1, own[at])) for at in sorted(own)])
 
     def watch(self, number: int, what: str) -> Breakpoint:
-        """Behind each instruction that may write a register, a part of LDS or an element of a buffer, where its value changed."""
+        """Makes a watchpoint after each instruction that may write a register, a part of LDS or an element of a buffer."""
         if match := _LDS.fullmatch(what.strip()):
             return self._watch_lds(number, what, match[1], match[2])
         if what.split("[")[0].strip() in self.names or what.startswith("0x"):
@@ -208,7 +208,7 @@ class Maker:
         point = Point(points.changed(self.compiler, space, whole), -1, own)
         records = self.code.following(writers)
         if space == points.FROM_WAVE:
-            records = sorted({*records, self.replay.launch.entry})  # what it is when the wave begins
+            records = sorted({*records, self.replay.launch.entry})  # for the value when the wave begins
         pairs = [(record, point) for record in records]
         return Breakpoint(number, "watchpoint", what, points=pairs, block=block, nbytes=nbytes, space=space, at=at)
 

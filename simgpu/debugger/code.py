@@ -1,4 +1,5 @@
-"""The kernel's code for people: addresses, labels and lines to records and back, and which instructions may write what."""
+"""The kernel's code for people: converts addresses, labels and lines to records and back, and finds instructions that write a
+register."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from simgpu.debugger.replay import Replay
     from simgpu.hardware.code_object.code_object import CodeObject
 
-NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # in `Effect`
-BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # as `points.nan` tells the formats apart; 17: an f16 in the low half alone
+NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # names in `Effect`
+BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # codes of the formats in `points.nan`; 17: an f16 only in the low half
 
 
 def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list[int]:
-    """Code offsets, from the kernel's first instruction, that a PC, a label or a source line names.
+    """Returns code offsets, from the kernel's first instruction, that a PC, a label or a source line names.
 
-    source: the kernel's assembly: a label there (local ones are not in the file) counts as its next line with code. Raises
-    LaunchError, which says what there is.
+    source: the kernel's assembly. A label there (the file has no local ones) counts as its next line with code. Raises
+    LaunchError, which lists the known names.
     """
     info = code.kernels[kernel]
     lines: dict[int, int] = {}
@@ -61,7 +62,7 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
 
 
 class ReplayCode:
-    """The code that a replay runs. source: the kernel's assembly, where known."""
+    """Code that a replay runs. source: the kernel's assembly, if known."""
 
     def __init__(self, replay: Replay, source: str = "") -> None:
         self.replay = replay
@@ -70,35 +71,35 @@ class ReplayCode:
         self._source = source
 
     def __iter__(self) -> Iterator[tuple[int, Instruction]]:
-        """The lowered instructions by record, in order."""
+        """Yields the lowered instructions by record, in order."""
         known: dict[int, Instruction] = {}
         for program in self.replay.launch.programs.values():
             known |= program.instructions
         return iter(sorted(known.items()))
 
     def text(self, record: int) -> str:
-        """The instruction, as LLVM prints it."""
+        """Returns the instruction, as LLVM prints it."""
         inst = self.replay.launch.instruction(record)
         return text(inst) if inst is not None else self.replay.launch.problem(record) or "not reached yet"
 
     def virtual(self, record: int) -> int:
-        """The virtual address in the code object."""
+        """Returns the virtual address in the code object."""
         return self.replay.launch.program.base + 4 * record - self.replay.launch.kernel.module.bias
 
     def record(self, virtual: int) -> int:
-        """The opposite."""
+        """Returns the record of a virtual address."""
         return (virtual + self.replay.launch.kernel.module.bias - self.replay.launch.program.base) // 4
 
     def address(self, record: int) -> str:
-        """As it is printed and typed: `gemm+0x98`."""
+        """Returns the address as it is printed and typed: `gemm+0x98`."""
         return code_address(self.info.title, self.info.start, self.virtual(record))
 
     def line(self, record: int) -> str:
-        """The `file:line`, or ""."""
+        """Returns the `file:line`, or ""."""
         return self.file.source_line(self.virtual(record)) or ""
 
     def find(self, where: str) -> int:
-        """The record that an address, a label or a source line names. Raises LaunchError where no instruction begins there."""
+        """Returns the record that an address, a label or a source line names. Raises LaunchError if no instruction begins there."""
         (offset,) = offsets(where, self.file, self.info.name, self._source)
         record = self.replay.launch.entry + offset // 4
         if self.replay.launch.instruction(record) is None:
@@ -108,26 +109,26 @@ class ReplayCode:
         return record
 
     def barriers(self) -> list[int]:
-        """Records of s_barrier."""
+        """Returns the records of s_barrier."""
         return [at for at, inst in self if inst.spec.control is ControlKind.BARRIER]
 
     def endings(self) -> list[int]:
-        """Records of s_endpgm."""
+        """Returns the records of s_endpgm."""
         return [at for at, inst in self if inst.spec.control in (ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED)]
 
     def returns(self) -> list[int]:
-        """Records of s_setpc_b64."""
+        """Returns the records of s_setpc_b64."""
         return [at for at, inst in self if inst.spec.control is ControlKind.SETPC]
 
     def function(self, record: int) -> range:
-        """The records of the function that a record lies in, by symbols: the kernel's where none has it."""
+        """Returns the records of the function around a record, by symbols; the kernel's if no symbol contains it."""
         at = self.virtual(record)
         sizes = [(s.address, s.size) for s in self.file.symbols.values() if s.address <= at < s.address + s.size]
         start, size = min(sizes, key=lambda held: held[1]) if sizes else (self.info.start, self.info.code_size)
         return range(self.record(start), self.record(start + size))
 
     def following(self, records: list[int]) -> list[int]:
-        """The records that direct control flow leads to from some."""
+        """Returns the direct successors of some records."""
         found: set[int] = set()
         for program in self.replay.launch.programs.values():
             for record in records:
@@ -136,7 +137,7 @@ class ReplayCode:
         return sorted(found)
 
     def writers(self, register: Reg) -> list[int]:
-        """Records of instructions that may write one of these registers, those that find their registers by M0 among them."""
+        """Returns the records of instructions that may write one of these registers, including those that find them by M0."""
         wanted = {NAMED.get(i, ("s", i)) if register.file == "s" else (register.file, i)
                   for i in range(register.index, register.index + register.count)}  # fmt: skip
         indirect = {"s": (ControlKind.MOVRELD,), "v": (), "a": ()}[register.file]
@@ -152,7 +153,7 @@ class ReplayCode:
         return [record for record, inst in self if writes(record, inst)]
 
     def stores(self, lds: bool) -> list[int]:
-        """Records of instructions that may write LDS, or else device memory."""
+        """Returns the records of instructions that may write LDS (`lds`) or device memory."""
 
         def stores(inst: Instruction) -> bool:
             memory = inst.spec.memory
@@ -171,7 +172,8 @@ class ReplayCode:
         return [record for record, inst in self if holds(inst)]
 
     def floats(self) -> list[tuple[int, Reg, int]]:
-        """Records of instructions with a float result: the registers that it takes, and how `points.nan` reads their bits."""
+        """Returns the records of instructions with a float result, with the result's registers and its format code for
+        `points.nan`."""
         found = []
         for record, inst in self:
             operand = inst.args.get("vdst")

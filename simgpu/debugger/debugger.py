@@ -1,4 +1,4 @@
-"""The debugger: stops, steps forward and backward, and what a wave holds where it stands. Prompts and editors are layers on it."""
+"""The debugger: stops, steps forward and backward, and a wave's contents at a stop. Prompts and editors are layers on it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
     from simgpu.engine.finding import Finding
 
-ALL = 1 << 62  # of stops to let pass
+ALL = 1 << 62  # number of stops to let pass: all of them
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why the workgroup stands still. kind: "step", "breakpoint", "watchpoint", "goto", "ended", "fault", "interrupted" or
-    "beginning"; place: the moment; breakpoints: that hit; message: the words for it, or of a fault."""
+    """A stop of the workgroup."""
 
-    kind: str
-    place: WavePlace
-    breakpoints: tuple[Breakpoint, ...] = ()
-    message: str = ""
+    kind: str  # "step", "breakpoint", "watchpoint", "goto", "ended", "fault", "interrupted" or "beginning"
+    place: WavePlace  # the moment
+    breakpoints: tuple[Breakpoint, ...] = ()  # breakpoints that hit
+    message: str = ""  # text about them, or about a fault
 
 
 class Debugger(Moment):
-    """One workgroup of a launch, which may be run forward and backward as often as one likes.
+    """Workgroup of a launch that may be run forward and backward any number of times.
 
-    place: the moment at which it stands; wave: the one that commands are about. The device's memory is as it is at that moment;
-    `close` puts it back as it was before the launch.
+    place: the moment at which it is stopped. wave: the wave that commands apply to. The device's memory is as it is at that
+    moment; `close` restores it as it was before the launch.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Debugger(Moment):
         self._open(self._ids(group))
 
     def close(self) -> None:
-        """Ends the session; memory is as it was before the launch."""
+        """Ends the session. Memory is as it was before the launch."""
         self.replay.close()
         self._focus.before.restore()
 
@@ -97,7 +96,7 @@ class Debugger(Moment):
         self.wave = 0
 
     def focus(self, group: Sequence[int]) -> Stop:
-        """Another workgroup, at its beginning. Breakpoints stay, but for those at places of the one before."""
+        """Goes to the beginning of another workgroup. Breakpoints stay, except those at places of the old one."""
         wanted = self._ids(group)
         if wanted == self.replay.group:
             return self.goto(WavePlace(wanted, 0, 0))
@@ -111,16 +110,16 @@ class Debugger(Moment):
 
     @property
     def how(self) -> str:
-        """In words, from which memory the workgroup begins."""
+        """Text about the memory that the workgroup begins from."""
         return self._focus.how
 
     @property
     def place(self) -> WavePlace:
-        """The moment."""
+        """Current moment."""
         return self.stop.place
 
     def select(self, wave: int) -> None:
-        """Have commands be about another wave."""
+        """Makes commands apply to another wave."""
         self.wave = self._wave(wave)
 
     # -- running -------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ class Debugger(Moment):
             each.refresh(self.replay, begins=True)
 
     def _run(self, until: WavePlace | None, passes: int) -> tuple[Halt, int]:
-        """Runs on to a place, or the end; the last halt, and how many stops it let pass."""
+        """Runs to a place, or the end. Returns the last halt, and the number of stops that passed."""
         used = 0
         if until is not None:
             self.replay.aim(until.wave, until.retired)
@@ -149,7 +148,7 @@ class Debugger(Moment):
                 self.replay.aim(until.wave, None)
 
     def _moved(self, kind: str, until: WavePlace, message: str = "") -> Stop:
-        """To a place from where it stands or from the beginning, past all stops."""
+        """Goes to a place, from here or from the beginning, past all stops."""
         halt, _ = self._run(until, ALL)
         at = self.replay.place(until.wave)
         if halt.kind == "fault" and at != until:
@@ -161,7 +160,7 @@ class Debugger(Moment):
         return self.stop
 
     def _told(self, halt: Halt, kind: str) -> Stop:
-        """What a halt is for a user."""
+        """Returns a halt as a user sees it."""
         self.wave = halt.wave
         place, message = self.replay.place(halt.wave), halt.message
         hit = tuple(each for each in self.breakpoints.values() if each.stopped(halt.points))
@@ -197,7 +196,7 @@ class Debugger(Moment):
             raise LaunchError("the workgroup ended: go back (reverse-step, reverse-continue), or goto another place")
 
     def step(self, count: int = 1, wave: int | None = None) -> Stop:
-        """Has a wave execute `count` instructions; others run when it is their turn, and breakpoints stop them all."""
+        """Runs `count` instructions of a wave. Other waves run in their turn, and breakpoints stop them all."""
         number = self._wave(wave)
         self._goes_on()
         if count < 1:
@@ -215,7 +214,7 @@ class Debugger(Moment):
         return self._told(halt, "step")
 
     def next(self, wave: int | None = None) -> Stop:
-        """Has a wave go on to another source line of the function that it is in."""
+        """Runs a wave to another source line of its current function."""
         number = self._wave(wave)
         self._goes_on()
         here = self.record(number)
@@ -227,7 +226,7 @@ class Debugger(Moment):
         return self._until(others, number)
 
     def finish(self, wave: int | None = None) -> Stop:
-        """Has a wave go on until the function that it is in has returned; in the kernel itself, to its end, before its s_endpgm."""
+        """Runs a wave until its current function has returned; in the kernel itself, to its end, before its s_endpgm."""
         number = self._wave(wave)
         self._goes_on()
         within = self.code.function(self.record(number))
@@ -254,7 +253,7 @@ class Debugger(Moment):
         return self._told(self._run(None, 0)[0], "breakpoint")
 
     def goto(self, place: WavePlace) -> Stop:
-        """To a place, forward or backward. Raises LaunchError for one that no wave comes to, and stays."""
+        """Goes to a place, forward or backward. For a place that no wave reaches it stays and raises LaunchError."""
         if place.group != self.replay.group:
             self.focus(place.group)
         self._wave(place.wave)
@@ -270,15 +269,15 @@ class Debugger(Moment):
             raise
 
     def reverse_step(self, count: int = 1, wave: int | None = None) -> Stop:
-        """To where a wave had executed `count` instructions fewer."""
+        """Goes back by `count` instructions of a wave."""
         at = self.replay.place(self._wave(wave))
         if at.retired == 0:
             return self._beginning(at)
         return self.goto(WavePlace(at.group, at.wave, max(0, at.retired - count)))
 
     def reverse_go_on(self) -> Stop:
-        """Back to the last stop at a breakpoint before this moment, or to the beginning."""
-        here, failed = self.stop.place, self.stop.kind == "fault"  # where it failed it stands as before the instruction
+        """Goes back to the last stop at a breakpoint before this moment, or to the beginning."""
+        here, failed = self.stop.place, self.stop.kind == "fault"  # after a failure it is before the failed instruction
         self._restart()
         _, stops = self._run(None if failed else here, ALL)
         self._restart()
@@ -295,9 +294,12 @@ class Debugger(Moment):
     # -- breakpoints ---------------------------------------------------------------------------
 
     def breakpoint(self, where: str, condition: str = "", wave: int = -1) -> Breakpoint:
-        """Stops before an instruction. where: an address, a label, a source line, a place, "barrier", "nan", or "finding" with
-        kinds (`findings.KINDS`; default: errors); condition: an expression of `conditions`, which a place, "nan"
-        and findings do not take; wave: for one only. Raises LaunchError for what there is not."""
+        """Stops before an instruction, or at findings (default: errors). Raises LaunchError for unknown arguments.
+
+        where: an address, a label, a source line, a place, "barrier", "nan", or "finding" with kinds (see `findings.KINDS`)
+        condition: an expression of `conditions`; not for a place, "nan" or findings
+        wave: the only wave that it stops; -1 for all
+        """
         if wave >= 0:
             self._wave(wave)
         made = self._made(self._numbers + 1, "breakpoint", where.strip(), condition.strip(), wave)
@@ -305,13 +307,13 @@ class Debugger(Moment):
         return self._add(made)
 
     def watch(self, what: str) -> Breakpoint:
-        """Stops where a register, a part of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) has changed."""
+        """Stops when a register, a part of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) has changed."""
         made = self._made(self._numbers + 1, "watchpoint", what.strip(), "")
         self._numbers += 1
         return self._add(made)
 
     def delete(self, number: int) -> None:
-        """Forgets a breakpoint or watchpoint."""
+        """Deletes a breakpoint or watchpoint."""
         if number not in self.breakpoints:
             raise LaunchError(f"no breakpoint {number}: there are {', '.join(map(str, self.breakpoints)) or 'none'}")
         for record, point in self.breakpoints.pop(number).points:
@@ -331,7 +333,7 @@ class Debugger(Moment):
         return self._maker.at(number, what, self._records(what), condition, wave)
 
     def _records(self, where: str) -> list[int]:
-        """What an address, a label, a line or "barrier" names."""
+        """Returns the records that an address, a label, a line or "barrier" names."""
         if where == "barrier":
             return self.code.barriers()
         first, line = self.code.find(where), re.fullmatch(r"(?:.*:)?(\d+)", where)
@@ -357,7 +359,7 @@ class Debugger(Moment):
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Lets the replay be taken anywhere, without breakpoints; it comes back to this moment."""
+        """Lends the replay for any use, without breakpoints, and returns to this moment afterwards."""
         here, kept = self.stop, self.breakpoints
         for each in kept.values():
             for record, point in each.points:
@@ -377,8 +379,9 @@ class Debugger(Moment):
             self.stop, self.wave = here, wave
 
     def findings(self, kinds: str = "") -> list[Finding]:
-        """What checked mode finds in the workgroup, in order of places; kinds: separated by blanks or commas (default: errors)."""
-        from simgpu.debugger.findings import findings, kinds_of  # and with it checked mode
+        """Returns the findings of checked mode in the workgroup, by place. kinds: separated by blanks or commas (default:
+        errors)."""
+        from simgpu.debugger.findings import findings, kinds_of  # loads checked mode
 
         wanted = kinds_of(kinds)
         with self.elsewhere():
@@ -386,8 +389,10 @@ class Debugger(Moment):
             return findings(self.kernel, self.geometry, self.args, self.replay.group, wanted)
 
     def again(self, armed: Sequence[tuple[int, Point]], until: WavePlace | None) -> None:
-        """Runs the workgroup from its beginning with points at records, up to a place, or to where one of them stops a wave, or its
-        end; and comes back to this moment."""
+        """Reruns the workgroup from its beginning with points at records, then returns to this moment.
+
+        The rerun ends at `until`, at a stop of one of the points, or at the workgroup's end.
+        """
         with self.elsewhere():
             for record, point in armed:
                 self.replay.add(record, point)
@@ -399,7 +404,7 @@ class Debugger(Moment):
                     self.replay.remove(record, point)
 
     def log(self, where: str, values: Sequence[str], show: Callable[[WavePlace, list[Any]], None], condition: str = "") -> int:
-        """Calls `show` with the values of expressions at each visit of a place from the beginning to this moment; how many."""
+        """Calls `show` with the values of expressions at each visit of a place, up to this moment. Returns the number of visits."""
         made = self._maker.at(0, where, self._records(where.strip()), condition)
         here, count = self.stop.place, 0
         with self.elsewhere():
@@ -419,7 +424,7 @@ class Debugger(Moment):
 
 
 def shown(value: bytes) -> str:
-    """A watched value in words: up to four dwords, in hexadecimal."""
+    """Returns a watched value as text: up to four dwords, in hexadecimal."""
     parts = [value[at : at + 4] for at in range(0, len(value), 4)]
     words = [f"{int.from_bytes(part, 'little'):#0{2 + 2 * len(part)}x}" for part in parts]
     return " ".join(words[:4]) + (" ..." if len(words) > 4 else "")
@@ -430,10 +435,12 @@ def debug(
     dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, group: Sequence[int] = (), source: str = "",
     names: dict[str, Named] | None = None,
 ) -> Debugger:  # fmt: skip
-    """A debugger of one workgroup of a launch, at its beginning; arguments as `Kernel.launch`.
+    """Returns a debugger of one workgroup of a launch, at its beginning. Takes the arguments of `Kernel.launch`, and:
 
-    group: the workgroup (default: the first); source: the kernel's assembly, for labels that the file has not; names: arrays by
-    which elements are named (default: the buffers with a type, by their arguments). Raises LaunchError for arguments that a launch
-    cannot have.
+    group: the workgroup (default: the first)
+    source: the kernel's assembly, for labels that the file lacks
+    names: arrays that name elements (default: the buffers with a type, by their arguments)
+
+    Raises LaunchError for arguments that a launch cannot have.
     """
     return Debugger(kernel, Geometry.of(grid, block, dynamic_lds, global_size), args, group=group, source=source, names=names)

@@ -1,7 +1,7 @@
-"""What checked mode and the check of numbers find in a debugger's workgroup, each finding with its place in the run.
+"""Runs checked mode and the check of numbers in a debugger's workgroup. Each finding has its place in the run.
 
-The workgroup runs alone in checked mode, on a device of its own that has the memory at the same addresses, copied as the workgroup
-finds it. So what other workgroups do meanwhile is not seen, races with them among it: `simgpu check` looks at whole launches.
+The workgroup runs without others in checked mode, on its own device with a copy of the memory as the workgroup finds it, at the
+same addresses. So it does not see the actions of other workgroups, or races with them: `simgpu check` checks whole launches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine.host_memory import aligned_bytes
 
-OWN_MEMORY = 1 << 46  # the device's own allocations, such as kernel arguments, begin there: apart from all of the caller's
+OWN_MEMORY = 1 << 46  # start of the device's own allocations, such as kernel arguments: apart from all of the caller's
 CHECKED = (
     "missing-wait", "hazard", "race", "stale-read", "barrier", "uninitialized", "out-of-bounds", "use-after-free", "misaligned",
     "buffer", "resource",
@@ -25,11 +25,11 @@ CHECKED = (
 NUMBERS = ("nan", "infinity", "overflow", "saturation", "format", "denormal")
 KINDS = (*CHECKED, *NUMBERS)
 MODES: tuple[tuple[bool | str, tuple[str, ...]], ...] = ((True, CHECKED), ("numerics,discarded,denormals", NUMBERS))
-SHORT = {"wait": "missing-wait", "bounds": "out-of-bounds"}  # as people call them
+SHORT = {"wait": "missing-wait", "bounds": "out-of-bounds"}  # abbreviations that people use
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
-    """The kinds that a list names, separated by blanks or commas; none for an empty one. Raises LaunchError for what is none."""
+    """Returns the kinds in a list separated by blanks or commas. Raises LaunchError for an unknown kind."""
     found = tuple(SHORT.get(word, word) for word in text.replace(",", " ").split())
     unknown = [word for word in found if word not in KINDS]
     if unknown:
@@ -40,7 +40,7 @@ def kinds_of(text: str) -> tuple[str, ...]:
 def findings(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], group: Sequence[int], kinds: Sequence[str] = ()
 ) -> list[Finding]:
-    """The findings with a place in one workgroup of a launch, of these kinds (default: all that are errors), in order of places.
+    """Returns findings with a place in one workgroup of a launch, ordered by place. kinds: default all errors.
 
     Memory is as the workgroup finds it, and stays so.
     """
@@ -56,12 +56,12 @@ def _checked(
     addresses = [value.address if isinstance(value, Buffer) else value for value in args]
     try:
         return Launch(_twin(kernel, mode), geometry, addresses, parts=[range(number, number + 1)]).run().findings
-    except SimError as error:  # a fault: what was found before
+    except SimError as error:  # a fault: findings before it
         return error.findings
 
 
 def _twin(kernel: Kernel, mode: bool | str) -> Kernel:
-    """The kernel on a device of its own in checked mode, with the memory as it is now at the same addresses."""
+    """Returns the kernel on a device of its own in checked mode, with the current memory at the same addresses."""
     module = kernel.module
     old = module.device
     device = Device(old.arch, check=mode, threads=1, max_instructions=old.max_instructions, timeout=old.timeout)

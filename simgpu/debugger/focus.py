@@ -1,5 +1,8 @@
-"""Which memory a workgroup begins from: the launch's own where no workgroup reads what another one writes, else what those
-before it leave; and whether others must run with it, as it or one before it waits for a later one."""
+"""Provides the memory that a workgroup begins from, and decides if other workgroups must run with it.
+
+If no workgroup reads what another one writes, it is the launch's own memory. Otherwise it is the memory that the workgroups
+before it leave. Others must run with it if it, or one before it, waits for a later one.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ if TYPE_CHECKING:
 
 
 FIRST = "the first workgroup begins from the launch's memory"
-ENDLESS = (Deadlock, InstructionLimit, TimeLimit)  # what a workgroup that waits for another one ends in
-SPARE, FEWEST = 4, 1_000_000  # of a part's instructions: so many times the whole launch's, and so many at least
+ENDLESS = (Deadlock, InstructionLimit, TimeLimit)  # errors that end a workgroup which waits for another one
+SPARE, FEWEST = 4, 1_000_000  # limit of a part's instructions: a multiple of the whole launch's, and the least limit
 WAITS = re.compile(r"atomic|_load.*\b(glc|sc0|sc1)\b|buffer_inv|buffer_wbinvl1|s_dcache_inv|ds_gws")
-HEAP = 1 << 28  # bytes of memory of the launch's own that is not copied: the heap, which is fresh where nothing points into it
+# Bytes from which on untracked memory of the launch is not copied: the heap, which is fresh if nothing points into it.
+HEAP = 1 << 28
 
 
 class Initial:
@@ -37,23 +41,23 @@ class Initial:
         self.keep()
 
     def keep(self) -> None:
-        """Copy what is there now and was not yet copied."""
+        """Copies memory that was not yet copied."""
         for one in self._memory.allocations:
             if one.writable and one.base not in self._copies and (one.tracked or one.nbytes < HEAP):
                 self._copies[one.base] = one, one.data.copy()
 
     def again(self) -> None:
-        """Take what is there now for the beginning."""
+        """Takes the current memory as the initial one."""
         self._copies.clear()
         self.keep()
 
     def restore(self) -> None:
-        """All of it as it was."""
+        """Restores all of it."""
         for one, data in self._copies.values():
             one.data[:] = data
 
     def undo(self, table: AllocationTable) -> None:
-        """The same where a launch may have written, by its table; memory that the table does not track is restored as a whole."""
+        """Restores memory that a launch may have written, by its table; untracked memory is restored as a whole."""
         for base, first, end in table.written():
             if base in self._copies:
                 one, data = self._copies[base]
@@ -63,7 +67,7 @@ class Initial:
                 one.data[:] = data
 
     def bytes_at(self, address: int, nbytes: int) -> bytes:
-        """Bytes as they were."""
+        """Returns the initial bytes at an address."""
         held = self._memory.find(address)
         if held is None:
             return b""
@@ -71,7 +75,7 @@ class Initial:
         return data[address - held.base : address - held.base + nbytes].tobytes()
 
     def changed(self) -> str:
-        """Words for untracked memory, a module's variables or its heap, that is not as it was; "" where all is."""
+        """Names untracked memory, a module's variables or its heap, that has changed; "" if none has."""
         for one, data in self._copies.values():
             if not one.tracked and not np.array_equal(one.data, data):
                 return one.label or f"memory at {one.address:#x}"
@@ -79,7 +83,7 @@ class Initial:
 
 
 class Dependence(Supervisor):
-    """Finds out whether a launch's workgroups may depend on each other. why: how, "" where none reads what another one writes."""
+    """Finds out if a launch's workgroups may depend on each other. why: how, "" if none reads what another one writes."""
 
     why = "the device counts no unique bytes"
 
@@ -90,10 +94,10 @@ class Dependence(Supervisor):
 
 
 class Focus:
-    """The memory of one launch: as it was before it, and as each workgroup finds it.
+    """Memory of one launch: as it was before it, and as each workgroup finds it.
 
-    how: in words, how the workgroup that was last asked for gets its memory; whole: whether all others run, too, as it or one
-    before it waits for a later one.
+    how: text about the memory of the last workgroup. whole: True if all others run, too, because it or one before it waits for
+    a later one.
     """
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
@@ -101,13 +105,15 @@ class Focus:
         self._memory = kernel.module.device.memory
         self.before = Initial(self._memory)
         self._independent: bool | None = None  # not known yet
-        self._most = 0  # instructions that the whole launch executed, 0 where it failed
+        self._most = 0  # instructions that the whole launch executed, 0 if it failed
         self.how = ""
         self.whole = False
 
     def memory_of(self, number: int) -> Initial:
-        """Memory as workgroup `number`, in the order of dispatch, finds it, or the launch where `whole`; what it was at the time of
-        the call is lost."""
+        """Returns memory as workgroup `number`, in the order of dispatch, finds it; the launch's own if `whole`.
+
+        The current contents of memory are lost.
+        """
         self.before.restore()
         self.whole = False
         if self._independent is None and (number or _may_wait(self._kernel)):
@@ -129,8 +135,11 @@ class Focus:
         return found
 
     def _left_by(self, number: int) -> Initial:
-        """Memory as the workgroups before one leave it. Raises what they raise, and Deadlock or a limit's error where the one does
-        not end alone behind them."""
+        """Returns memory as the workgroups before `number` leave it, and runs that workgroup for a test.
+
+        Raises the errors of the earlier workgroups, and Deadlock or a limit's error if this one does not end without the later
+        ones.
+        """
         kernel = _limited(self._kernel, self._most)
         self.how = FIRST
         if number:
@@ -142,22 +151,23 @@ class Focus:
         except ENDLESS:
             raise
         except SimError:
-            pass  # a kernel that fails is what one debugs
+            pass  # a failing kernel is the normal case for a debugger
         return found
 
     def _prove(self) -> None:
-        """Runs the whole launch once and looks at its bitmaps."""
+        """Runs the whole launch once and examines its bitmaps."""
         dependence = Dependence()
         try:
             self._most = Launch(self._kernel, self._geometry, self._args, supervisor=dependence).run().instructions
             self._independent = not dependence.why and not self.before.changed()
-        except SimError:  # a kernel that fails is what one debugs
+        except SimError:  # a failing kernel is the normal case for a debugger
             self._independent = False
         self.before.restore()
 
 
 def _limited(kernel: Kernel, most: int) -> Kernel:
-    """The kernel with a limit of instructions beyond which a part of a launch waits in vain; most: what the whole one executes."""
+    """Returns the kernel with a limit of instructions, beyond which a part of a launch must be waiting. most: the whole
+    launch's count."""
     device = kernel.module.device.sharing(())
     if most:
         device.max_instructions = min(device.max_instructions, SPARE * most + FEWEST)
@@ -165,15 +175,14 @@ def _limited(kernel: Kernel, most: int) -> Kernel:
 
 
 def _may_wait(kernel: Kernel) -> bool:
-    """Whether a kernel has an instruction without which no workgroup sees what another one has just written: an atomic operation,
-    or a load past the caches."""
+    """True if a kernel has an atomic operation or a load past the caches: no workgroup sees another one's new writes otherwise."""
     info = kernel.info
     raw = kernel.module.code.read(info.start, info.code_size)
     return any(inst is not None and WAITS.search(text(inst)) for _, inst in decode_around(raw, kernel.module.device.arch))
 
 
 def whole_launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> np.ndarray:
-    """The bytes from an address to its allocation's end after the whole launch, which leaves memory as it was."""
+    """Returns the bytes from an address to its allocation's end after the whole launch. Restores memory."""
     memory = kernel.module.device.memory
     before, held = Initial(memory), memory.find(address)
     assert held is not None

@@ -1,4 +1,4 @@
-"""Variables of HIP and OpenCL sources at a moment, lane by lane, where debug information says which registers hold them."""
+"""Variables of HIP and OpenCL sources at a moment, lane by lane, if debug information gives their registers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "pointer": np.dtype(np.uint64)}
 
 @dataclass(frozen=True)
 class LocalValue:
-    """A variable at a moment. values: an element a lane, or one for the whole wave; None if it is optimized out."""
+    """A variable at a moment."""
 
     name: str
-    type: str  # as f32 or i64, "pointer"; "" for what is shown as words
-    function: str  # that was inlined, whose variable it is; "" for the kernel's own
-    values: np.ndarray | None
+    type: str  # as f32 or i64, "pointer"; "" if it is shown as words
+    function: str  # the inlined function that has the variable; "" for the kernel's own
+    values: np.ndarray | None  # an element a lane, or one for the whole wave; None if it is optimized out
 
 
 def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue]:
-    """Returns the variables in scope where a wave stands, those of the innermost scope first, then the kernel's arguments.
+    """Returns the variables in scope at a wave's place: the innermost scope first, the kernel's arguments last.
 
-    A name that an inner scope has again hides the outer one.
+    An inner variable hides an outer one of the same name.
     """
     address = debugger.code.virtual(debugger.record(wave))
     found: dict[str, LocalValue] = {}
@@ -45,12 +45,12 @@ def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue
 
 
 def local_value(debugger: Debugger, name: str) -> LocalValue | None:
-    """Returns the variable of that name where the wave in focus stands, None if the source has none."""
+    """Returns the variable of that name at the place of the wave in focus, None if the source has none."""
     return next((each for each in local_values(debugger) if each.name == name), None)
 
 
 def _arguments(debugger: Debugger) -> Iterator[LocalValue]:
-    """The kernel's arguments as they were passed; kernels change them in registers only."""
+    """Yields the kernel's arguments as they were passed; kernels change them only in registers."""
     segment, info = debugger.replay.launch.kernarg, debugger.kernel.info
     for argument, typed in zip(info.named_arguments, info.typed_arguments, strict=True):
         raw = segment[argument.offset : argument.offset + argument.size]
@@ -78,7 +78,7 @@ def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int
 
 
 def _viewed(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
-    """Rows of bytes as numbers of a type; as unsigned words where the type is no number."""
+    """Returns rows of bytes as numbers of a type; as unsigned words if the type is no number."""
     dtype = DTYPES.get(kind)
     if dtype is None and kind[1:].isdecimal() and kind[0] in "fiu":
         dtype = np.dtype(f"{kind[0]}{int(kind[1:]) // 8}")

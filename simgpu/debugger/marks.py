@@ -1,6 +1,6 @@
 """Marks of a kernel's variables: the instructions before which a wave's registers hold a variable's elements.
 
-`simgpu.triton.variables` has kernels compiled with them; the code object has a section that lists them.
+`simgpu.triton.variables` compiles kernels with them. A section of the code object lists them.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Mark:
-    """A place where registers hold elements of a variable. site: the assignment; kind: Triton's type; index: the register of the
-    elements' numbers, None of a scalar."""
+    """A place where registers hold elements of a variable."""
 
     address: int
-    site: int
+    site: int  # the assignment
     name: str
-    kind: str
+    kind: str  # Triton's type
     shape: tuple[int, ...]
     line: int
     value: RegisterNames
-    index: RegisterNames | None
+    index: RegisterNames | None  # register of the elements' numbers, None for a scalar
 
     @classmethod
     def parse(cls, address: int, text: str) -> Mark:
-        """Of the words that the section has: `3 acc fp32 64x64 37 v12 v80`."""
+        """Parses the words of the section: `3 acc fp32 64x64 37 v12 v80`."""
         site, name, kind, shape, line, *registers = text.split()
         extents = () if shape == "-" else tuple(map(int, shape.split("x")))
         value, *index = map(RegisterNames.parse, registers)
@@ -50,12 +49,12 @@ class Mark:
 
     @property
     def dtype(self) -> np.dtype:
-        """numpy's type of an element; addresses are uint64."""
+        """Type of an element in numpy; addresses are uint64."""
         return np.dtype(np.uint64 if self.kind.startswith("pointer") else TYPES.get(self.kind, self.kind))
 
 
 def marks(code: CodeObject) -> list[Mark]:
-    """The marks of a code object; none where it was compiled without. Raises DecodeError for a damaged section."""
+    """Returns the marks of a code object, none if it was compiled without. Raises DecodeError for a damaged section."""
     file = ElfFile(code.data)
     section = file.named((SECTION.encode(),)).get(SECTION)
     found, at = [], 0
@@ -72,12 +71,16 @@ def marks(code: CodeObject) -> list[Mark]:
 
 
 def settled(code: ReplayCode, line: int) -> list[int]:
-    """Records of a line's first instruction behind the assignment that stands before it, as the compiler moves instructions up; one
-    for each copy that it made of the code. None where no assignment is known, or nothing of the line lies behind it."""
+    """Returns the records of a line's first instruction after the previous assignment: the compiler moves instructions up.
+
+    There is one record for each copy that the compiler made of the code; none if no assignment is known, or if nothing of the
+    line follows it.
+    """
     site_at = {code.record(mark.address): (mark.line, mark.site) for mark in marks(code.file)}
     before = max((site for site in site_at.values() if site[0] < line), default=None)
     found: list[int] = []
-    behind, first = False, -1  # such a mark; where the line goes on behind the last one: marks of others and jumps part the copies
+    # True after such a mark; the line's first instruction after the last one. Other marks and jumps end a copy.
+    behind, first = False, -1
     for at, inst in code:
         site, control = site_at.get(at), inst.spec.control
         if site is not None and site == before:

@@ -1,4 +1,4 @@
-"""What a workgroup holds where it stands: its waves' places and registers, LDS, device memory, arrays by name."""
+"""Contents of a stopped workgroup: its waves' places and registers, LDS, device memory, arrays by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAITS = {Status.BARRIER: "waits at a barrier", Status.ENDED: "ended", Status.WAI
 
 
 class Moment:
-    """A replayed workgroup at one moment; wave: the one that is asked about unless another is named."""
+    """A replayed workgroup at one moment. wave: the default wave of all methods."""
 
     kernel: Kernel
     replay: Replay
@@ -37,19 +37,19 @@ class Moment:
 
     @property
     def waves(self) -> int:
-        """Waves of the workgroup."""
+        """Number of waves in the workgroup."""
         return len(self.replay)
 
     def wave_place(self, wave: int | None = None) -> WavePlace:
-        """Where a wave stands at this moment."""
+        """Returns the place of a wave at this moment."""
         return self.replay.place(self._wave(wave))
 
     def wave_state(self, wave: int | None = None) -> str:
-        """What a wave does, in words; "" where it runs."""
+        """Describes the state of a wave; "" if it runs."""
         return WAITS.get(Status(self.replay.wave(self._wave(wave)).status), "")
 
     def record(self, wave: int | None = None) -> int:
-        """The record of the instruction that a wave is about to execute, or of its last."""
+        """Returns the record of the instruction that a wave is about to execute, or of its last."""
         return int(self.replay.wave(self._wave(wave)).resume)
 
     def _wave(self, wave: int | None) -> int:
@@ -59,7 +59,7 @@ class Moment:
         return number
 
     def snapshot(self, wave: int | None = None) -> Snapshot:
-        """A copy of a wave's registers at this moment."""
+        """Returns a copy of a wave's registers at this moment."""
         number = self._wave(wave)
         replay, record = self.replay, self.record(number)
         raw = replay.bytes_of(number).copy()
@@ -75,17 +75,17 @@ class Moment:
         )  # fmt: skip
 
     def registers(self, name: str, wave: int | None = None) -> np.ndarray:
-        """uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
+        """Returns uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
         wanted = RegisterNames.parse(name)
         values = self.snapshot(wave).registers(wanted.reg)
         return values if wanted.lane is None else values[:, wanted.lane]
 
     def value(self, expression: str, wave: int | None = None) -> Any:
-        """The value of an expression: a number, or one a lane."""
+        """Returns the value of an expression: a number, or one a lane."""
         return Expression(expression).evaluate(self.replay.bytes_of(self._wave(wave)))
 
     def tile(self, name: str, operand: str, mnemonic: str, wave: int | None = None) -> np.ndarray:
-        """The matrix (blocks, rows, columns) that registers hold as an operand (A, B, C or D) of a matrix instruction."""
+        """Returns the matrix (blocks, rows, columns) that registers hold as operand A, B, C or D of a matrix instruction."""
         row = find(mnemonic, self.kernel.module.device.arch)._formats()
         wanted, count = RegisterNames.parse(name), row.registers(operand.upper())
         if wanted.reg.file == "s" or wanted.reg.count != count:
@@ -95,7 +95,7 @@ class Moment:
         return raw.view(DTYPES[kind]) if kind in DTYPES else raw
 
     def lds(self, offset: int = 0, dtype: Any = np.uint32, shape: Sequence[int] | int | None = None) -> np.ndarray:
-        """A copy of a part of the workgroup's LDS as an array; by default of what is left from the offset (bytes) on."""
+        """Returns a copy of a part of the workgroup's LDS as an array; by default all from the offset (bytes) on."""
         held, kind = self.replay.lds(), np.dtype(dtype)
         extents = (max(0, len(held) - offset) // kind.itemsize,) if shape is None else tuple(np.atleast_1d(shape).tolist())
         nbytes = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
@@ -104,7 +104,7 @@ class Moment:
         return held[offset : offset + nbytes].copy().view(kind).reshape(extents)
 
     def memory(self, address: int, nbytes: int) -> bytes:
-        """Bytes of device memory at this moment. Raises LaunchError where an allocation does not hold them."""
+        """Returns bytes of device memory at this moment. Raises LaunchError if no allocation contains them."""
         held = self.kernel.module.device.memory.find(address)
         if held is None or address + nbytes > held.end:
             near = self.kernel.module.device.memory.describe(address)
@@ -112,14 +112,14 @@ class Moment:
         return held.data[address - held.base : address - held.base + nbytes].tobytes()
 
     def element(self, text: str) -> tuple[int, np.ndarray]:
-        """The address and the value (0-d) of an element of a buffer, `C[404,622]`."""
+        """Returns the address and the value (0-d) of an element of a buffer, `C[404,622]`."""
         address, kind = element(self.names, text)
         return address, np.frombuffer(self.memory(address, kind.itemsize), kind).reshape(())
 
     def name_of(self, address: int) -> str:
-        """The element of a named array that holds a byte of memory, `A[404,17]`; "" where none does."""
+        """Returns the element of a named array that holds a byte of memory, `A[404,17]`; "" if none does."""
         return name_of(self.names, address)
 
     def initial_bytes(self, address: int, nbytes: int) -> bytes:
-        """Bytes of device memory as the workgroup found them."""
+        """Returns bytes of device memory as the workgroup found them."""
         return self.replay.initial.bytes_at(address, nbytes)

@@ -1,4 +1,4 @@
-"""Arrays in device memory by name: from an element to its address, and back."""
+"""Arrays in device memory by name: converts elements to addresses, and back."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 
-TYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "u32": "u4", "u16": "u2", "u8": "u1"}  # of what is named by its address
+# Types of memory that is named by its address.
+TYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "u32": "u4", "u16": "u2", "u8": "u1"}
 _ADDRESS = re.compile(rf"(0x[0-9a-fA-F]+)(?::({'|'.join(TYPES)}))?")
 _ELEMENT = re.compile(r"\s*(\w+)\s*\[([\d\s,]+)\]\s*")
 
 
 @dataclass(frozen=True)
 class Named:
-    """An array: where it lies, its type and shape, and how far elements are apart along each axis (bytes)."""
+    """An array in device memory."""
 
     address: int
     dtype: np.dtype
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # bytes between elements along each axis
 
     @classmethod
     def row_major(cls, address: int, dtype: np.dtype, shape: Sequence[int]) -> Named:
-        """One whose elements lie one behind the other."""
+        """Makes a row-major array."""
         strides = tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) * dtype.itemsize for axis in range(len(shape)))
         return cls(address, dtype, tuple(shape), strides)
 
     def element(self, index: Sequence[int]) -> int:
-        """The address of an element. Raises LaunchError for one that there is not."""
+        """Returns the address of an element. Raises LaunchError for an index out of range."""
         if len(index) != len(self.shape) or any(not 0 <= i < extent for i, extent in zip(index, self.shape, strict=True)):
             extents = "x".join(map(str, self.shape))
             raise LaunchError(f"[{','.join(map(str, index))}] is no element: the array is {self.dtype} {extents}")
         return self.address + sum(i * stride for i, stride in zip(index, self.strides, strict=True))
 
     def index_at(self, address: int) -> tuple[tuple[int, ...], int] | None:
-        """The element that holds a byte, and which byte of it; None where none does."""
+        """Returns the element that holds a byte, and the byte's position in it; None if none does."""
         left, index = address - self.address, [0] * len(self.shape)
         if left < 0:
             return None
@@ -50,7 +51,7 @@ class Named:
 
 
 def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str, Named]:
-    """The buffers with a type and shape by the names of the arguments that they are given for."""
+    """Returns the buffers with a type and shape, by the names of their arguments."""
     found: dict[str, Named] = {}
     for argument, value in zip(arguments, args, strict=False):
         form, address = getattr(value, "form", None), getattr(value, "address", None)
@@ -60,8 +61,10 @@ def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str,
 
 
 def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
-    """Address and type of the element that `C[404,622]` names, or `0x1000020840` (an f32) or `0x1000020840:f16`. Raises LaunchError
-    for one that there is not."""
+    """Returns address and type of the element that `C[404,622]` names, or `0x1000020840` (an f32) or `0x1000020840:f16`.
+
+    Raises LaunchError for an unknown element.
+    """
     if bare := _ADDRESS.fullmatch(text.strip()):
         return int(bare[1], 16), np.dtype(TYPES[bare[2] or "f32"])
     match = _ELEMENT.fullmatch(text)
@@ -79,7 +82,7 @@ def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
 
 
 def name_of(names: Mapping[str, Named], address: int) -> str:
-    """The element that holds a byte: `A[404,17]`, with ` byte 1` where it is not its first; "" where no array has it."""
+    """Returns the element that holds a byte: `A[404,17]`, with ` byte 1` if it is not its first; "" if no array has it."""
     for name, array in names.items():
         if found := array.index_at(address):
             index, byte = found

@@ -1,4 +1,4 @@
-"""Places in a run: a workgroup, a wave of it, and how many instructions that wave retired."""
+"""Places in a run: a workgroup, one of its waves, and the number of instructions that this wave retired."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TEXT = re.compile(r"\s*(?:wg\(?\s*(\d+(?:\s*,\s*\d+){0,2})\s*\)?\s+)?(?:w(\d+)\
 
 @dataclass(frozen=True, order=True)
 class WavePlace:
-    """The moment at which a wave has retired so many instructions and is about to execute the next.
+    """Moment at which a wave has retired `retired` instructions and is about to execute the next.
 
-    In one workgroup's replay it stands for the state of all its waves, as they run in a fixed order.
+    In one workgroup's replay it determines the state of all its waves, because they run in a fixed order.
     """
 
     group: tuple[int, int, int]
@@ -27,7 +27,8 @@ class WavePlace:
 
     @staticmethod
     def parse(text: str, group: tuple[int, int, int] = (0, 0, 0), wave: int = 0) -> WavePlace:
-        """The place that `wg(7,0,0) w0 #52311` names; group, wave: where the text leaves them out. Else LaunchError."""
+        """Parses a place, `wg(7,0,0) w0 #52311`. group, wave: defaults if the text omits them. Raises LaunchError for other
+        text."""
         match = _TEXT.fullmatch(text)
         if not match:
             raise LaunchError(f"{text!r} is no place: write it as wg(7,0,0) w0 #52311, w0 #52311 or #52311")

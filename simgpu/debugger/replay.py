@@ -1,8 +1,10 @@
-"""One workgroup from its beginning, stop after stop, the same every time.
+"""Replays one workgroup from its beginning, stop after stop, the same every time.
 
-The workgroup runs alone on one thread. Its waves run in a fixed order and by slices that stops do not change, so a number of
-retired instructions of one wave says where all of them are. `restart` puts device memory back as it was before the workgroup.
-Where workgroups wait for later ones the whole launch runs, on one thread as well, and only the one in focus is stopped.
+The workgroup runs without others on one thread. Its waves run in a fixed order and in slices that stops do not change, so the
+number of retired instructions of one wave determines the place of all. `restart` restores device memory as it was before the
+workgroup.
+
+If workgroups wait for later ones, the whole launch runs, also on one thread, and only the one in focus is stopped.
 """
 
 from __future__ import annotations
@@ -34,29 +36,30 @@ if TYPE_CHECKING:
     from simgpu.engine.check import Check
     from simgpu.hardware.code_object.arguments import Geometry
 
-PIECE = 1 << 17  # record steps after which a signal is looked for: some 10 ms at most
+PIECE = 1 << 17  # record steps between checks for a signal: some 10 ms at most
 
 
 @dataclass(frozen=True)
 class Halt:
-    """Why a replay came back. kind: "points" (a wave stands before an instruction with points that hit), "arrived" (at its goal),
-    "wave ended", "ended" (all waves did), "fault" or "interrupted"; wave: which; message: of a fault."""
+    """A return of the replay."""
 
+    # "points" (a wave is before an instruction with points that hit), "arrived" (at its goal), "wave ended", "ended", "fault"
+    # or "interrupted"
     kind: str
-    wave: int
-    points: tuple[Point, ...] = ()
-    message: str = ""
+    wave: int  # number of the wave
+    points: tuple[Point, ...] = ()  # points that hit
+    message: str = ""  # text of a fault
 
 
 def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
-    """The kernel on a device that shares the memory, counts what waves retire and prints nothing."""
+    """Returns the kernel on a device that shares the memory, counts retired instructions and prints nothing."""
     module = kernel.module
     device = module.device.sharing([RetiredClock(), *checks])
     return Kernel(module.on(device), kernel.info)
 
 
 class Replay:
-    """Runs one workgroup of a launch as often as is asked. kernel: of `debugging`; whole: the others run, too."""
+    """Runs one workgroup of a launch any number of times. kernel: from `debugging`. whole: True if the others run, too."""
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int], initial: Initial,
@@ -64,7 +67,7 @@ class Replay:
     ) -> None:  # fmt: skip
         self.group, self.whole = group, whole
         self.number = geometry.number(group)
-        # Registers are looked at between instructions.
+        # The debugger reads registers between instructions.
         parts = () if whole else [range(self.number, self.number + 1)]
         self.launch = Launch(kernel, geometry, args, parts=parts, threads=1, fuse=False)
         self.device = self.launch.device
@@ -79,15 +82,15 @@ class Replay:
         (self.worker,) = self.launch.begin()
         focus: np.ndarray = self.worker.checks["focus"]
         focus["sole"], focus["group"], self.goals = whole, group, focus["goals"][0]
-        self._slot = -1  # where the workgroup is; -1 before it begins
-        self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # of the waves of a slot: bytes, fields, words
-        initial.keep()  # private memory, and what else the launch allocated
+        self._slot = -1  # slot of the workgroup; -1 before it begins
+        self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # waves of a slot: bytes, fields, words
+        initial.keep()  # private memory, and other allocations of the launch
         self._arrivals: list[tuple[int, Point]] = []
         self._stepper = Point(always(self.device.compiler))
         self.count_lowered()
 
     def close(self) -> None:
-        """Puts memory back as it was, gives back what the launch took, and leaves no points in the code."""
+        """Restores memory, frees the launch's resources, and removes all points from the code."""
         for record, point in list(self._wanted):
             self.remove(record, point)
         self.initial.undo(self.launch.table)
@@ -96,7 +99,7 @@ class Replay:
     # -- the waves -----------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Waves that the workgroup has; a partial one has fewer than others."""
+        """Returns the number of waves in the workgroup; a partial one has fewer than others."""
         return self._count
 
     def _view(self, wave: int, slot: int = -1) -> tuple[np.ndarray, Wave, np.ndarray]:
@@ -107,15 +110,15 @@ class Replay:
         return self._views[slot][wave]
 
     def wave(self, number: int) -> Wave:
-        """The fields of a wave."""
+        """Returns the fields of a wave."""
         return self._view(number)[1]
 
     def bytes_of(self, number: int) -> np.ndarray:
-        """All bytes of a wave."""
+        """Returns all bytes of a wave."""
         return self._view(number)[0]
 
     def retired(self, wave: int) -> int:
-        """How many instructions a wave has retired."""
+        """Returns the number of instructions that a wave has retired."""
         if self._slot < 0:
             return 0
         _, state, words = self._view(wave)
@@ -123,46 +126,46 @@ class Replay:
         return int(words[BASE // 8]) + self._table_of[state.resume, 0] - self._offset + ended
 
     def place(self, wave: int) -> WavePlace:
-        """Where a wave is."""
+        """Returns the place of a wave."""
         return WavePlace(self.group, wave, self.retired(wave))
 
     def _has_turn(self) -> bool:
-        """Whether a wave of the workgroup was the last that ran."""
+        """True if a wave of the workgroup was the last that ran."""
         job = self.worker.job
         return self._slot >= 0 and job.current == self._slot and self.worker.slots[self._slot].state == scheduler.BUSY
 
     @property
     def running(self) -> int:
-        """The wave whose turn it is, or its last was."""
+        """Wave that has the turn, or had it last."""
         return min(int(self.worker.job.wave), len(self) - 1) if self._slot < 0 or self._has_turn() else 0
 
     @property
     def left(self) -> int:
-        """Waves that have not ended."""
+        """Number of waves that have not ended."""
         return int(self.worker.slots[self._slot].left) if self._slot >= 0 else len(self)
 
     def lds(self) -> np.ndarray:
-        """The workgroup's LDS, uint8."""
+        """Returns the workgroup's LDS, uint8."""
         first = max(0, self._slot) * int(self.worker.job.lds_stride)
         return self.worker.storage[1][first : first + self.launch.lds_bytes]
 
     # -- points --------------------------------------------------------------------------------
 
     def add(self, record: int, point: Point) -> None:
-        """Stop before the instruction at a record when the point's test says so."""
+        """Adds a point: stop before the instruction at a record when its test says so."""
         self._wanted.append((record, point))
         for armed in self.armed.values():
             if record in armed.program.instructions:
                 armed.add(record, point)
 
     def remove(self, record: int, point: Point) -> None:
-        """The opposite."""
+        """Removes a point."""
         self._wanted.remove((record, point))
         for armed in self.armed.values():
             armed.remove(record, point)
 
     def count_lowered(self) -> None:
-        """Have new code counted and given its points."""
+        """Counts new code, and arms its points."""
         version = sum(program.version for program in self.launch.programs.values())
         if version == self._version:
             return
@@ -170,14 +173,14 @@ class Replay:
         before = getattr(self, "ordinals", None)
         self.ordinals = Ordinals.of(self.launch.programs.values())
         self.worker.set_context(ORDINALS, self.ordinals.table.ctypes.data)
-        self._table_of, self._order_of = self.ordinals.table.data, self.ordinals.order.data  # quick to look at
-        self._offset = self._table_of[self.launch.entry, 0]  # what BASE's count is ahead of what is retired
+        self._table_of, self._order_of = self.ordinals.table.data, self.ordinals.order.data  # fast access
+        self._offset = self._table_of[self.launch.entry, 0]  # excess of BASE's count over the retired count
         if before is not None:
             old, new = before.table, self.ordinals.table
             for slot, held in enumerate(self.worker.slots):
                 for wave in range(held.waves if held.state == scheduler.BUSY else 0):
                     _, state, words = self._view(wave, slot)
-                    at = state.entry  # its straight-line code was counted up to here before and is now
+                    at = state.entry  # the retired count here is the same by the old and the new ordinals
                     moved = (old[at, 0] - old[self.launch.entry, 0]) - (new[at, 0] - new[self.launch.entry, 0])
                     words[BASE // 8] += int(moved)
             self.goals[self.goals != NEVER] += int(new[self.launch.entry, 0] - old[self.launch.entry, 0])
@@ -192,7 +195,7 @@ class Replay:
     # -- running -------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """To the beginning: no wave has begun."""
+        """Returns to the beginning: no wave has begun."""
         launch = self.launch
         self.initial.undo(launch.table)
         if launch.table.bitmaps is not None:
@@ -214,7 +217,7 @@ class Replay:
         launch.shared.budget = self.device.max_instructions
 
     def resume(self, passes: int = 0) -> Halt:
-        """Runs on to the next stop. passes: stops at points to let pass, all but arrivals at goals."""
+        """Runs to the next stop. passes: number of stops at points to let pass; arrivals at goals never pass."""
         self._let_on(passes)
         for wave in np.flatnonzero(self.goals != NEVER).tolist():
             if self._slot >= 0:
@@ -228,7 +231,7 @@ class Replay:
             self._forget_arrivals()
 
     def _let_on(self, passes: int) -> None:
-        """The wave that stopped may go on."""
+        """Lets the stopped wave continue."""
         self.worker.set_context(PASSES, passes + 1)
         for _, point in self._wanted:
             point.words[HIT] = 0
@@ -240,8 +243,11 @@ class Replay:
                 words[GO_ON // 8] = 0
 
     def advance(self, wave: int, count: int) -> Halt | None:
-        """Has the wave whose turn it is execute `count` instructions, or fewer where something stops it; None, and nothing done,
-        where it is another's turn or its code up to there does not lie in one piece: `resume` goes there."""
+        """Runs `count` instructions of the wave that has the turn, or fewer if something stops it.
+
+        Returns None and does nothing if another wave has the turn, or if the code up to there is not straight-line: use
+        `resume` then.
+        """
         if self.worker.job.wave != wave or not self._has_turn():
             return None
         state = self.wave(wave)
@@ -251,7 +257,7 @@ class Replay:
         record, armed = self._order_of[self._table_of[at, 0] + count], self._armed_for(state)
         if not armed.once(record, self._stepper):
             return None
-        self.aim(wave, self.retired(wave) + count)  # should it jump away
+        self.aim(wave, self.retired(wave) + count)  # in case it jumps away
         self._let_on(0)
         self._stepper.words[WAVE] = wave
         self._stopping = False
@@ -272,16 +278,16 @@ class Replay:
 
     @property
     def passes_left(self) -> int:
-        """What is left of one more than `passes` of the last `resume`."""
+        """Remaining stops to let pass of the last `resume`, plus one."""
         return int(self.worker.context[PASSES // 8])
 
     def _armed_for(self, state: Wave) -> Armed:
-        """The points of the program that a wave runs."""
+        """Returns the points of the program that a wave runs."""
         return next(armed for armed in self.armed.values() if armed.address == state.records)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C makes the replay come back at the next jump, in the main thread."""
+        """Makes Ctrl-C return from the replay at the next jump, in the main thread."""
         self._stopping = False
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -293,12 +299,12 @@ class Replay:
             signal.signal(signal.SIGINT, before)
 
     def interrupt(self) -> None:
-        """Have it come back soon; from any thread."""
+        """Makes the replay return soon. May be called from any thread."""
         self._stopping = True
         self.worker.job.stop = 1
 
     def _resumed(self, status: int = scheduler.PAUSED) -> Halt:
-        """Runs on until there is something to tell. status: with which the scheduler came back last."""
+        """Runs until there is something to report. status: the scheduler's last status."""
         worker = self.worker
         while True:
             if status == scheduler.PAUSED:
@@ -320,13 +326,13 @@ class Replay:
             status = scheduler.PAUSED
 
     def _find(self) -> None:
-        """Looks for the workgroup among those that run; where it ran last, once it ended."""
+        """Finds the workgroup among those that run. Once it has ended, its last slot stays."""
         for number, slot in enumerate(self.worker.slots):
             if slot.state == scheduler.BUSY and tuple(slot.group) == self.group:
                 self._slot = number
 
     def _answered(self, status: int) -> Halt | None:
-        """What the scheduler came back with; None where the workgroup goes on."""
+        """Handles a return of the scheduler. Returns None if the workgroup continues."""
         worker = self.worker
         if status == scheduler.FINISHED:
             return Halt("ended", len(self) - 1)
@@ -361,7 +367,7 @@ class Replay:
     # -- goals ---------------------------------------------------------------------------------
 
     def aim(self, wave: int, retired: int | None) -> None:
-        """Have the replay come back when a wave has retired so many instructions; None: no more."""
+        """Makes the replay return when a wave has retired `retired` instructions; None removes the goal."""
         self.goals[wave] = NEVER if retired is None else retired + self._offset
 
     def _aim(self, wave: int) -> None:
@@ -371,7 +377,7 @@ class Replay:
             self._arm_goal(wave, at, int(words[BASE // 8] + self.ordinals.table[at, 0]))
 
     def _arm_goal(self, wave: int, at: int, counted: int) -> None:
-        """Have the wave stop at its goal if it lies in the straight-line code from a record on, where it has `counted`."""
+        """Makes the wave stop at its goal if it is in the straight-line code from record `at` on, where `counted` is its count."""
         self._forget_arrivals(wave)
         goal = int(self.goals[wave])
         away = goal - counted
@@ -382,7 +388,7 @@ class Replay:
             self._arrivals.append((record, point))
 
     def _forget_arrivals(self, wave: int = -1) -> None:
-        """Of a wave, or all."""
+        """Removes the arrival points of a wave, or of all."""
         for record, point in self._arrivals:
             if wave in (-1, int(point.words[WAVE])):
                 self.remove(record, point)

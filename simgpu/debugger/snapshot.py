@@ -1,4 +1,4 @@
-"""Looking into a running kernel: the registers of a wave when it reaches an instruction, by the debugger's stops."""
+"""Captures registers of a wave when it reaches an instruction of a running kernel, by the debugger's stops."""
 
 from __future__ import annotations
 
@@ -24,23 +24,18 @@ from simgpu.machine.layout import Status
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A wave's state before it executes the instruction at `pc`.
+    """State of a wave before it executes the instruction at `pc`."""
 
-    pc: code offset from the kernel's first instruction, bytes; line: `file:line` or None;
-    hit: how often the wave had been there, from 0; scalars: uint32 (128,), numbered as the
-    encodings number scalar operands; vgprs, agprs: uint32 (256, 64).
-    """
-
-    pc: int
+    pc: int  # code offset from the kernel's first instruction, bytes
     instruction: Instruction
-    line: str | None
+    line: str | None  # `file:line` or None
     group: tuple[int, int, int]
     wave: int
-    hit: int
+    hit: int  # number of the wave's earlier visits
     scc: int
-    scalars: np.ndarray
-    vgprs: np.ndarray
-    agprs: np.ndarray
+    scalars: np.ndarray  # uint32 (128,), numbered as the encodings number scalar operands
+    vgprs: np.ndarray  # uint32 (256, 64)
+    agprs: np.ndarray  # uint32 (256, 64)
 
     @property
     def text(self) -> str:
@@ -59,7 +54,7 @@ class Snapshot:
         return int(self.scalars[number]) | int(self.scalars[number + 1]) << 32
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the place, and the vector registers of its instruction, as hexadecimal words by lane."""
+        """Returns HTML for Jupyter: the place, and the vector registers of its instruction, as hexadecimal words by lane."""
         regs = [reg for reg in self.instruction.args.values() if isinstance(reg, Reg) and reg.file != "s"]
         rows = [(f"{reg.file}{reg.index + at}", words) for reg in regs for at, words in enumerate(self.registers(reg))]
         cells = "".join(f"<tr><th>{name}</th>{''.join(f'<td>{word:08x}</td>' for word in words)}</tr>" for name, words in rows)
@@ -69,7 +64,7 @@ class Snapshot:
         return f"<p>{escape(where)}</p><div style='overflow-x:auto'>{table}</div>"
 
     def registers(self, reg: Reg) -> np.ndarray:
-        """uint32: (count, 64) of vector registers, (count,) of scalar ones."""
+        """Returns uint32: (count, 64) of vector registers, (count,) of scalar ones."""
         if reg.file == "s":
             return self.scalars[reg.index : reg.index + reg.count]
         file = self.vgprs if reg.file == "v" else self.agprs
@@ -90,20 +85,21 @@ def trace(
     skip: int = 0,
     alone: bool = False,
 ) -> list[Snapshot]:
-    """The first `hits` visits, after `skip`, of a wave to any of the code offsets `at`.
+    """Returns the first `hits` visits, after `skip`, of a wave to any of the code offsets `at`.
 
-    at: bytes from the kernel's first instruction; group, wave: the workgroup and the wave in it; alone: whether no other workgroup
-    runs, which is quicker, and raises Deadlock where it waits for another one;
-    grid, block, args, dynamic_lds as `Kernel.launch`. The kernel stops after the last visit asked
-    for; fewer come back where it ends before. Raises LaunchError for a place that is none, and what
-    `launch` raises.
+    The kernel stops after the last requested visit. If it ends before, fewer are returned. Other arguments are those of
+    `Kernel.launch`. Raises LaunchError for an invalid place, and the errors of `launch`.
+
+    at: bytes from the kernel's first instruction
+    group, wave: the workgroup, and the wave in it
+    alone: run no other workgroup; faster, but raises Deadlock if this one waits for another
     """
     geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
     ids = _three_ids(group, geometry.groups)
     number = geometry.number(ids)
-    # Registers are looked at between instructions.
+    # The debugger reads registers between instructions.
     visits = _Visits(at, ids, wave, hits, skip)
     parts = [range(number, number + 1)] if alone else ()
     launch = Launch(kernel, geometry, args, parts=parts, threads=1, fuse=False, supervisor=visits)
@@ -129,13 +125,13 @@ def _three_ids(group: Sequence[int], groups: tuple[int, int, int]) -> tuple[int,
 
 
 class _Enough(Exception):
-    """All visits asked for were seen."""
+    """Raised when all requested visits were seen."""
 
 
 class _Visits(Supervisor):
-    """Stops a wave of one workgroup at some code offsets, `hits` times after `skip` visits, and keeps what it holds there.
+    """Stops a wave of one workgroup at some code offsets, `hits` times after `skip` visits, and copies its registers.
 
-    It raises _Enough after the last visit; `close` takes the stops away.
+    Raises _Enough after the last visit. `close` removes the stops.
     """
 
     def __init__(self, at: Collection[int], group: tuple[int, int, int], wave: int, hits: int, skip: int) -> None:
@@ -154,7 +150,7 @@ class _Visits(Supervisor):
         self._arm(launch)
 
     def _arm(self, launch: Launch) -> None:
-        """Give the records their stops that are lowered and have none yet."""
+        """Adds the stop to lowered records that have none yet."""
         for number, program in launch.programs.items():
             if number not in self._armed:
                 self._armed[number] = Armed(program)
@@ -164,7 +160,7 @@ class _Visits(Supervisor):
                     armed.add(record, self._point)
 
     def close(self) -> None:
-        """Leaves no stops in the code."""
+        """Removes all stops from the code."""
         for armed in self._armed.values():
             for record in self._records:
                 armed.remove(record, self._point)

@@ -1,7 +1,7 @@
-"""Variables of a kernel's source as blocks of elements, where the code object says which registers hold them.
+"""Variables of a kernel's source as blocks of elements, if the code object gives their registers.
 
-A variable at a moment is what the wave in focus assigned last, and what the other waves assign as
-they come by as often: they are let run so far, before or behind the moment.
+A variable at a moment is the last assignment of the wave in focus, with the other waves' assignments of the same count. Those
+waves are run to that assignment, before or after the moment.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from simgpu.machine.layout import LANES, ROW
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
 
-ALWAYS = 1 << 62  # visits
+ALWAYS = 1 << 62  # number of visits
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable at a moment. values: its elements, masked where no wave has them; line: of the assignment; times: how often."""
+    """A variable at a moment."""
 
     name: str
     kind: str
-    line: int
-    times: int
-    values: np.ma.MaskedArray
+    line: int  # line of the assignment
+    times: int  # number of assignments
+    values: np.ma.MaskedArray  # its elements, masked if no wave has them
 
 
 @dataclass
 class _Kept:
-    """What waves had at marks that hold the same elements of a variable: one, or copies of one in unrolled code."""
+    """Captures of waves at marks that hold the same elements of a variable: one mark, or its copies in unrolled code."""
 
     marks: list[Mark]
     waves: int
@@ -58,28 +58,28 @@ class _Kept:
         return self.marks[0].index is not None
 
     def word(self, wave: int, at: int) -> int:
-        """VISITS, RETIRED or LANES_ON of a wave."""
+        """Returns VISITS, RETIRED or LANES_ON of a wave."""
         return int(self.blocks[wave, at : at + 8].view(np.uint64)[0])
 
     def index(self, wave: int) -> np.ndarray:
-        """The elements' numbers by lane; () of a scalar."""
+        """Returns the elements' numbers by lane; () for a scalar."""
         return self.blocks[wave, ROWS : ROWS + ROW * self.indexed].view(np.uint32)
 
     def values(self, wave: int, dtype: np.dtype) -> np.ndarray:
-        """The elements by lane."""
+        """Returns the elements by lane."""
         rows = self.blocks[wave, ROWS + ROW * self.indexed :].view(np.uint32).reshape(self.rows, LANES)
         raw = rows.T.copy().view(np.uint64 if self.rows == 2 else np.uint32).reshape(LANES)
         return raw.astype(bool) if dtype == np.bool_ else raw.astype(f"u{dtype.itemsize}").view(dtype)
 
     def lanes(self, wave: int) -> np.ndarray:
-        """The lanes that were active."""
+        """Returns the lanes that were active."""
         on = self.word(wave, LANES_ON)
         return np.array([bool(on >> lane & 1) for lane in range(LANES)])
 
 
 @dataclass(frozen=True)
 class _Assignment:
-    """A variable's assignment as the wave in focus has made it so far: what it kept, by elements."""
+    """Assignments of a variable by the wave in focus so far: its captures, by elements."""
 
     kept: tuple[_Kept, ...]
     wave: int
@@ -87,14 +87,16 @@ class _Assignment:
 
     @cached_property
     def retired(self) -> int:
-        """When it was made last."""
+        """Count of retired instructions at the last assignment."""
         complete = [each for each in self.kept if each.word(self.wave, VISITS) == self.times]
         return max(each.word(self.wave, RETIRED) for each in complete)
 
 
 def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
-    """Variables as of this moment of the wave in focus. Raises LaunchError for one that the code object does not know, or that this
-    wave has not assigned yet."""
+    """Returns variables as of this moment of the wave in focus.
+
+    Raises LaunchError for a variable that the code object does not know, or that this wave has not assigned yet.
+    """
     known, wanted = _known(debugger), list(names)
     for name in wanted:
         if name not in known:
@@ -108,13 +110,13 @@ def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
 
 
 def assigned(debugger: Debugger) -> list[Variable]:
-    """All that the wave in focus has assigned. Raises LaunchError where the code object knows none."""
+    """Returns all variables that the wave in focus has assigned. Raises LaunchError if the code object knows none."""
     every = [mark for held in _known(debugger).values() for mark in held]
     return _values(debugger, _last_assignments(debugger, every))
 
 
 def _known(debugger: Debugger) -> dict[str, list[Mark]]:
-    """The marks by variable."""
+    """Returns the marks by variable."""
     known = defaultdict(list)
     for mark in marks(debugger.kernel.module.code):
         known[mark.name].append(mark)
@@ -124,7 +126,7 @@ def _known(debugger: Debugger) -> dict[str, list[Mark]]:
 
 
 def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _Assignment]:
-    """By variable what the wave in focus has assigned last before this moment."""
+    """Returns, by variable, the last assignment of the wave in focus before this moment."""
     wave = debugger.wave
     kept = [_Kept([mark], len(debugger.replay)) for mark in wanted]
     _run(debugger, kept, wave)
@@ -144,7 +146,7 @@ def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _
 
 
 def _merged(group: list[_Kept], wave: int) -> _Kept:
-    """The same element's copies as one: their visits together, and the last one's time."""
+    """Merges the copies of an element: their visits together, and the last one's time."""
     last = max(group, key=lambda each: each.word(wave, RETIRED))
     total = sum(each.word(wave, VISITS) for each in group)
     merged = _Kept([mark for each in group for mark in each.marks], last.waves)
@@ -154,7 +156,7 @@ def _merged(group: list[_Kept], wave: int) -> _Kept:
 
 
 def _values(debugger: Debugger, assignments: dict[str, _Assignment]) -> list[Variable]:
-    """Runs until all waves have made the assignments as often as the one in focus, and puts their elements together."""
+    """Runs until all waves have made as many assignments as the one in focus, and joins their elements."""
     kept = {name: [_Kept(each.marks, each.waves, made.times) for each in made.kept] for name, made in assignments.items()}
     _run(debugger, [each for held in kept.values() for each in held])
     found = []
@@ -172,7 +174,7 @@ def _values(debugger: Debugger, assignments: dict[str, _Assignment]) -> list[Var
 
 
 def _run(debugger: Debugger, kept: Sequence[_Kept], wave: int | None = None) -> None:
-    """Runs the workgroup from its beginning: up to this moment for a wave, else until all waves have made the visits wanted."""
+    """Runs the workgroup from its beginning: up to this moment for `wave`, else until all waves have made the wanted visits."""
     replay, compiler = debugger.replay, debugger.replay.device.compiler
     left = np.array([sum(each.waves for each in kept) if wave is None else ALWAYS], np.int64)
     armed = []

@@ -1,9 +1,9 @@
-"""Backward through a workgroup's run: where a value came from.
+"""Backward through a workgroup's run: the origin of a value.
 
-    nodes.py      some bits at a moment, and what they came from
-    influence.py  which bits of its sources an instruction's result depends on
-    traces.py     what each wave executed and accessed, in order
+    nodes.py      some bits at a moment, and their sources
+    influence.py  source bits that an instruction's result depends on
+    traces.py     instructions and accesses of each wave, in order
     stores.py     the last store of a byte before an access
-    matrix.py     an element of D as the sum of its products, sparse and scaled ones too
+    matrix.py     an element of D as the sum of its products, including sparse and scaled ones
     why.py        the answers: registers, memory, matrix elements, back to arguments and constants
 """

@@ -1,7 +1,7 @@
-"""Which bits of an instruction's sources its result depends on: found by executing it again with other bits.
+"""Finds the source bits that an instruction's result depends on, by executing it again with other bits.
 
-What a handler computes is the only definition of that here, modifiers and modes included. A source's byte (of a
-scalar, a bit) counts where some changes of it change the bits of the result that are asked for, at the values that it had.
+The only definition of the result is the handler's computation, modifiers and modes included. A source's byte (a scalar's bit)
+counts if some change of it, at the other values that it had, changes the result bits in question.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.matrix.one_mfma import return_handler
 
-SCC = layout.SCC // 4  # as a scalar register: it lies behind the file
+SCC = layout.SCC // 4  # as a scalar register: SCC is stored after the file
 PATTERNS = (0xFFFFFFFF, 0x3C6EF372, 0x80000001)
 BYTE_PATTERNS = (0xFF, 0x80, 0x31, 0x01)
-Word = tuple[str, int, int]  # file, register, lane; of scalars lane 0
+Word = tuple[str, int, int]  # file, register, lane; scalars have lane 0
 
 
 def place_of(word: Word) -> int:
-    """Where a register's word lies in a wave's state."""
+    """Returns the place of a register's word in a wave's state."""
     file, number, lane = word
     return 4 * number if file == "s" else layout.vector_register(file, number) + 4 * lane
 
 
 class Alone:
-    """One instruction that neither jumps nor touches memory, executed on a wave of its own."""
+    """Instruction that neither jumps nor touches memory, executed on a separate wave."""
 
     def __init__(self, inst: Instruction, mode: Mode) -> None:
         address, slots = handler_of(inst, mode, compiler())
@@ -49,7 +49,7 @@ class Alone:
         self._at = self._wave.ctypes.data, self._records.ctypes.data
 
     def load(self, scalars: np.ndarray, rows: Iterable[tuple[int, np.ndarray]]) -> None:
-        """The wave's scalar file with SCC, and rows by their offset."""
+        """Loads the wave's scalar file with SCC, and rows by their offset."""
         self._words[: len(scalars)] = scalars
         self._rows = list(rows)
         self._scalars = scalars
@@ -57,7 +57,7 @@ class Alone:
             self._words[offset // 4 : offset // 4 + LANES] = row
 
     def _result(self, wanted: int, mask: int, changed: int, bits: int, restored: Sequence[int]) -> int:
-        """The bits of the result's word, with some bits of a source changed; everything is as before afterwards."""
+        """Returns the bits of the result's word with some bits of a source changed. Restores everything afterwards."""
         words = self._words
         words[changed] ^= np.uint32(bits)
         self._call(*self._at)
@@ -68,8 +68,10 @@ class Alone:
         return result
 
     def sources(self, result: Word, mask: int, candidates: Sequence[Word], written: Sequence[int]) -> list[tuple[Word, int]]:
-        """The candidates that the result's bits depend on, and which bits of each; written: offsets of rows that it writes, and all
-        rows loaded are put back."""
+        """Returns the candidates that the result's bits depend on, and the bits of each.
+
+        written: offsets of rows that the instruction writes. All loaded rows are restored.
+        """
         restored = sorted({offset // 4 for offset in written} | {offset // 4 for offset, _ in self._rows})
         self._held = {at: self._words[at : at + LANES].copy() for at in restored}
         wanted = place_of(result) // 4
@@ -81,7 +83,7 @@ class Alone:
             def differs(bits: int, at: int = at) -> bool:
                 return self._result(wanted, mask, at, bits, restored) != usual
 
-            if word[0] == "s":  # a mask of lanes, perhaps
+            if word[0] == "s":  # perhaps a mask of lanes
                 part = sum(1 << bit for bit in range(32) if differs(1 << bit))
             else:
                 part = sum(0xFF << 8 * byte for byte in range(4) if any(differs(bits << 8 * byte) for bits in BYTE_PATTERNS))

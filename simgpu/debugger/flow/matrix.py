@@ -1,4 +1,4 @@
-"""An element of a matrix instruction's D, through the fragment maps, to the elements of A, B and C that it is the sum of."""
+"""Traces an element of a matrix instruction's D through the fragment maps to its elements of A, B and C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.matrix.one_mfma import DTYPES
 
 
 class History(Protocol):
-    """A workgroup's run, as `why.Why` follows it: its instructions by record, what each wave did, and where registers came from."""
+    """A workgroup's run, as `why.Why` follows it: instructions by record, the waves' traces, and origins of registers."""
 
     @property
     def instructions(self) -> Mapping[int, Instruction]: ...
@@ -33,18 +33,18 @@ class History(Protocol):
 
 
 def is_sparse(inst: Instruction) -> bool:
-    """Whether an index register says which k the elements of A are: what it holds must be known first."""
+    """True if an index register gives the k of A's elements: its contents must be known first."""
     return mfma.find(inst.mnemonic, inst.target).sparse
 
 
 def row_of(inst: Instruction) -> MatrixInstruction:
-    """The instruction's row, with the formats that its modifiers name."""
+    """Returns the instruction's row, with the formats that its modifiers name."""
     row = mfma.find(inst.mnemonic, inst.target)
     return row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
 
 
 def follow(run: History, node: FlowNode, inst: Instruction) -> None:
-    """Gives a node its products, and those of the instructions before that it adds up."""
+    """Gives a node its products, and those of earlier instructions that it adds up."""
     assert node.place and node.word
     node.kind = "sum"
     place, word = node.place, node.word
@@ -75,7 +75,8 @@ def follow(run: History, node: FlowNode, inst: Instruction) -> None:
 
 
 def follow_sparse(run: History, node: FlowNode, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
-    """The same of an smfmac, which keeps two elements of A of each four k; rows: registers that it reads, by `place_of`."""
+    """Does the same for an smfmac, which stores two elements of A for every four k. rows: registers that it reads, by
+    `place_of`."""
     assert node.place and node.word
     place, word, row = node.place, node.word, mfma.find(inst.mnemonic, inst.target)
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid")}
@@ -103,7 +104,7 @@ def follow_sparse(run: History, node: FlowNode, inst: Instruction, rows: dict[in
 
 
 def number(parts: list[FlowNode], kind: str) -> float:
-    """The element that some words hold, as a number. kind: its type, as rows of the matrix table name it."""
+    """Returns the element in some words as a number. kind: its type, as rows of the matrix table name it."""
     bits, width = 0, 0
     for part in parts:
         low = (part.mask & -part.mask).bit_length() - 1
@@ -116,20 +117,20 @@ def number(parts: list[FlowNode], kind: str) -> float:
 
 
 def factors_of(node: FlowNode, inst: Instruction) -> tuple[float, float]:
-    """What a product multiplies: its elements of A and B."""
+    """Returns the elements of A and B that a product multiplies."""
     row = row_of(inst)
     a, b = node.factors
     return number(a, row.a_type), number(b, row.b_type)
 
 
 def scale_of(node: FlowNode) -> float:
-    """What a product of a scaled instruction is multiplied by besides."""
+    """Returns the scale factor of a product of a scaled instruction."""
     exponents = [((each.value or 0) & each.mask) >> (each.mask & -each.mask).bit_length() - 1 for each in node.scales]
     return float(np.exp2(float(sum(exponent - 127 for exponent in exponents))))
 
 
 def settle(node: FlowNode, inst: Instruction) -> None:
-    """Leaves out of a product, whose values are known, what is multiplied by zero."""
+    """Removes sources that are multiplied by zero from a product with known values."""
     a, b = factors_of(node, inst)
     others = [each for each in node.sources if all(each is not part for held in node.factors for part in held)]
     node.sources = []
@@ -142,7 +143,7 @@ def settle(node: FlowNode, inst: Instruction) -> None:
 
 
 def _broadcast(inst: Instruction) -> dict[str, int]:
-    """The modifiers that choose lanes and blocks."""
+    """Returns the modifiers that choose lanes and blocks."""
     row = mfma.find(inst.mnemonic, inst.target)
     if row.flexible or row.cd_type == "f64":
         return {}
@@ -153,11 +154,11 @@ def _words(
     run: History, place: WavePlace, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int],
     broadcast: dict[str, int],
 ) -> list[FlowNode]:  # fmt: skip
-    """The words that hold an element of A or B, with its bits."""
+    """Returns the words that hold an element of A or B, with its bits."""
     assert isinstance(reg, Reg)
     register, lane, low = row.owner(operand, *at, **broadcast)
     width, found = row.width(operand), []
-    while width > 0:  # 6-bit elements, and f64, may lie in two words
+    while width > 0:  # 6-bit elements, and f64, may span two words
         here = min(width, 32 - low % 32)
         mask = ((1 << here) - 1) << low % 32
         found.append(run.word(place.wave, place.retired, (reg.file, reg.index + register + low // 32, lane), mask))
@@ -168,7 +169,7 @@ def _words(
 def _scale(
     run: History, place: WavePlace, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]
 ) -> FlowNode:
-    """The E8M0 scale of A (0) or B (1) of a product."""
+    """Returns the E8M0 scale of A (0) or B (1) of a product."""
     i, j, k, block = at
     first = k // SCALE_BLOCK * SCALE_BLOCK
     owner = row.owner("SCALE_A", i, first, block) if number == 0 else row.owner("SCALE_B", first, j, block)

@@ -1,4 +1,4 @@
-"""The nodes of an answer: some bits at a moment, and what they came from."""
+"""Nodes of an answer: some bits at a moment, and their sources."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ WHOLE = 0xFFFFFFFF
 
 @dataclass(eq=False)
 class FlowNode:
-    """Some bits at a moment, and what they came from.
+    """Some bits at a moment, and their sources.
 
-    kind: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
+    Kinds: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
     wrote), "memory" (bytes as the launch began), "argument" (of the kernel), "initial" (a register as the wave began) or
-    "constant"; word, mask: the register's bits; place, record: the instruction's; text: what it is, in words; value: of the
-    register's word, once known.
+    "constant".
     """
 
-    kind: str
-    text: str = ""
-    word: Word | None = None
-    mask: int = WHOLE
-    place: WavePlace | None = None
-    record: int = -1
+    kind: str  # see above
+    text: str = ""  # description
+    word: Word | None = None  # the register
+    mask: int = WHOLE  # the register's bits
+    place: WavePlace | None = None  # the instruction's place
+    record: int = -1  # the instruction's record
     sources: list[FlowNode] = field(default_factory=list)
-    value: int | None = None
-    address: int = -1  # of memory
+    value: int | None = None  # value of the register's word, once known
+    address: int = -1  # for memory
     size: int = 0  # bytes of memory
-    factors: tuple[list[FlowNode], list[FlowNode]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
-    scales: list[FlowNode] = field(default_factory=list)  # of a product of a scaled instruction: A's and B's
+    factors: tuple[list[FlowNode], list[FlowNode]] = ((), ())  # type: ignore[assignment]  # of a product: elements of A and of B
+    scales: list[FlowNode] = field(default_factory=list)  # for a product of a scaled instruction: A's and B's
 
 
 def every(root: FlowNode) -> Iterator[FlowNode]:
-    """A node and all that it came from, each once."""
+    """Yields a node and all its direct and indirect sources, each once."""
     seen = {id(root)}
     pending = [root]
     while pending:
@@ -49,5 +48,5 @@ def every(root: FlowNode) -> Iterator[FlowNode]:
 
 
 def leaves(root: FlowNode) -> Iterator[FlowNode]:
-    """What a node came from in the end: arguments, memory, constants, what nobody wrote."""
+    """Returns the final sources of a node: arguments, memory, constants, unwritten registers."""
     return (node for node in every(root) if not node.sources and node.kind != "product")

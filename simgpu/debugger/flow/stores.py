@@ -1,4 +1,4 @@
-"""Stores by the bytes that they wrote: which one was the last before an access."""
+"""Finds the last store to some bytes before an access."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ class Stores:
         table = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
         self._dwords, ids = np.unique(table[:, 0], return_inverse=True)
         self._keys = ids.astype(np.int64) << 32 | table[:, 1]
-        order = np.lexsort((table[:, 3], self._keys))  # of lanes that write the same, the highest wins
+        order = np.lexsort((table[:, 3], self._keys))  # if several lanes write the same dword, the highest wins
         self._keys, self._table = self._keys[order], table[order]
 
     def whole_before(self, address: int, nbytes: int, order: int) -> tuple[AccessNote, int] | bool:
-        """The last store before an access to some bytes of one dword, and the lane, where it wrote them all; False where none wrote
-        one of them; True where it is not so simple."""
+        """Returns the last store before an access, and the lane, if it wrote all the given bytes of one dword.
+
+        Returns False if no store wrote any of them, True if several stores may have.
+        """
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
             return False
@@ -42,7 +44,7 @@ class Stores:
         return (one, lane) if first <= address and address + nbytes <= first + one.size else True
 
     def before(self, address: int, order: int) -> tuple[AccessNote, int] | None:
-        """The last store of a byte before an access, and the lane that wrote it."""
+        """Returns the last store of a byte before an access, and the lane that wrote it."""
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
             return None

@@ -1,4 +1,4 @@
-"""What the waves of a workgroup executed and accessed, read from the streams that `native.noting` wrote."""
+"""Reads instructions and accesses of a workgroup's waves from the streams that `native.noting` wrote."""
 
 from __future__ import annotations
 
@@ -19,36 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccessNote:
-    """One access. retired: of its wave before the instruction; lanes: mask; size: bytes a lane; addresses: of each lane, in device
-    memory or LDS; order: among all waves' accesses."""
+    """Access of a wave."""
 
     wave: int
-    retired: int
-    lanes: int
-    size: int
+    retired: int  # instructions that its wave had retired before it
+    lanes: int  # mask
+    size: int  # bytes a lane
     space: str
     reads: bool
     writes: bool
-    order: int
-    addresses: np.ndarray
+    order: int  # position among all waves' accesses
+    addresses: np.ndarray  # of each lane, in device memory or LDS
 
 
 @dataclass
 class WaveTrace:
-    """A wave's run. records, accesses: by retired instructions; exec_at, exec_is: after so many retired EXEC is this."""
+    """A wave's run."""
 
-    records: np.ndarray
-    exec_at: list[int]
+    records: np.ndarray  # by retired instructions
+    exec_at: list[int]  # counts of retired instructions from which on EXEC has the value in `exec_is`
     exec_is: list[int]
-    accesses: dict[int, list[AccessNote]] = field(default_factory=dict)
+    accesses: dict[int, list[AccessNote]] = field(default_factory=dict)  # by retired instructions
 
     def exec_before(self, retired: int) -> int:
-        """EXEC as the instruction finds it that is executed after so many."""
+        """Returns EXEC before the instruction that runs after `retired` others."""
         return self.exec_is[bisect_left(self.exec_at, retired + 1) - 1]
 
 
 def traces(replay: Replay) -> list[WaveTrace]:
-    """What each wave did, after a replay on a device with `Flow` has run. Raises LaunchError where it was too much to be noted."""
+    """Returns the trace of each wave, after a replay on a device with `FlowNotes`. Raises LaunchError if the trace overflowed."""
     streams, _ = replay.worker.checks["flow"]
     if streams.overflows:
         raise LaunchError("the workgroup executes too much to be followed: its memory accesses do not fit the trace")

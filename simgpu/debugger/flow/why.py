@@ -1,8 +1,8 @@
-"""Where a value came from: backward through a workgroup's run to arguments, constants and what nobody wrote.
+"""Traces a value backward through a workgroup's run to arguments, constants and unwritten registers.
 
-A node is some bits of one register of one lane, or of a matrix sum, at a moment. Registers lead to the instruction that wrote them
-last; memory and LDS to the store that did; a matrix element, through the fragment maps, to its products; any other instruction to
-the bits that its result depends on (`influence`). Values are followed, not addresses nor which way a branch went.
+A node is some bits at a moment: of one lane's register, or of a matrix sum. A register leads to the instruction that wrote it
+last; memory and LDS to the last store. A matrix element leads to its products through the fragment maps. Any other instruction
+leads to the bits that its result depends on (`influence`). Only values are traced, not addresses or directions of branches.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Why:
                         False: Stores(one for one in every if one.space != "lds")}  # fmt: skip
         self._positions: dict[tuple[int, str, int], np.ndarray] = {}
         self._alone: dict[int, Alone] = {}
-        self._texts: dict[int, str] = {}  # of instructions, by their records
+        self._texts: dict[int, str] = {}  # text of instructions by record
         self._nodes: dict[tuple[Any, ...], FlowNode] = {}
         self._pending: list[FlowNode] = []
 
     def _follow(self, debugger: Debugger) -> dict[int, Iterable[Any]]:
-        """Runs the workgroup once and keeps what it did; by record, the registers that its instruction writes."""
+        """Runs the workgroup once and keeps its traces. Returns by record the registers that its instruction writes."""
         kernel = debugging(debugger.kernel, [FlowNotes()])
         replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial,
                         debugger.replay.whole)
@@ -79,11 +79,11 @@ class Why:
     # -- questions -----------------------------------------------------------------------------
 
     def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> FlowNode:
-        """Where the bits of a register of a wave came from, as it is after so many retired instructions."""
+        """Returns the origin of the bits of a wave's register after `retired` instructions."""
         return self._answered(lambda: self.word(wave, retired, word, mask))
 
     def memory(self, address: int, nbytes: int) -> FlowNode:
-        """Where bytes of device memory came from, as the workgroup leaves them."""
+        """Returns the origin of bytes of device memory, as the workgroup leaves them."""
         root = FlowNode("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
 
         def asked() -> FlowNode:
@@ -93,12 +93,13 @@ class Why:
         return self._answered(asked)
 
     def writer(self, word: Word, wave: int, retired: int) -> WavePlace | None:
-        """The place of the instruction that wrote a register's word last before a wave had retired so many; None where none did."""
+        """Returns the place of the last instruction that wrote a register's word before `retired` instructions, None if none
+        did."""
         at = self.last_writer(wave, retired, word)
         return None if at is None else WavePlace(self._debugger.replay.group, wave, at)
 
     def record_at(self, place: WavePlace) -> int:
-        """The record of the instruction that a wave executed at a place."""
+        """Returns the record of the instruction that a wave executed at a place."""
         return int(self.traces[place.wave].records[place.retired])
 
     def _answered(self, ask: Callable[[], FlowNode]) -> FlowNode:
@@ -124,7 +125,8 @@ class Why:
     # -- registers -----------------------------------------------------------------------------
 
     def last_writer(self, wave: int, retired: int, word: Word) -> int | None:
-        """The last instruction before that wrote the word, by the number that its wave had retired before it."""
+        """Returns the last earlier instruction that wrote the word, as the number of instructions that its wave retired before
+        it."""
         file, number, lane = word
         key = wave, file, number
         trace = self.traces[wave]
@@ -144,7 +146,7 @@ class Why:
         return bool(trace.exec_before(at) >> lane & 1)
 
     def word(self, wave: int, retired: int, word: Word, mask: int) -> FlowNode:
-        """The node of a register's bits before an instruction."""
+        """Returns the node of a register's bits before an instruction."""
         at = self.last_writer(wave, retired, word)
         key = wave, -1 if at is None else at, word, mask
         if key in self._nodes:
@@ -201,7 +203,7 @@ class Why:
                 node.sources.append(self.word(node.place.wave, node.place.retired, node.word, kept))
 
     def _part(self, trace: WaveTrace, retired: int, lane: int, part: int, memory: Any) -> tuple[AccessNote, int] | None:
-        """The access of a load that has a part of a lane's registers, and the part's address; None where the lane had none."""
+        """Returns the access of a load for one of a lane's registers, and its address; None if the lane had none."""
         held = [one for one in trace.accesses.get(retired, ()) if one.reads and one.lanes >> lane & 1]
         if memory.stride:  # two elements, each with an access of its own
             each = max(1, memory.bits // 32)
@@ -213,7 +215,8 @@ class Why:
         return None
 
     def _bytes(self, lds: bool, address: int, nbytes: int, order: int) -> list[FlowNode]:
-        """The nodes of bytes of memory or LDS before an access: each store that has some of them, and what nobody stored."""
+        """Returns the nodes of bytes of memory or LDS before an access: each store to some of them, and bytes that nobody
+        stored."""
         found: dict[tuple[Any, ...], FlowNode] = {}
         masks: dict[tuple[int, int, int, int, int], int] = {}
         bare: list[int] = []
@@ -234,7 +237,7 @@ class Why:
         return nodes
 
     def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[AccessNote, int] | None]]:
-        """The last store of each byte before an access; dwords that one store wrote, or none, are looked up once."""
+        """Yields the last store of each byte before an access. Dwords that one store or none wrote are looked up once."""
         stores, at = self._stores[lds], address
         while at < address + nbytes:
             here = min(4 - at % 4, address + nbytes - at)
@@ -269,7 +272,7 @@ class Why:
         return f"byte {offset} of the kernel arguments"
 
     def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[FlowNode]:
-        """What a store put there."""
+        """Returns the nodes of a store's data."""
         record = int(self.traces[wave].records[retired])
         inst = self.instructions[record]
         memory = inst.spec.memory
@@ -286,14 +289,14 @@ class Why:
             mask = mask << 16 & WHOLE
         word = (data.file, min(data.index + part, data.index + data.count - 1), 0 if data.file == "s" else lane)
         nodes = [self.word(wave, retired, word, mask)]
-        if one.reads:  # an atomic: what was there before, too
+        if one.reads:  # an atomic: the old value, too
             nodes += self._bytes(one.space == "lds", int(one.addresses[lane]), one.size, one.order)
         return nodes
 
     # -- any other instruction -----------------------------------------------------------------
 
     def _candidates(self, node: FlowNode, inst: Instruction) -> list[Word]:
-        """Registers that the result may depend on, lane by lane."""
+        """Returns the registers that the result may depend on, lane by lane."""
         assert node.word
         file, number, lane = node.word
         registers = self._effect(node.record).read() | frozenset(
@@ -323,7 +326,7 @@ class Why:
         return effect_of(self.instructions[record]).access
 
     def _needs(self, node: FlowNode) -> list[int]:
-        """Offsets of the rows that an instruction reads or writes."""
+        """Returns the offsets of the rows that an instruction reads or writes."""
         inst = self.instructions[node.record]
         access = self._effect(node.record)
         words = [word for register in access.read() | access.writes for word in _words(register) if word[0] != "s"]
@@ -346,7 +349,7 @@ class Why:
             node.sources.append(self.word(node.place.wave, node.place.retired, word, mask))
 
     def _states(self, wanted: dict[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]]:
-        """Scalars with SCC, and rows by their offsets, of waves that have retired so many: by one replay."""
+        """Returns scalars with SCC, and rows by offset, of waves at counts of retired instructions, by one replay."""
         replay = self._debugger.replay
         queues = {wave: sorted(n for w, n in wanted if w == wave) for wave in {w for w, _ in wanted}}
         found: dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
@@ -369,7 +372,7 @@ class Why:
         return found
 
     def _fill(self, root: FlowNode) -> None:
-        """The values of all nodes with a register: after the instruction that wrote it."""
+        """Fills in the values of all nodes with a register: after the instruction that wrote it."""
         wanted: dict[tuple[int, int], list[int]] = {}
         nodes: list[tuple[FlowNode, tuple[int, int]]] = []
         for node in every(root):
@@ -390,7 +393,7 @@ class Why:
 
 
 def _words(register: Any) -> list[tuple[str, int]]:
-    """The registers of a name that effects have, or of a pair (file, number)."""
+    """Returns the registers of a name in effects, or of a pair (file, number)."""
     if isinstance(register, str):
         return [("s", number) for number in STATES.get(register, ())]
     return [] if register[0] == "hwreg" else [register]

@@ -1,4 +1,4 @@
-"""What a wave holds at a mark of a variable, kept at each visit until as many as are wanted have come by."""
+"""Captures a wave's registers at each visit of a variable's mark, until enough visits have been made."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from simgpu.machine.layout import ROW
 from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import ROW32
 
-# Own words: address of the waves' blocks, bytes from one to the next; visits to keep; where it counts the waves that are still to
-# make them; the record and the entry's; where the wave's state has the value's first row, and the index's.
+# Own words. BLOCKS, STRIDE: address of the waves' blocks, bytes from one to the next. WANTED: visits to keep. LEFT: address of
+# the count of waves that are not done. RECORD, ENTRY: the record and the entry's. VALUE, INDEX: offsets in the wave's state of
+# the value's first row and of the index.
 BLOCKS, STRIDE, WANTED, LEFT, RECORD, ENTRY, VALUE, INDEX = range(8)
 # A block: visits so far; instructions that the wave had retired; EXEC; then rows: the index, and the value's one or two.
 VISITS, RETIRED, LANES_ON, ROWS = 0, 8, 16, 64
 
 
 def captured(compiler: Compiler, rows: int, indexed: bool) -> int:
-    """The test that keeps a visit; it stops the wave that makes the last one wanted. rows: of the value, 1 or 2."""
+    """Returns the test that keeps a visit. It stops the wave that makes the last wanted one. rows: of the value, 1 or 2."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build

@@ -1,9 +1,10 @@
-"""How many instructions each wave retired, kept by the handlers of jumps alone.
+"""Counts the instructions that each wave retired, only in the handlers of jumps.
 
-In straight-line code the number follows from where the wave stands, so only what transfers control pays. With `ordinal(i)`, the
-lowered instructions before record i, a wave at record i has retired `base + ordinal(i)`; a jump sets the base anew.
-A wave that has a goal, a number of retired instructions, returns to Python at the jump into the straight-line code that may
-reach it; there the debugger knows the instruction and stops at it. Where a whole launch runs, only the waves of the workgroup in
+In straight-line code the count follows from the wave's place, so only control transfers pay for it. `ordinal(i)` is the number
+of lowered instructions before record i. A wave at record i has retired `base + ordinal(i)`. A jump updates the base.
+
+A goal is a number of retired instructions. A wave with a goal returns to Python at the jump into the straight-line code that
+may reach it. The debugger then knows the instruction and stops there. In a whole launch, only the waves of the workgroup in
 focus have goals and stop.
 """
 
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
     from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
-# Of the context: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.
+# Context fields: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.
 ORDINALS, BLOCK, STOP, PASSES = context_fields("debugger", 4)
-# Of a wave: see above; 1 + record at which it goes on past the points; the record before, where points look at its result.
+# Wave fields: the base; 1 + record at which it continues past the points; the record before, if points examine its result.
 BASE, GO_ON, BEFORE = wave_fields("debugger", 3)
 NEVER = np.iinfo(np.int64).max
-ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # after which straight-line code does not go on
+ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # straight-line code ends after these
 
 
 class FocusBlock(Structure):
-    """Begins the block; the goals of the waves in focus follow."""
+    """Head of the block. The goals of the waves in focus follow."""
 
-    _fields_ = (("sole", c_int64), ("group", c_int64 * 3))  # whether one workgroup of several is in focus; its id
+    _fields_ = (("sole", c_int64), ("group", c_int64 * 3))  # 1 if one workgroup of several is in focus; its id
 
 
 FOCUS_BLOCK, GOALS_AT = np.dtype(FocusBlock), sizeof(FocusBlock)
@@ -58,15 +59,16 @@ FOCUS_BLOCK, GOALS_AT = np.dtype(FocusBlock), sizeof(FocusBlock)
 
 @dataclass(frozen=True)
 class Ordinals:
-    """Lowered instructions in order. order: their records; table: int32 (records, 2), by record how many lie before it, and how
-    many from it on to the end of its straight-line code, that instruction included; 0 where nothing is lowered."""
+    """Lowered instructions in order."""
 
-    order: np.ndarray
+    order: np.ndarray  # their records
+    # int32 (records, 2): instructions before a record, and from it to the end of its straight-line code, inclusive; 0 if not
+    # lowered
     table: np.ndarray
 
     @classmethod
     def of(cls, programs: Iterable[Program]) -> Ordinals:
-        """Of the code that some programs of one module have lowered."""
+        """Returns the ordinals of the lowered code of some programs of one module."""
         programs = tuple(programs)
         known: dict[int, Instruction] = {}
         for program in programs:
@@ -88,13 +90,13 @@ class Ordinals:
         return cls(order, table)
 
     def further(self, record: int, count: int) -> int:
-        """The record `count` instructions after one in its straight-line code."""
+        """Returns the record `count` instructions later in the same straight-line code."""
         return int(self.order[int(self.table[record, 0]) + count])
 
 
 @part
 def focused(wave: int) -> int:
-    """Whether the wave is of the workgroup in focus."""
+    """Returns 1 if the wave is of the workgroup in focus."""
     block = structure(context(wave, BLOCK), FOCUS_BLOCK)
     if block.sole == 0:
         return 1
@@ -104,13 +106,15 @@ def focused(wave: int) -> int:
 
 @runtime
 def in_focus(wave: int) -> int:
-    """The same, for handlers."""
+    """Calls `focused`, for handlers."""
     return focused(wave)
 
 
 def focus_on(worker: Worker, waves: int) -> np.ndarray:
-    """Give the worker the block that points read, for a workgroup of so many waves, and return it: all workgroups in focus, no
-    goals. One record of `sole`, `group` and `goals`."""
+    """Gives the worker the block that points read, and returns it: all workgroups in focus, no goals.
+
+    The block is one record of `sole`, `group` and `goals`. waves: number of waves in a workgroup.
+    """
     workgroup.prepare(worker, waves)
     worker.checks["focus"] = block = np.zeros(1, [*FOCUS_BLOCK.descr, ("goals", np.int64, waves)])
     block["goals"] = NEVER
@@ -120,7 +124,7 @@ def focus_on(worker: Worker, waves: int) -> np.ndarray:
 
 
 class RetiredClock(Check):
-    """Counts what waves retire; of a debugger's device."""
+    """Counts instructions that waves retire, on a debugger's device."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control"
@@ -142,7 +146,7 @@ class RetiredClock(Check):
             build.ret_void()
 
     def end(self, frame: Frame, index: Any) -> None:
-        """Has the worker come back: somebody may want to see the wave."""
+        """Makes the worker return to Python, for callers that want to see the wave."""
         frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:

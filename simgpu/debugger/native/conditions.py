@@ -6,7 +6,7 @@
     f32(x) f16(x) bf16(x) i32(x)      the bits as such a number
     isnan(x) abs(x)  + - * / % & | ^ << >> ~  < <= == != >= >  and or not
 
-A `$` before a register, as in gdb, is taken. A division by zero is 0.
+A `$` before a register, as in gdb, is allowed. A division by zero gives 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BITWISE = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", a
 
 
 class Expression:
-    """A parsed expression. Raises LaunchError, in one line, for what is none."""
+    """A parsed expression. Raises LaunchError, in one line, if it does not parse."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
@@ -52,12 +52,12 @@ class Expression:
         self._walk(self._tree, ExpressionTypes())
 
     def evaluate(self, wave: np.ndarray) -> Any:
-        """The value for a wave's bytes: a number or bool, or an array of one a lane."""
+        """Returns the value for a wave's bytes: a number or bool, or an array of one a lane."""
         with np.errstate(all="ignore"):
             return self._walk(self._tree, OnArrays(wave)).value
 
     def test(self, compiler: Compiler) -> int:
-        """The address of a point's test that stops where the expression is true."""
+        """Returns the address of a point's test that stops if the expression is true."""
 
         def emit(frame: Frame) -> Any:
             backend = Emitted(frame)

@@ -1,4 +1,4 @@
-"""Conditions as machine code: the part of a point's test that decides whether a wave stops."""
+"""Conditions as machine code: the part of a point's test that decides if a wave stops."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Emitted(Backend):
         return Typed(FLOAT, value.lanes, (bits << 16 if name == "bf16" else bits).bitcast(single).fpext(F64))
 
     def _half(self, bits: Any) -> Any:
-        """The double of an f16's bits, by arithmetic: a library does it on some hosts."""
+        """Returns the double of an f16's bits, by arithmetic: some hosts would call a library."""
         exponent, fraction, sign = (bits >> 10) & 31, bits & 1023, (bits >> 15) & 1
         wide = ((exponent + 1008).zext(I64) << 52 | fraction.zext(I64) << 42)
         wide = where(exponent == 31, (fraction.zext(I64) << 42) | (0x7FF << 52), wide)
@@ -101,7 +101,7 @@ class Emitted(Backend):
         return Typed(kind, a.lanes or b.lanes, made)
 
     def _divided(self, operator: str, x: Any, y: Any) -> Any:
-        """Towards minus infinity, as Python does; by -1 without the host's overflow."""
+        """Divides towards minus infinity, as Python does. Division by -1 avoids the host's overflow."""
         zero, minus = y == 0, y == -1
         safe = where(zero | minus, 1, y)
         quotient, rest = self.build.sdiv(x, safe), self.build.srem(x, safe)

@@ -1,4 +1,4 @@
-"""Conditions evaluated on a wave's bytes, as the debugger does at a stop."""
+"""Evaluates conditions on a wave's bytes, as the debugger does at a stop."""
 
 from __future__ import annotations
 

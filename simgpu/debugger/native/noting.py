@@ -1,7 +1,7 @@
-"""What the waves of a workgroup execute and access, in order: the jumps, EXEC and the addresses, noted natively in one run.
+"""Records instructions and accesses of a workgroup's waves, in order: jumps, EXEC and addresses, natively in one run.
 
-Between two jumps a wave executes what lies there, so these say which instruction any number of retired instructions is, which
-lanes it served, and which bytes it read and wrote. Values are not noted: a replay has them.
+Code between two jumps is fixed. So the notes determine the instruction at any count of retired instructions, the lanes that it
+served, and the bytes that it read and wrote. Values are not noted: a replay has them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 (BLOCK,) = context_fields("flow", 1)  # address of the worker's FlowBlock
-TOTAL = 1 << 27  # words of all streams, memory only as they fill
+TOTAL = 1 << 27  # words of all streams; memory is used only as they fill
 JUMP, EXEC, ACCESS = range(3)
-HEAD = 3  # words of an event: kind << 32 | record, and two more; of an access, the lanes' addresses follow
+HEAD = 3  # words of an event: kind << 32 | record, and two more; the lanes' addresses follow those of an access
 SPACES = ("global", "scalar", "lds")
 
 
 class FlowBlock(Structure):
-    """What handlers find a worker's memory by."""
+    """Addresses by which handlers find a worker's memory."""
 
     _fields_ = (("streams", c_int64), ("clock", c_int64))  # address of a TraceBuffer for each wave; accesses so far
 
@@ -48,13 +48,13 @@ FLOW_BLOCK, STREAM_BYTES = np.dtype(FlowBlock), sizeof(TraceBuffer)
 
 @part
 def block_of(wave: int) -> Any:
-    """The worker's block."""
+    """Returns the worker's block."""
     return structure(context(wave, BLOCK), FLOW_BLOCK)
 
 
 @part
 def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
-    """Append an event to the stream of a wave in focus."""
+    """Appends an event to the stream of a wave in focus."""
     if focused(wave) == 0:
         return
     stream = structure(block_of(wave).streams + STREAM_BYTES * load32(wave + layout.WAVE_ID), TRACE_BUFFER)
@@ -69,20 +69,20 @@ def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
 
 @runtime
 def note(wave: int, first: int, second: int, third: int) -> None:
-    """Appends a jump, or what EXEC became."""
+    """Appends a jump, or the new value of EXEC."""
     put(wave, first, second, third, 0)
 
 
 @runtime
 def note_access(wave: int, first: int, lanes: int, how: int) -> None:
-    """Appends an access with the lanes' addresses, and its number among all waves'."""
+    """Appends an access with the lanes' addresses, and its number among all waves' accesses."""
     block = block_of(wave)
     block.clock += 1
     put(wave, first, lanes, how | block.clock << 24, 1)
 
 
 class FlowNotes(Check):
-    """Notes what waves do; of a debugger's device."""
+    """Notes actions of waves, on a debugger's device."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind in ("control", "memory") or inst.spec.memory is not None or "exec" in effect_of(inst).access.writes

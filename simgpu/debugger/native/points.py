@@ -1,8 +1,8 @@
-"""What a wave stops for: tests in front of an instruction, as machine code.
+"""Reasons to stop a wave: tests before an instruction, as machine code.
 
-A record with points has the dispatcher's handler; the one that it had lies in a table beside the records. The dispatcher calls
-the test of each point and then either stops the wave before the instruction or goes on with the handler. A point is a block of
-memory that its test gets: by HIT it says whether the wave is to stop, and in the words from OWN on is what the test needs.
+A record with points has the dispatcher's handler. Its original handler is in a table next to the records. The dispatcher calls
+the test of each point, and then either stops the wave before the instruction or continues with the handler. A point is a block
+of memory that its test gets. HIT says if the wave must stop; the words from OWN on hold the test's data.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from simgpu.machine.jit import Compiler
 
 # Words of a point.
-HIT, WAVE, OWN = 0, 1, 2  # whether its test said stop; the wave that it is for, -1 for all
-STOPS, ARRIVED = 1, 2  # values of HIT; ARRIVED: whatever is let pass
-TABLE_SLOT = 4  # of the record behind the code: the address of the program's table, 64 bits
+HIT, WAVE, OWN = 0, 1, 2  # nonzero if its test said stop; the wave that it is for, -1 for all
+STOPS, ARRIVED = 1, 2  # values of HIT; ARRIVED stops even if other stops pass
+TABLE_SLOT = 4  # slot of the record after the code: the address of the program's table, 64 bits
 
 
 def dispatcher(module: ir.Module, name: str) -> None:
-    """The handler of records with points."""
+    """Builds the handler of records with points."""
     frame = Frame(module, name)
     build = frame.build
     index = frame.slot(SLOT_INDEX)
@@ -68,7 +68,8 @@ def dispatcher(module: ir.Module, name: str) -> None:
 
 
 def test_of(emit: Callable[[Frame], Any]) -> Callable[[ir.Module, str], None]:
-    """A test that `emit` emits for the waves that the point is for, of the workgroup in focus: it returns HIT's value (i64)."""
+    """Returns a builder of tests that `emit` emits for the point's waves, in the workgroup in focus. `emit` returns HIT's value
+    (i64)."""
 
     def build_it(module: ir.Module, name: str) -> None:
         frame = Frame(module, name)  # its record is the point
@@ -84,17 +85,17 @@ def test_of(emit: Callable[[Frame], Any]) -> Callable[[ir.Module, str], None]:
 
 
 def word(frame: Frame, number: int) -> Any:
-    """One of the point's own words."""
+    """Returns one of the point's own words."""
     return frame.at(frame.record, 8 * (OWN + number)).load(I64, 8)
 
 
 def always(compiler: Compiler) -> int:
-    """The test that stops."""
+    """Returns the test that always stops."""
     return compiler.address("debugger always", test_of(lambda frame: ir.Constant(I64, STOPS)))
 
 
 def arrival(compiler: Compiler, hit: int = ARRIVED) -> int:
-    """The test of a wave's place; `place_words` are its own. With ARRIVED it stops whatever else is let pass."""
+    """Returns the test of a wave's place; its own words are `place_words`. With ARRIVED it stops even if other stops pass."""
 
     def emit(frame: Frame) -> Any:
         ordinals = frame.context(ORDINALS).pointer()
@@ -105,18 +106,18 @@ def arrival(compiler: Compiler, hit: int = ARRIVED) -> int:
 
 
 def place_words(record: int, entry: int, retired: int) -> tuple[int, int, int]:
-    """Own words of `arrival`: a wave before the record's instruction has retired so many since the entry."""
+    """Returns the own words of `arrival`: a wave before the record's instruction has retired `retired` since the entry."""
     return record, entry, retired
 
 
 FROM_WAVE, FROM_LDS, FROM_HOST = range(3)
-# Own words of `changed`: bytes; address of a block for each wave, or for all; bytes from one to the next; where the value is.
+# Own words of `changed`: bytes; address of a block for each wave, or for all; bytes from one to the next; place of the value.
 CHANGED_BYTES, CHANGED_BLOCKS, CHANGED_STRIDE, CHANGED_AT = range(4)
-BLOCK_HEADER = 8  # of a block: whether the value is known; then the value, and the one before
+BLOCK_HEADER = 8  # header of a block: nonzero if the value is known; the value and the previous one follow
 
 
 def changed(compiler: Compiler, space: int, whole: bool) -> int:
-    """The test that a value is another than the last time: of a wave's state, its LDS, or the host's memory; whole: in dwords."""
+    """Returns the test that a value of a wave's state, its LDS, or the host's memory has changed. whole: compare dwords."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build
@@ -148,13 +149,13 @@ def changed(compiler: Compiler, space: int, whole: bool) -> int:
     return compiler.address(f"debugger changed|{space}|{whole}", test_of(emit))
 
 
-# Own words of `nan`: the record itself; the record before and what it wrote, -1 for none: offset of the first row, rows, and how
-# to read them: 16 two f16 a dword, 17 one, 18 two bf16, 32 f32, 64 f64.
+# Own words of `nan`: the record itself; the record before, -1 for none; offset of its result's first row, rows, and format.
+# Formats: 16 two f16 a dword, 17 one, 18 two bf16, 32 f32, 64 f64.
 NAN_RECORD, NAN_BEFORE, NAN_ROW, NAN_ROWS, NAN_BITS, NAN_SEEN = range(6)
 
 
 def nan(compiler: Compiler) -> int:
-    """The test that the instruction before wrote a NaN in an active lane; NAN_SEEN then has the lanes."""
+    """Returns the test that the previous instruction wrote a NaN in an active lane. NAN_SEEN then has the lanes."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build

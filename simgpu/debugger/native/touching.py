@@ -1,7 +1,8 @@
-"""Which bytes of device memory each instruction of a launch touches, and how often each byte is read, counted natively in one run.
+"""Counts bytes of device memory that each instruction of a launch touches, and reads of each byte, natively in one run.
 
-A launch's own bitmaps (`memory.table`) say which bytes all instructions touched together. Here each one has bits of its own,
-numbered as those are: bit b of an allocation is its byte b. A worker counts for itself; what workers counted is joined at the end.
+A launch's own bitmaps (`memory.table`) show the bytes that all instructions touched together. Here each instruction has
+separate bits, numbered in the same way: bit b of an allocation is its byte b. Each worker counts separately; the counts are
+joined at the end.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
     from simgpu.engine.workers.worker import Worker
 
-(BLOCK,) = context_fields("touching", 1)  # address of the worker's TouchingBlock, 0 where nothing is counted
-BASE_BITS = (1 << 48) - 1  # of a buffer resource
+(BLOCK,) = context_fields("touching", 1)  # address of the worker's TouchingBlock, 0 if nothing is counted
+BASE_BITS = (1 << 48) - 1  # bits of a buffer resource's base
 PIECE = 16  # bytes that are marked at once
-TIMES = np.dtype(np.uint16)  # of a byte's reads
-MOST_BYTES = 256 << 20  # of the device's memory that is counted
+TIMES = np.dtype(np.uint16)  # number of a byte's reads
+MOST_BYTES = 256 << 20  # most bytes of device memory that are counted
 
 
 class TouchingBlock(Structure):
-    """What handlers find a worker's memory by: addresses of `TouchCounts`' arrays, but for the launch's bitmaps."""
+    """Addresses by which handlers find a worker's memory: the launch's bitmaps, and `TouchCounts`' arrays."""
 
     _fields_ = (
         ("bitmaps", c_int64),
@@ -56,7 +57,7 @@ class TouchingBlock(Structure):
 
 
 class TouchingLanes(Structure):
-    """Of an instruction: lanes that a buffer instruction asked for, those served, and its resource's base."""
+    """Lanes of a buffer instruction: requested ones, those served, and its resource's base."""
 
     _fields_ = (("asked", c_int64), ("served", c_int64), ("base", c_int64))
 
@@ -67,13 +68,13 @@ LANES_BYTES = sizeof(TouchingLanes)
 
 @part
 def lanes_of(block: Any, number: int) -> Any:
-    """The lanes of a numbered instruction."""
+    """Returns the lanes of a numbered instruction."""
     return structure(block.lanes + LANES_BYTES * number, TOUCHING_LANES)
 
 
 @part
 def ones_of(lanes: int) -> int:
-    """How many lanes a mask has."""
+    """Returns the number of lanes in a mask."""
     count = 0
     for lane in range(LANES):
         count += lanes >> lane & 1
@@ -82,9 +83,9 @@ def ones_of(lanes: int) -> int:
 
 @runtime
 def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> None:
-    """An access to the wave's ADDRESSES, offsets into the allocation whose bitmap is given, 0 of one that is not counted.
+    """Notes an access to the wave's ADDRESSES, offsets into the allocation of `bitmap` (0 for one that is not counted).
 
-    how: bytes a lane · 2, + 1 where it reads.
+    how: bytes a lane · 2, + 1 if it reads.
     """
     if bitmap == 0 or context(wave, BLOCK) == 0:
         return
@@ -107,7 +108,7 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
                 store8(pages + (at + count) // (8 * PAGE), 1)
             if reads:
                 times = records(block.reads + 2 * at, count, TIMES)
-                if count == PIECE:  # a number of turns that is known is one addition of a vector
+                if count == PIECE:  # a constant number of turns becomes one vector addition
                     for byte in range(PIECE):
                         times[byte] += times[byte] != 0xFFFF
                 else:
@@ -118,7 +119,7 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
 
 @runtime
 def note_buffer(wave: int, record: int, lanes: int, base: int) -> None:
-    """Lanes that a buffer instruction asks for, before it knows which lie in its resource."""
+    """Notes the lanes that a buffer instruction requests, before it knows which are in its resource."""
     if context(wave, BLOCK):
         block = structure(context(wave, BLOCK), TOUCHING_BLOCK)
         mine = lanes_of(block, load32(block.numbers + 4 * record))
@@ -128,28 +129,25 @@ def note_buffer(wave: int, record: int, lanes: int, base: int) -> None:
 
 @dataclass
 class Touches:
-    """What a launch touched of tracked memory.
+    """Tracked memory that a launch touched."""
 
-    distinct: bytes that each instruction touched, each once, by code offset; reads: how often each byte of an allocation was read,
-    uint16, at most 65535, by base address; beyond: lanes of buffer instructions that lay outside their resource, by code offset,
-    with the resource's base; read, written: the launch's bitmaps when it ended or failed (`Table.touched_bits`).
-    """
-
-    read: Mapping[int, np.ndarray]
-    written: Mapping[int, np.ndarray]
-    distinct: dict[int, int] = field(default_factory=dict)
+    read: Mapping[int, np.ndarray]  # the launch's bitmaps when it ended or failed (`Table.touched_bits`)
+    written: Mapping[int, np.ndarray]  # the same for writes
+    distinct: dict[int, int] = field(default_factory=dict)  # bytes that each instruction touched, each once, by code offset
+    # Number of reads of each byte of an allocation, uint16, at most 65535, by base address.
     reads: dict[int, np.ndarray] = field(default_factory=dict)
+    # By code offset of buffer instructions: lanes outside their resource, and the resource's base.
     beyond: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Touching(Check):
-    """Counts in a launch of its own device. offsets: of the instructions that have bits of their own,
-    bytes from the kernel's first one.
+    """Counts in a launch of its own device.
 
-    After the launch `touches` is what it touched, None where there was more memory than MOST_BYTES, or none counted.
+    offsets: bytes from the kernel's first instruction to those with separate bits. After the launch, `touches` holds the
+    counts; None if there was more memory than MOST_BYTES, or none counted.
     """
 
-    sums = True  # matrix instructions, which it does not look at, stay fused
+    sums = True  # matrix instructions, which it ignores, stay fused
 
     def __init__(self, offsets: Iterable[int]) -> None:
         self.offsets = list(offsets)
@@ -203,14 +201,13 @@ class Touching(Check):
 
 @dataclass(frozen=True)
 class TouchCounts:
-    """A worker's. bits: uint8 (instructions, pages, PAGE); pages: whether one has bits; reads: uint16, by bit; lanes: one
-    TOUCHING_LANES an instruction. Number 0 is every instruction that has none of its own."""
+    """Counts of a worker. Number 0 stands for all instructions without separate bits."""
 
-    numbers: np.ndarray
-    bits: np.ndarray
-    pages: np.ndarray
-    reads: np.ndarray
-    lanes: np.ndarray
+    numbers: np.ndarray  # i32 by record: number of the instruction
+    bits: np.ndarray  # uint8 (instructions, pages, PAGE)
+    pages: np.ndarray  # nonzero if a page has bits
+    reads: np.ndarray  # uint16, by bit
+    lanes: np.ndarray  # one TOUCHING_LANES an instruction
     block: TouchingBlock
 
 
@@ -234,7 +231,7 @@ def _joined(launch: Dispatch, counts: list[TouchCounts], offsets: list[int]) -> 
 
 
 def _reads(spans: Mapping[int, tuple[int, int]], counts: list[TouchCounts]) -> dict[int, np.ndarray]:
-    """By base address of the allocations of which something was read. spans: each one's first bit and bytes."""
+    """Returns the counts of reads by base address, for allocations that were read. spans: first bit and bytes of each."""
     pages = np.logical_or.reduce([one.pages.any(axis=0) for one in counts])
     found = {}
     for base, (first, size) in spans.items():

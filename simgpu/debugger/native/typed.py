@@ -1,4 +1,4 @@
-"""What conditions are made of: values with their types, and what each way of walking an expression makes of its parts."""
+"""Parts of conditions: values with their types, and the interface of all walks over an expression."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ INT, FLOAT, BOOL = "int", "float", "bool"
 
 @dataclass(frozen=True)
 class Typed:
-    """A value under evaluation. kind: INT, FLOAT or BOOL; lanes: whether there is one for each lane."""
+    """A value under evaluation."""
 
-    kind: str
-    lanes: bool
+    kind: str  # INT, FLOAT or BOOL
+    lanes: bool  # True if there is a value for each lane
     value: Any
 
 
 class Backend:
-    """What becomes of the parts of an expression."""
+    """Interface of a walk over an expression: results of its parts."""
 
     def constant(self, kind: str, value: float) -> Typed: ...  # type: ignore[empty-body]
     def scalar(self, number: int, count: int) -> Typed: ...  # type: ignore[empty-body]
@@ -40,7 +40,7 @@ def result_kind(operator: str, a: Typed, b: Typed) -> str:
 
 
 class ExpressionTypes(Backend):
-    """Only the types: what is wrong is said when the expression is parsed."""
+    """Evaluates only types, to report errors when the expression is parsed."""
 
     def constant(self, kind: str, value: float) -> Typed:
         return Typed(kind, False, None)

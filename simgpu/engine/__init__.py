@@ -1,23 +1,23 @@
-"""From a code object to executed workgroups.
+"""Executes workgroups of a code object.
 
-From the ground up; a file imports those above it only (`ORDER` in tests/test_imports.py).
+From the ground up; a file imports only those above it (`ORDER` in tests/test_imports.py).
 
     allocations.py     device memory: allocations in a 64-bit address space
     hostcall/          calls from a kernel to the host
     workers/           the host threads that execute workgroups
     workgroup.py       the workgroup that a wave belongs to, for runtime functions
-    lowering/          an instruction's handler, and after which ones other waves have their turns
-    finding.py         Finding: what is wrong, where, and what would be right
+    lowering/          handlers of instructions, and turns of other waves after some of them
+    finding.py         Finding: an error, its place, and its remedy
     failures.py        a check's own errors
     program.py         instructions to records, each with its handler
-    accounts.py        what executions of instructions count as
+    accounts.py        costs of executed instructions
     dispatch.py        Dispatch: one launch as checks, errors and findings see it
-    positions.py       where something is in a launch: instructions, arguments' elements, findings
+    positions.py       places in a launch: instructions, arguments' elements, findings
     result.py          Run: counts, counters, fidelity
-    faults.py          from a stopped wave to an error in words
+    faults.py          turns a stopped wave into an error message
     check.py           Check: hooks at compile time and around a launch
-    events.py          how handlers report
-    checked.py         what checks need of a launch, and what they find
+    events.py          reports of handlers
+    checked.py         preparation of checks for a launch, and their findings
     device.py          Device, Buffer, Module, Kernel
-    launch.py          Launch: a dispatch's memory and workers, how they run, what comes back
+    launch.py          Launch: a dispatch's memory, workers, execution and results
 """

@@ -1,4 +1,4 @@
-"""What executions of a launch's instructions count as: classes, fidelity, bytes moved, arithmetic."""
+"""Costs of a launch's executed instructions: classes, fidelity, bytes moved, arithmetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "oth
 
 
 def instruction_class(inst: Instruction) -> str:
-    """The class an instruction counts in."""
+    """Returns the class that an instruction counts in."""
     spec = inst.spec
     if spec.kind == "matrix":
         return "mfma"
@@ -37,13 +37,12 @@ def instruction_class(inst: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Account:
-    """What each execution of an instruction counts as; flops: of a matrix instruction; moved: bytes for each lane of a memory
-    instruction, by counter."""
+    """Costs of one execution of an instruction."""
 
-    category: str
+    category: str  # its class
     fidelity: Fidelity
-    flops: int
-    moved: Mapping[str, int] | None
+    flops: int  # of a matrix instruction
+    moved: Mapping[str, int] | None  # of a memory instruction: bytes a lane, by counter
 
     @classmethod
     def of(cls, inst: Instruction) -> Account:
@@ -59,23 +58,18 @@ MOVED_NOTHING = dict.fromkeys(MOVED, 0)
 
 @dataclass(frozen=True)
 class Accounts:
-    """What the instructions that a launch may execute count as, a row each in the order of the code.
+    """Costs of the instructions that a launch may execute, a row each in the order of the code."""
 
-    records: (rows,); offsets: (rows,), their bytes of code from the entry; counted: (rows, columns), what an execution adds to each
-    class, each fidelity and mfma_flops; memory: the rows of memory instructions; moved: (of these, columns of MOVED), bytes a lane;
-    inexact: rows whose results may not be the hardware's bits, with mnemonic and reason.
-    """
-
-    records: np.ndarray
-    offsets: np.ndarray
-    counted: np.ndarray
-    memory: np.ndarray
-    moved: np.ndarray
-    inexact: Sequence[tuple[int, str, Fidelity]]
+    records: np.ndarray  # (rows,)
+    offsets: np.ndarray  # (rows,): bytes of code from the entry
+    counted: np.ndarray  # (rows, columns): an execution's count in each class, each fidelity and mfma_flops
+    memory: np.ndarray  # rows of memory instructions
+    moved: np.ndarray  # (memory rows, columns of MOVED): bytes a lane
+    inexact: Sequence[tuple[int, str, Fidelity]]  # rows whose results may not be the hardware's bits, with mnemonic and reason
 
     @classmethod
     def of(cls, programs: Sequence[Program], entry: int) -> Accounts:
-        """Those of the one program's code from an entry on, or of all that was lowered in several."""
+        """Returns the accounts of one program's code from an entry on, or of all lowered code of several programs."""
         instructions: dict[int, Instruction] = {}
         accounts: dict[int, Account] = {}
         for program in programs:
@@ -98,7 +92,7 @@ class Accounts:
 
 
 def bytes_moved(inst: Instruction) -> dict[str, int]:
-    """Bytes that a memory instruction moves for each lane, by the counter that they belong to."""
+    """Returns the bytes that a memory instruction moves for each lane, by counter."""
     memory = inst.spec.memory
     assert memory is not None
     moved = memory.bits * memory.count // 8

@@ -1,8 +1,8 @@
-"""Device memory: allocations in a 64-bit address space, each with a host array behind it.
+"""Device memory: allocations in a 64-bit address space, each with a host array.
 
-Addresses are deterministic, 256-byte aligned as HIP's are, and apart from each other, so that an
-access past one allocation never lands in the next; memory that is shared with the host lies where the host has it. What
-accesses may reach are whole dwords, as atomics on 8 and 16 bits exchange the dword that holds them.
+Addresses are deterministic and 256-byte aligned, as in HIP. Gaps between allocations ensure that an access past one never lands
+in the next. Memory that is shared with the host keeps the host's address. Accesses may reach whole dwords, because atomics on 8
+and 16 bits exchange the dword that holds them.
 """
 
 from __future__ import annotations
@@ -26,81 +26,76 @@ from simgpu.memory.table import COLUMNS, AllocationTable, LaunchTables
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
 GAP = 1 << 16  # unmapped bytes between allocations
-GRANULE = 4  # bytes: what accesses may reach are multiples
-FREED = 1024  # allocations freed last, which an error message can name
+GRANULE = 4  # bytes: accesses may reach multiples of it
+FREED = 1024  # last freed allocations that an error message can name
 UNDEFINED = layout.ALLOC_UNDEFINED // 8
 
 
 @dataclass
 class Allocation:
-    """One allocation: device address, bytes, and the host array (uint8) that holds them.
-
-    data: of whole granules, from `lead` bytes before the address on; host: whether the host owns the memory. In checked
-    mode, undefined: the bits that nothing wrote, as many bytes; private: whether only the lane that wrote a byte reads it;
-    whole: whether all bytes were found to be defined; element: the name of the element at an address ("" for none), where
-    whoever shares the memory knows it better than the launch's arguments tell.
-    """
+    """Allocation: device address, bytes, and the host array (uint8) that holds them."""
 
     address: int
     nbytes: int
-    data: np.ndarray
+    data: np.ndarray  # whole granules, from `lead` bytes before the address on
     writable: bool = True
     label: str = ""
     tracked: bool = True
-    undefined: np.ndarray | None = None
-    private: bool = False
-    whole: bool = False
+    undefined: np.ndarray | None = None  # checked mode: the bits that nothing wrote, as many bytes as `data`
+    private: bool = False  # True if only the lane that wrote a byte reads it
+    whole: bool = False  # True if all bytes were found to be defined
     lead: int = 0
-    host: bool = False
+    host: bool = False  # True if the host owns the memory
+    # Name of the element at an address ("" for none), if the memory's owner knows it better than the launch.
     element: Callable[[int], str] | None = None
 
     def define(self, start: int, stop: int) -> None:
-        """Note that the host wrote these bytes."""
+        """Records that the host wrote these bytes."""
         if self.undefined is not None:
             self.undefined[self.lead + start : self.lead + stop] = 0
 
     def has_undefined(self) -> bool:
-        """Whether some bits are undefined; once all are defined, they stay so."""
+        """True if some bits are undefined. Once all are defined, they stay so."""
         if not self.whole and self.undefined is not None:
-            # Its beginning first: what nobody wrote need not be read through.
+            # Check the beginning first: it saves a scan of memory that nobody wrote.
             self.whole = not (self.undefined[:4096].any() or self.undefined.any())
         return not self.whole
 
     @property
     def base(self) -> int:
-        """The device address of `data`."""
+        """Device address of `data`."""
         return self.address - self.lead
 
     @property
     def end(self) -> int:
-        """The device address behind `data`."""
+        """Device address after `data`."""
         return self.base + self.data.size
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What is allocated, by address. A change makes another one: an exception from a signal's handler leaves the old or the new.
+    """Allocations of a device, by address.
 
-    number: no other one's; rows, tracked: the same as launches see them, after an empty row that stands for no allocation.
+    A change makes a new object, so an exception from a signal's handler leaves either the old or the new one.
     """
 
-    number: int
+    number: int  # unique
     bases: list[int]
     allocations: list[Allocation]
-    rows: np.ndarray
-    tracked: np.ndarray
+    rows: np.ndarray  # table rows for launches, after an empty row for "no allocation"
+    tracked: np.ndarray  # `Allocation.tracked` by row
 
     def place(self, allocation: Allocation) -> int | None:
-        """Where the allocation stands; None where it does not."""
+        """Returns the index of the allocation, None if it is not there."""
         at = bisect.bisect_left(self.bases, allocation.base)
-        while at < len(self.bases) and self.bases[at] == allocation.base:  # one of no bytes may lie before another
+        while at < len(self.bases) and self.bases[at] == allocation.base:  # an empty one may precede another at the same address
             if self.allocations[at] is allocation:
                 return at
             at += 1
         return None
 
     def with_one(self, number: int, at: int, allocation: Allocation) -> _Held:
-        """Also with this one, before the one at a place."""
+        """Returns a copy with this allocation before the one at an index."""
         return _Held(
             number,
             [*self.bases[:at], allocation.base, *self.bases[at:]],
@@ -110,17 +105,17 @@ class _Held:
         )
 
     def without_one(self, number: int, at: int) -> _Held:
-        """Without the one at a place."""
+        """Returns a copy without the allocation at an index."""
         rows, tracked = (np.concatenate([each[: at + 1], each[at + 2 :]]) for each in (self.rows, self.tracked))
         bases, allocations = self.bases[:at] + self.bases[at + 1 :], self.allocations[:at] + self.allocations[at + 1 :]
         return _Held(number, bases, allocations, rows, tracked)
 
 
 class DeviceMemory:
-    """The allocations of one device, and the table of them that handlers search. Several threads may use it.
+    """Allocations of one device, and the table of them that handlers search. Thread-safe.
 
-    checked: whether they know which of their bits are defined; unique_bytes: whether launches count the bytes that they touch;
-    first: where the addresses that it chooses begin.
+    checked: True if allocations track which bits are defined. unique_bytes: True if launches count the bytes that they touch.
+    first: start of the addresses that it chooses.
     """
 
     def __init__(self, checked: bool = False, unique_bytes: bool = True, first: int = FIRST_ADDRESS) -> None:
@@ -136,21 +131,21 @@ class DeviceMemory:
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:
-        """All that is allocated, by address."""
+        """Allocations of the device, by address."""
         return tuple(self._held.allocations)
 
     @property
     def extent(self) -> int:
-        """Bytes of address space handed out, from the first address on."""
+        """Bytes of address space in use, from the first address on."""
         return self._next - self._first
 
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,
         label: str = "", tracked: bool = True, private: bool = False,
     ) -> Allocation:
-        """New memory of `nbytes`; `data` (uint8, that long) is used as it is, else zeros.
+        """Returns new memory of `nbytes`. `data` (uint8, that long) is used without a copy, else it is zeros.
 
-        Checked, the zeros of memory that kernels may write count as undefined.
+        In checked mode, the zeros count as undefined if kernels may write the memory.
         """
         if nbytes < 0:
             raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
@@ -170,9 +165,9 @@ class DeviceMemory:
     def share(
         self, address: int, nbytes: int, writable: bool, label: str, element: Callable[[int], str] | None = None
     ) -> Allocation:
-        """`nbytes` of the host's own memory, used as it is, at the host's address; all of it counts as defined.
+        """Shares `nbytes` of the host's memory at the host's address, without a copy. All of it counts as defined.
 
-        A granule that it has in part is reached as a whole; it lies on the same page.
+        Accesses may reach all of a granule that it has only in part; the granule is on the same page.
         """
         lead = address % GRANULE
         whole = (ctypes.c_uint8 * whole_granules(lead + nbytes)).from_address(address - lead)
@@ -184,7 +179,7 @@ class DeviceMemory:
         return self._inserted(allocation)
 
     def _inserted(self, allocation: Allocation) -> Allocation:
-        """The allocation, where no other one is."""
+        """Inserts an allocation. Raises LaunchError if another one is there."""
 
         def insert(held: _Held) -> _Held:
             at = bisect.bisect(held.bases, allocation.base)
@@ -201,10 +196,12 @@ class DeviceMemory:
         self, address: int, data: np.ndarray, writable: bool, label: str, *,
         nbytes: int | None = None, tracked: bool = False, defined: bool = True,
     ) -> Allocation:
-        """An allocation at an address that is the caller's to choose: a reserved one, or one that is the host's as well.
+        """Returns an allocation at an address that the caller chooses: a reserved one, or one of the host's.
 
-        data: its bytes (uint8, whole granules), used as they are; nbytes: how many of them were asked for, default all; tracked:
-        whether it is the user's, as what `allocate` gives; defined: whether the host has written all of it.
+        data: its bytes (uint8, whole granules), used without a copy
+        nbytes: requested bytes (default: all)
+        tracked: True if it is the user's, like those of `allocate`
+        defined: True if the host has written all of it
         """
         allocation = Allocation(address, data.size if nbytes is None else nbytes, data, writable, label, tracked)
         if self.checked:
@@ -214,14 +211,14 @@ class DeviceMemory:
         return self._inserted(allocation)
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
-        """Address space for `nbytes`, page aligned, and zeroed host memory for it (uint8), of which `place` makes allocations."""
+        """Returns page-aligned address space for `nbytes`, and zeroed host memory for it (uint8), for `place`."""
         with self._lock:
             address = -(-self._next // 4096) * 4096
             self._next = -(-(address + nbytes + GAP) // ALIGNMENT) * ALIGNMENT
         return address, aligned_bytes(nbytes)
 
     def free(self, allocation: Allocation) -> None:
-        """Give an allocation back; the device's own address is never used again."""
+        """Frees an allocation. The device never reuses its address."""
 
         def remove(held: _Held) -> _Held:
             at = held.place(allocation)
@@ -234,7 +231,7 @@ class DeviceMemory:
             self._freed.append((allocation.address, allocation.nbytes, allocation.label))
 
     def _change(self, change: Callable[[_Held], _Held]) -> None:
-        """Hold what `change` makes of what is held; once more where a finalizer freed something meanwhile, in this thread."""
+        """Replaces the allocations by the result of `change`. Repeats if a finalizer of this thread freed something meanwhile."""
         with self._lock:
             while True:
                 held = self._held
@@ -244,7 +241,7 @@ class DeviceMemory:
                     return
 
     def define(self, address: int, nbytes: int) -> None:
-        """Note that the host wrote bytes from the address on, as far as allocations have them; a no-op in plain mode."""
+        """Records that the host wrote bytes from the address on, in all allocations that contain them. A no-op in plain mode."""
         if not self.checked:
             return
         held = self._held
@@ -255,7 +252,7 @@ class DeviceMemory:
                 one.define(start - one.address, stop - one.address)
 
     def undefined_bytes(self, address: int, nbytes: int) -> int:
-        """How many bytes from the address on, in one allocation, have bits that nothing wrote; 0 in plain mode."""
+        """Returns the number of bytes from the address on, in one allocation, with bits that nothing wrote; 0 in plain mode."""
         held = self.find(address)
         if held is None or held.undefined is None:
             return 0
@@ -263,17 +260,17 @@ class DeviceMemory:
         return int(np.count_nonzero(held.undefined[at : at + nbytes]))
 
     def holds(self, allocation: Allocation) -> bool:
-        """Whether it is this memory's, and not freed."""
+        """True if the allocation is in this memory and not freed."""
         return self._held.place(allocation) is not None
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`."""
+        """Returns the allocation that holds `address`, None if none does."""
         held = self._held
         at = bisect.bisect(held.bases, address) - 1
         return held.allocations[at] if at >= 0 and address < held.allocations[at].end else None
 
     def describe(self, address: int, names: Mapping[int, str] = MappingProxyType({})) -> str:
-        """Words for an address that no allocation holds: what is near. names: of allocations without a label, by address."""
+        """Describes an address that no allocation holds by its neighbours. names: of allocations without a label, by address."""
         for base, nbytes, label in reversed(self._freed):
             if base <= address < base + nbytes:
                 return f"inside freed memory ({label or 'a buffer'} of {nbytes} bytes)"
@@ -291,40 +288,40 @@ class DeviceMemory:
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
     def table(self) -> tuple[int, AllocationTable]:
-        """A launch's view of the allocations as they are now, and its number; it goes back by `give_back`."""
+        """Returns a launch's view of the current allocations, and its number. `give_back` returns it."""
         held = self._held
         if not self.checked:
             return held.number, self._tables.take(held.number, held.rows, held.tracked)
-        rows = held.rows.copy()  # checks have fields in the rows, and what is undefined changes
+        rows = held.rows.copy()  # checks have fields in the rows, and undefined bits change
         rows[1:, UNDEFINED] = [allocation.has_undefined() for allocation in held.allocations]
         number = next(self._numbers)
         return number, self._tables.take(number, rows, held.tracked)
 
     def give_back(self, number: int, table: AllocationTable) -> None:
-        """A launch's view that nobody uses any more."""
+        """Takes back a launch's view that nobody uses any more."""
         self._tables.give_back(number, table)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What allocations held."""
+    """Saved contents of allocations."""
 
     copies: list[tuple[Allocation, np.ndarray]]
 
     @classmethod
     def of(cls, memory: DeviceMemory, most: int | None = None) -> Saved:
-        """Of those that kernels may write; most: bytes of the largest (default: any)."""
+        """Saves the allocations that kernels may write. most: bytes of the largest one (default: any)."""
         wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
         return cls([(one, one.data.copy()) for one in wanted])
 
     def restore(self) -> None:
-        """Puts it back."""
+        """Restores the contents."""
         for allocation, data in self.copies:
             allocation.data[:] = data
 
 
 def _row(allocation: Allocation) -> np.ndarray:
-    """An allocation as its entry of the table, without bitmaps."""
+    """Returns an allocation as a row of the table, without bitmaps."""
     row = np.zeros(COLUMNS, np.int64)
     entry = AllocationEntry.from_buffer(row.data)
     entry.base, entry.size = allocation.base, allocation.data.size
@@ -337,11 +334,11 @@ def _row(allocation: Allocation) -> np.ndarray:
 
 
 def named(allocation: Allocation, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Words for an allocation: its label, or the name of its address, or that it is a buffer."""
+    """Returns a name for an allocation: its label, the name of its address, or "a buffer", with size and address."""
     label = allocation.label or names.get(allocation.address, "a buffer")
     return f"{label} of {allocation.nbytes} bytes at {allocation.address:#x}"
 
 
 def whole_granules(nbytes: int) -> int:
-    """Bytes in as many granules as hold so many."""
+    """Rounds bytes up to whole granules."""
     return -(-nbytes // GRANULE) * GRANULE

@@ -1,9 +1,9 @@
-"""What a check is: hooks at compile time around an instruction's body (`machine.frame.Hooks`), and around a launch.
+"""Interface of checks: hooks at compile time around an instruction's body (`machine.frame.Hooks`), and around a launch.
 
-A check's own errors bear its name and spoil nothing (`Guarded`): the launch's result stays what plain mode gives. What fails
-while a handler is compiled leaves the check out of all later handlers of the program (`Program`); what fails around a launch is
-kept. Either way the launch has one finding of the kind "internal-error", and no others of that check, which may be wrong. Only
-where a launch cannot go on without the check (`prepare`, `resume`) does the error end it.
+A check's own errors carry its name and do no harm (`Guarded`): the launch's result is that of plain mode. After an error while
+a handler is compiled, all later handlers of the program omit the check (`Program`). Errors around a launch are collected. In
+both cases the launch has one finding of kind "internal-error" for the check, and drops its other findings, which may be wrong.
+The error ends the launch only if it cannot continue without the check (`prepare`, `resume`).
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 
 
 class Check(Hooks):
-    """One kind of checking.
+    """Kind of checking.
 
-    An instance keeps nothing: handlers that it emits are shared by all launches. What a worker needs
-    lies in `worker.checks`, in fields of its own (`engine.workers.fields`), and in what it wants behind each wave's state.
+    An instance has no state, because all launches share the handlers that it emits. A worker's data is in `worker.checks`, in
+    fields of its own (`engine.workers.fields`), and in extra bytes after each wave's state.
     """
 
-    undefined = False  # whether it asks device memory which of its bits nothing wrote
-    wave_bytes = 0  # wanted behind each wave's state; one check of a device may want any
+    undefined = False  # True if device memory must track undefined bits for it
+    wave_bytes = 0  # extra bytes after each wave's state; only one check of a device may want any
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        """Before a launch runs, for each of its workers."""
+        """Prepares each worker before a launch runs."""
 
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
-        """Whether the check lets the worker's current wave go on, which stopped with Status.PATH."""
+        """True if the worker's current wave, which stopped with Status.PATH, may continue."""
         return False
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
-        """Clocks lost to LDS bank conflicts by record; None where the check does not count them."""
+        """Returns clocks lost to LDS bank conflicts by record, None if the check does not count them."""
         return None
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        """After a launch ended or failed: findings that were not reported as events."""
+        """Returns findings that were not reported as events, after a launch ended or failed."""
         return []
 
 
 def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
-    """Findings of the checks that failed, in their handlers or around the launch: the first error of each, by the check's home."""
+    """Returns findings of failed checks, in their handlers or around the launch: the first error of each, by the check's home."""
     compiled = [failure for program in launch.programs.values() for failure in program.failures]
     around = [error for kept in (launch.checks, *(worker.checks for worker in workers)) for error in kept.get(FAILURES, ())]
     found: dict[str, Finding] = {}
@@ -64,12 +64,12 @@ def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
 
 
 def guarded(check: Check) -> Guarded:
-    """The check, guarded unless it is."""
+    """Returns the check, guarded if it is not yet."""
     return check if isinstance(check, Guarded) else Guarded(check)
 
 
 class Guarded(Check):
-    """A check with its errors told as such; kind: the check's class."""
+    """A check whose own errors are reported as such. kind: the check's class."""
 
     def __init__(self, check: Check) -> None:
         self.check = check

@@ -1,4 +1,4 @@
-"""A launch with checks: what their handlers write to, and the findings that come back. Plain mode never loads it."""
+"""A launch with checks: memory for their handlers, and the findings. Plain mode never loads this file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> None:
-    """Give each worker what checked handlers use."""
+    """Prepares each worker for checked handlers."""
     for worker in workers:
         workgroup.prepare(worker, launch.waves)
         events.prepare(worker)
@@ -27,12 +27,12 @@ def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) ->
 
 
 def findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
-    """What was seen so far, errors first, then by place; of a check that failed itself, that alone."""
+    """Returns the findings so far, errors first, then by place. A failed check only has its failure."""
     return arranged(seen(launch, workers, checks), launch.origins)
 
 
 def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
-    """The same, not in order yet, and each place by itself."""
+    """Returns the findings so far, unsorted and ungrouped."""
     told: list[tuple[str, Finding | None]] = []
     for formatter, event in events.drained(workers):
         with noted(launch.checks, formatter):
@@ -46,7 +46,7 @@ def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> li
 
 
 def arranged(found: list[Finding], origins: Mapping[str, str]) -> list[Finding]:
-    """One finding a cause, errors first, then by place. origins: what emitted a source line, see `Module`."""
+    """Returns one finding a cause, errors first, then by place. origins: emitters of source lines, see `Module`."""
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
     return grouped(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))

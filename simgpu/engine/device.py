@@ -1,4 +1,4 @@
-"""The simulated GPU: memory, modules, kernels. `simgpu.Device` is this one with launches, and checked mode by name."""
+"""The simulated GPU: memory, modules, kernels. `simgpu.Device` adds launches, and checked mode by name."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = says_it_all
 
-# A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
+# A kernel that runs longer counts as a runaway; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
 
-HEAP_BYTES = 1 << 30  # of host memory, as far as kernels touch it
+HEAP_BYTES = 1 << 30  # bytes of host memory, used only where kernels touch it
 
-# A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
+# A record of 64 bytes represents each dword of code: more code would fill the host's memory.
 CODE_LIMIT = 1 << 25
 
 
-# Size of a module's image, in bytes, to its address and the host memory for it.
+# Takes the size of a module's image, in bytes. Returns its address and the host memory for it.
 Place = Callable[[int], tuple[int, np.ndarray]]
 
 
 class Watcher(Protocol):
-    """What is told of a device's launches: `simgpu.profile.Profiler`."""
+    """Observer of a device's launches: `simgpu.profile.Profiler`."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Around the work of one worker's thread."""
+        """Returns a context around the work of one worker's thread."""
 
     def finished(self, launch: Dispatch, run: Run) -> None:
-        """After a launch that ended well."""
+        """Receives a launch that ended without an error."""
 
 
 class Buffer:
@@ -65,7 +65,7 @@ class Buffer:
     def __init__(self, device: Device, allocation: Allocation) -> None:
         self._device = device
         self._allocation = allocation
-        self.form: Form | None = None  # of the array that it was made for
+        self.form: Form | None = None  # form of the array that it was made for
 
     @property
     def address(self) -> int:
@@ -76,10 +76,10 @@ class Buffer:
         return self._allocation.nbytes
 
     def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
-        """A copy of the buffer's first bytes as an array of `dtype` and `shape`: by default those of the array that it was made
-        for; with a dtype alone, all of the buffer.
+        """Returns a copy of the buffer's first bytes as an array of `dtype` and `shape`.
 
-        Raises LaunchError where the buffer is smaller than that, has no type of its own and is given none, or was freed.
+        The default is the type and shape of the array that it was made for; with only a dtype, all of the buffer. Raises
+        LaunchError if the buffer is smaller, has no type and gets none, or was freed.
         """
         self.require(self._device, "read it")
         kind, extents = extents_of(self.nbytes, self.form, dtype, shape)
@@ -87,7 +87,7 @@ class Buffer:
         return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
 
     def write(self, array: np.ndarray) -> None:
-        """Overwrite the buffer's first bytes with the array's; raises LaunchError where they do not fit, or it was freed."""
+        """Overwrites the buffer's first bytes with the array's. Raises LaunchError if they do not fit, or it was freed."""
         self.require(self._device, "write to it")
         raw = as_bytes(array)
         if raw.size > self.nbytes:
@@ -96,7 +96,7 @@ class Buffer:
         self._allocation.define(0, raw.size)
 
     def require(self, device: Device, purpose: str) -> None:
-        """Raise LaunchError unless the buffer is the device's and not freed; purpose: what cannot be done else."""
+        """Raises LaunchError unless the buffer is the device's and not freed. purpose: the action that fails otherwise."""
         if self._device.memory is not device.memory:
             raise LaunchError(
                 f"{self!r} is memory of another Device ({self._device.arch}): this one ({device.arch}) cannot {purpose}; "
@@ -110,9 +110,9 @@ class Buffer:
 
 
 class Device:
-    """A simulated GPU that runs the checks that it is given; `simgpu.Device` says what the other arguments are.
+    """A simulated GPU that runs the checks that it is given; `simgpu.Device` documents the other arguments.
 
-    check: what was asked for, which the checks and the memory look at.
+    check: the requested mode, for the checks and the memory.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class Device:
         self.timeout = timeout
         self.kept = Kept()
         self.heap_bytes = HEAP_BYTES
-        self._heaps: list[Heap] = []  # at most one, of all devices that share the memory
-        self.stdout: TextIO | None = None  # where kernels' printf goes, None for the process's own
+        self._heaps: list[Heap] = []  # at most one, shared by all devices that share the memory
+        self.stdout: TextIO | None = None  # destination of kernels' printf, None for the process's own
         self.stderr: TextIO | None = None
-        self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
+        self.shadows: dict[str, Any] = {}  # data that checks keep from one launch to the next
         self.profiler: Watcher | None = None
         self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # entered around a launch
         self.compiler: Compiler = compiler()
@@ -157,14 +157,14 @@ class Device:
 
     @property
     def heap(self) -> Heap:
-        """The memory for malloc and new in kernels: `heap_bytes` of it when it is first used."""
+        """Memory for malloc and new in kernels: `heap_bytes`, allocated at the first use."""
         if not self._heaps:
             self._heaps.append(Heap(self.memory, self.heap_bytes))
         return self._heaps[0]
 
     @property
     def made_heap(self) -> Heap | None:
-        """The same, where it was used before."""
+        """Heap of the device, None if it was never used."""
         return self._heaps[0] if self._heaps else None
 
     @property
@@ -182,19 +182,21 @@ class Device:
         self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
 
     def sharing(self, checks: Sequence[Check]) -> Self:
-        """The same GPU with the same memory, for launches beside the one that was asked for: they run other checks, nobody watches
-        them, and what their kernels print is dropped; see `Module.on`."""
+        """Returns the same GPU with the same memory, for extra launches with other checks.
+
+        Nobody watches these launches, and their kernels' output is dropped; see `Module.on`.
+        """
         other = copy.copy(self)
         other.checks, other.profiler, other.shown = checks, None, None
         other.stdout = other.stderr = io.StringIO()
         return other
 
     def alloc(self, nbytes: int) -> Buffer:
-        """Device memory of `nbytes`; raises LaunchError for a negative size."""
+        """Allocates device memory of `nbytes`. Raises LaunchError for a negative size."""
         return Buffer(self, self.memory.allocate(nbytes))
 
     def upload(self, array: Any) -> Buffer:
-        """Device memory with a copy of the array's bytes, in C order; `download` knows its type and shape."""
+        """Returns device memory with a copy of the array's bytes, in C order. `download` knows its type and shape."""
         given = np.asarray(array)
         raw = as_bytes(given)
         buffer = self.alloc(raw.size)
@@ -203,25 +205,29 @@ class Device:
         return buffer
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Device memory for an array of that shape and type, which `download` knows; checked mode takes its bytes for unwritten."""
+        """Returns device memory for an array of that shape and type, which `download` knows. Checked mode counts its bytes as
+        unwritten."""
         form = Form.of(shape, dtype)
         buffer = self.alloc(form.nbytes)
         buffer.form = form
         return buffer
 
     def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Device memory with an array of zeros."""
+        """Returns device memory with an array of zeros."""
         return self.upload(np.zeros(shape, dtype))
 
     def place(
         self, address: int, data: np.ndarray, *,
         nbytes: int | None = None, writable: bool = True, label: str = "", defined: bool = False,
     ) -> Buffer:  # fmt: skip
-        """Host memory as device memory, at an address of the caller's choice; nothing is copied. `free` ends it.
+        """Maps host memory as device memory, at an address of the caller's choice, without a copy. `free` ends it.
 
-        data: uint8, contiguous, whole dwords; nbytes: how many of its bytes were asked for (default: all), as accesses to the rest
-        of the last dword are the user's error; label: how errors and findings name it; defined: whether the host wrote all of it
-        (for checked mode; `memory.define` says so of parts). Raises LaunchError for other data, and where something else lies.
+        Raises LaunchError for other data, and if the address range is in use.
+
+        data: uint8, contiguous, whole dwords
+        nbytes: requested bytes (default: all); accesses to the rest of the last dword are the user's error
+        label: its name in errors and findings
+        defined: True if the host wrote all of it, for checked mode; `memory.define` does so for parts
         """
         asked = data.size if nbytes is None else nbytes
         if data.dtype != np.uint8 or not data.flags.c_contiguous or address % GRANULE or data.size != whole_granules(asked):
@@ -235,15 +241,15 @@ class Device:
         return Buffer(self, placed)
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one that is freed or not its own."""
+        """Frees a buffer. A kernel that still touches it faults. Raises LaunchError for a freed buffer or one of another device."""
         buffer.require(self, "free it")
         self.memory.free(buffer._allocation)
 
     def load(self, source: str | os.PathLike[str] | bytes, place: Place | None = None) -> Module:
-        """Load a code object (ELF, clang offload bundle or host file with a fat binary) from a path or from bytes.
+        """Loads a code object (ELF, clang offload bundle or host file with a fat binary) from a path or from bytes.
 
-        place: called with the size of the module's image, returns the address where it is to lie and the host memory for it
-        (uint8, zero); by default the device finds both. Raises DecodeError for damaged files and LaunchError for another target's.
+        place: called with the size of the module's image, returns its address and the host memory for it (uint8, zero). By
+        default the device chooses both. Raises DecodeError for damaged files and LaunchError for another target's.
         """
         if isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
@@ -261,7 +267,8 @@ class Device:
         return self.module_class(self, code, place)
 
     def unload(self, module: Module) -> None:
-        """Take a module's image from device memory; its kernels cannot be launched any more. Raises LaunchError the second time."""
+        """Removes a module's image from device memory. Its kernels can no longer be launched. Raises LaunchError the second
+        time."""
         module.unload()
 
     module_class: type[Module]
@@ -270,7 +277,7 @@ class Device:
 class Module(Mapping[str, "Kernel"]):
     """A loaded code object: kernels by name.
 
-    origins: what emitted its source lines, by `CodeObject.source_line`; `asm.launch` sets it, findings name it.
+    origins: emitters of its source lines, by `CodeObject.source_line`. `asm.launch` sets it, findings name it.
     """
 
     kernel_class: type[Kernel]
@@ -299,13 +306,13 @@ class Module(Mapping[str, "Kernel"]):
             self._segments.append(placed)
 
     def on(self, device: Device) -> Self:
-        """The same module, in the same place, for launches on a device that shares the memory; see `Device.sharing`."""
+        """Returns the same module, in the same place, for launches on a device that shares the memory; see `Device.sharing`."""
         other = copy.copy(self)
         other.device, other._programs, other._starts = device, {}, {}
         return other
 
     def unload(self) -> None:
-        """See `Device.unload`."""
+        """Removes the module; see `Device.unload`."""
         segments, self._segments = self._segments, []
         if not segments:
             raise LaunchError("the module was unloaded before")
@@ -314,11 +321,11 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def segments(self) -> tuple[Allocation, ...]:
-        """Where its segments lie, as the code object lists them; none once it is unloaded."""
+        """Allocations of its segments, as the code object lists them; none once it is unloaded."""
         return tuple(self._segments)
 
     def symbol(self, name: str) -> tuple[int, int]:
-        """Device address and size in bytes of a variable or function. Raises KeyError for one that the module does not define."""
+        """Returns device address and size in bytes of a variable or function. Raises KeyError if the module does not define it."""
         symbol = self.code.symbols.get(name)
         if symbol is None or not symbol.defined:
             raise KeyError(f"no symbol {name!r} in the module")
@@ -339,11 +346,11 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What launches so far have made of the code: one program for each segment and way to run it."""
+        """Programs that launches so far have made of the code: one for each segment and mode of execution."""
         return tuple(self._programs.values())
 
     def patch(self, address: int, data: bytes) -> None:
-        """Other instructions at a virtual address of the code object: whole ones, for whole ones."""
+        """Replaces instructions at a virtual address of the code object: whole ones, for whole ones."""
         start = address + self.bias
         allocation = self.device.memory.find(start)
         if allocation is None:
@@ -355,7 +362,7 @@ class Module(Mapping[str, "Kernel"]):
                 program.patch(start - program.base, data)
 
     def program(self, info: KernelInfo, word: int, fuse: bool) -> Program:
-        """The records of the segment that holds the kernel's code, for a value of the MODE register; fuse: see `Program`."""
+        """Returns the program of the segment with the kernel's code, for a value of the MODE register. fuse: see `Program`."""
         if not self._segments:
             raise LaunchError(f"{info.title}: its module was unloaded")
         for segment in self.code.segments:
@@ -376,14 +383,14 @@ class Module(Mapping[str, "Kernel"]):
 
 
 class Kernel(Loaded):
-    """One kernel of a module: `arguments` (explicit ones), `resources`."""
+    """Kernel of a module: `arguments` (explicit ones), `resources`."""
 
     def __init__(self, module: Module, info: KernelInfo) -> None:
         self.module = module
         self.info = info
 
     def check_buffers(self, args: Sequence[object]) -> None:
-        """Raise LaunchError for a buffer that is not in this device's memory: of another device, or freed."""
+        """Raises LaunchError for a buffer outside this device's memory: of another device, or freed."""
         device = self.module.device
         for index, value in enumerate(args[: len(self.arguments)]):
             problem, address = "", getattr(value, "address", None)
@@ -401,7 +408,7 @@ class Kernel(Loaded):
                 raise LaunchError(f"{self.title}: argument {self.info.named_arguments[index].name}: {problem}")
 
     def resident_groups(self, block: int | Sequence[int] = 64, dynamic_lds: int = 0) -> int:
-        """Workgroups of the kernel that reside on the GPU at once, by its registers and LDS: the most of a cooperative launch."""
+        """Returns the number of workgroups that fit on the GPU at once, by registers and LDS: the limit of a cooperative launch."""
         geometry = Geometry.of(1, block, dynamic_lds)
         items = geometry.block[0] * geometry.block[1] * geometry.block[2]
         gpu, descriptor = self.module.device.descriptor, self.info.descriptor

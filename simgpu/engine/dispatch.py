@@ -1,4 +1,4 @@
-"""One launch as checks, errors and findings see it: what runs, on which memory, what was lowered. `launch.Launch` runs it."""
+"""One launch as checks, errors and findings see it: code, memory, lowered programs. `launch.Launch` runs it."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ from simgpu.memory.table import AllocationTable
 
 
 class Dispatch:
-    """The state of one launch."""
+    """State of one launch."""
 
-    # What was asked for:
+    # Request:
     info: KernelInfo
     code: CodeObject  # the kernel's module
-    bias: int  # device address of the code, less the virtual one
-    origins: Mapping[str, str]  # what emitted source lines, see `device.Module`
+    bias: int  # device address of the code minus the virtual one
+    origins: Mapping[str, str]  # emitters of source lines, see `device.Module`
     geometry: Geometry
     args: list[object]
-    notes: Sequence[str]  # what was assumed of arguments
-    # The device:
+    notes: Sequence[str]  # assumptions about arguments
+    # Device:
     chip: HardwareDescriptor
     memory: DeviceMemory
-    shadows: dict[str, Any]  # what checks keep from one launch to the next
+    shadows: dict[str, Any]  # data that checks keep from one launch to the next
     check: bool | str  # see `device.Device`
     max_instructions: int
     timeout: float | None  # seconds
-    # What follows from them:
+    # Derived values:
     groups: int  # workgroups of the grid
     parts: Sequence[range]  # the workgroups that run, by their number in the order of dispatch
-    count: int  # how many these are
-    waves: int  # of a whole workgroup
-    lds_bytes: int  # of a workgroup
+    count: int  # number of workgroups in `parts`
+    waves: int  # waves of a whole workgroup
+    lds_bytes: int  # bytes of LDS in a workgroup
     private: int  # bytes of private memory, a lane
     entry: int  # the record at which waves begin
-    # While it runs:
-    program: Program  # of the MODE register's first value
+    # State while it runs:
+    program: Program  # program for the MODE register's first value
     programs: dict[int, Program]  # by MODE's number
-    table: AllocationTable  # of the allocations
+    table: AllocationTable  # table of the allocations
     borrowed: Borrowed
     output: Output
-    checks: dict[str, Any]  # what a check keeps for all workers
+    checks: dict[str, Any]  # data that checks keep for all workers
     shared: SharedState
     at_work: Sequence[Worker]
 
     @property
     def arch(self) -> str:
-        """The chip's architecture: "gfx942"."""
+        """Architecture of the chip: "gfx942"."""
         return self.chip.arch
 
     @property
     def ended(self) -> tuple[int, int]:
-        """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
+        """Numbers of workgroups that have ended, and of all that run. Other threads may read it while the launch runs."""
         begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
         return begun - sum(worker.job.taken for worker in self.at_work), self.count
 
     @property
     def accounts(self) -> Accounts:
-        """What the launch's instructions count as."""
+        """Costs of the launch's instructions."""
         programs = tuple(self.programs.values())
         version = tuple(program.version for program in programs)
         known = self.program.kept.get(("accounts", self.entry))
@@ -80,10 +80,10 @@ class Dispatch:
         return found
 
     def instruction(self, index: int) -> Instruction | None:
-        """The instruction at a record, if any of the programs lowered it."""
+        """Returns the instruction at a record, None if no program lowered it."""
         found = (program.instructions.get(index) for program in self.programs.values())
         return next((inst for inst in found if inst is not None), None)
 
     def problem(self, index: int) -> str:
-        """Why a record cannot be executed, or nothing."""
+        """Returns the reason why a record cannot be executed, or ""."""
         return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")

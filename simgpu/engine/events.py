@@ -1,11 +1,11 @@
-"""How handlers report: a table of events in each worker's memory, counted by place, code and extra.
+"""Reports of handlers: a table of events in each worker's memory, counted by place, code and extra.
 
-`report` emits a call; the events of a (record, code, extra) are counted, and the one of the lowest workgroup is kept
-whole, so that what is told does not depend on the host's threads. Nothing of it returns to Python before the launch is over. A
-check names its events, `RACE = event("race")`, and says with `@finding_of(RACE)` what a drained one means.
+`report` emits a call. Events of a (record, code, extra) are counted, and the one of the lowest workgroup is kept in full, so
+reports do not depend on the host's threads. Nothing returns to Python before the launch is over. A check names its events,
+`RACE = event("race")`, and makes findings of drained ones by `@finding_of(RACE)`.
 
-With an event is kept how many instructions its wave had retired: `Retired`, first among a device's checks, counts at jumps those of
-the straight-line code behind them, and a report adds what lies between the last jump and its record.
+An event also has the number of instructions that its wave had retired. `Retired`, the first of a device's checks, counts at
+jumps the instructions of the straight-line code. A report adds the instructions between the last jump and its record.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def event(name: str) -> int:
-    """The code of an event: 1 to 2^31 - 1, the same in every process, as handlers that hold it are kept on disk."""
+    """Returns the code of an event: 1 to 2^31 - 1, the same in every process, because compiled handlers are kept on disk."""
     return zlib.crc32(name.encode()) & 0x7FFFFFFE | 1
 
 
-# None: not worth telling in this launch.
+# None: not worth a report in this launch.
 Formatter = Callable[[Dispatch, Event], Finding | None]
 FORMATTERS: dict[int, Formatter] = {}
 
 
 def finding_of(code: int) -> Callable[[Formatter], Formatter]:
-    """Decorator: what makes a Finding of an event."""
+    """Decorator for a function that makes a Finding of an event."""
 
     def register(function: Formatter) -> Formatter:
         if code in FORMATTERS:
@@ -59,16 +59,16 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 # -- the table ------------------------------------------------------------------------------------
 
 ENTRIES = 4096  # a power of two
-LIMIT = 3 * ENTRIES // 4  # entries in use at most: probing stays short, and ends
-AXIS_BITS = 20  # of a workgroup's id in a rank
-# Of the context: address of the worker's; of `Program.starts`, 0 without `Retired`; the record at which waves begin.
+LIMIT = 3 * ENTRIES // 4  # most entries in use: probing stays short, and ends
+AXIS_BITS = 20  # bits of an axis of a workgroup's id in a rank
+# Context fields: address of the worker's table; of `Program.starts`, 0 without `Retired`; the record at which waves begin.
 TABLE, STARTS, BEGIN = context_fields("events", 3)
-# Of the wave: instructions retired up to where its straight-line code begins; 1 + that record, 0 for BEGIN.
+# Wave fields: instructions retired up to the start of its straight-line code; 1 + that record, 0 for BEGIN.
 RETIRED, SINCE = wave_fields("events", 2)
 
 
 class EventEntry(Structure):
-    """Events of a key and extra; all but `count` of the one that is kept."""
+    """Events of a key and extra. All fields except `count` are those of the event that is kept."""
 
     _fields_ = (
         ("key", c_int64),  # code << 32 | record; 0: unused
@@ -84,12 +84,12 @@ class EventEntry(Structure):
 
 
 class EventTable(Structure):
-    """A worker's."""
+    """Events of a worker."""
 
     _fields_ = (
         ("entries", EventEntry * ENTRIES),
-        ("used", c_int64),  # entries
-        ("lost", c_int64),  # events that found no room
+        ("used", c_int64),  # number of entries
+        ("lost", c_int64),  # events without room
     )
 
 
@@ -98,13 +98,13 @@ EVENT_ENTRY, EVENT_TABLE = np.dtype(EventEntry), np.dtype(EventTable)
 
 @builtin
 def _ones(build: Builder, word: IrValue) -> IrValue:
-    """Bits of an i64 that are set."""
+    """Returns the number of set bits in an i64."""
     return build.ctpop(word)
 
 
 @part
 def instructions(wave: int, first: int, end: int) -> int:
-    """Instructions that begin in records first to end - 1."""
+    """Returns the number of instructions that begin in records first to end - 1."""
     at, last = context(wave, STARTS) + first, context(wave, STARTS) + end
     count = 0
     while at + 8 <= last:
@@ -117,7 +117,7 @@ def instructions(wave: int, first: int, end: int) -> int:
 
 @part
 def retired(wave: int, record: int) -> int:
-    """Instructions that the wave retired before that of a record, at which it is; -1 where nobody counts."""
+    """Returns the number of instructions that the wave retired before its current record; -1 if nothing counts."""
     if context(wave, STARTS) == 0:
         return -1
     since = load64(wave + SINCE)
@@ -131,7 +131,7 @@ def _jumped(wave: int, index: int, target: int) -> None:
 
 
 class Retired(Check):
-    """Counts what waves retire; nothing in straight-line code. It stands before checks that stop a wave at a jump."""
+    """Counts retired instructions; straight-line code has no hook. Comes before checks that stop a wave at a jump."""
 
     sums = True
 
@@ -149,13 +149,13 @@ class Retired(Check):
 
 @seldom
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-    """Count an event of the record where the wave is, and keep it if it is the lowest workgroup's first of its kind and place."""
+    """Counts an event of the wave's record. Keeps it if it is the lowest workgroup's first of its kind and place."""
     enter_at(wave, record, code, lanes, address, extra, record)
 
 
 @seldom
 def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
-    """The same of another record than that where the wave is, `here`."""
+    """Does the same for another record than the wave's, `here`."""
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
     rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
     enter_ranked(wave, record, code, lanes, address, extra, rank, here)
@@ -163,7 +163,7 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
 
 @seldom
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
-    """Count an event of a record, and keep it if none of its kind and place before has a rank as low; here: where the wave is."""
+    """Counts an event of a record. Keeps it if no earlier one of its kind and place has a rank as low. here: the wave's record."""
     table = structure(context(wave, TABLE), EVENT_TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
@@ -188,7 +188,7 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
 
 @seldom
 def keep(wave: int, entry: Any, lanes: int, address: int, rank: int, here: int) -> None:
-    """Put an event into its entry, in place of another."""
+    """Stores an event in its entry, in place of another."""
     entry.rank = rank
     entry.retired = retired(wave, here)
     entry.lanes = lanes
@@ -205,7 +205,7 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
 
 
 def retired_before(launch: Dispatch, wave: np.ndarray, record: int) -> int:
-    """What a stopped wave has retired at a record of its straight-line code; -1 where nobody counts. wave: its bytes."""
+    """Returns the retired count of a stopped wave at a record of its straight-line code; -1 if nothing counts. wave: its bytes."""
     if not any(check.kind is Retired for check in launch.program.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
@@ -213,21 +213,21 @@ def retired_before(launch: Dispatch, wave: np.ndarray, record: int) -> int:
 
 
 def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> None:
-    """Emit the report of an event of the frame's record; lanes, address, extra: i64 values or ints."""
+    """Emits the report of an event of the frame's record. lanes, address, extra: i64 values or ints."""
     build = frame.build
     record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
     _enter.call(build, frame.wave, record, int(code), lanes, address, extra)
 
 
 def prepare(worker: Worker) -> None:
-    """An empty table for a worker."""
+    """Gives a worker an empty table."""
     table = np.zeros(1, EVENT_TABLE)
     worker.checks["events"] = table
     worker.set_context(TABLE, table.ctypes.data)
 
 
 def reports(workers: list[Worker]) -> list[Event]:
-    """The events of all workers; those of the same place, code and extra as one."""
+    """Returns the events of all workers. Those of the same place, code and extra are merged."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
         entries = worker.checks["events"]["entries"][0]
@@ -248,17 +248,17 @@ def _unpacked(entry: np.void) -> Event:
 
 
 def lost(workers: list[Worker]) -> int:
-    """Events of new places that found the tables full."""
+    """Returns the number of events at new places that found the tables full."""
     return sum(int(worker.checks["events"]["lost"][0]) for worker in workers)
 
 
 def drained(workers: list[Worker]) -> list[tuple[Formatter, Event]]:
-    """The events, each with what makes a finding of it."""
+    """Returns the events, each with its formatter."""
     return [(FORMATTERS[event.code], event) for event in reports(workers)]
 
 
 def overflow(launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-    """A note where the tables were full."""
+    """Returns a note if the tables were full."""
     missing = lost(workers)
     if not missing:
         return []

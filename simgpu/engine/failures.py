@@ -1,4 +1,4 @@
-"""A check's own errors: they bear its name, and what the kernel does is told apart from them."""
+"""A check's own errors: they carry its name, apart from errors of the kernel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from simgpu.hardware.errors import SimError
 from simgpu.machine.frame import Hooks
 
-FAILURES = "failures"  # among what checks keep
+FAILURES = "failures"  # key among the data that checks keep
 
 
 class CheckFailed(SimError):
-    """An error of a check's own. name: the check's class, or its formatter; home: see there."""
+    """An error of a check itself. name: the check's class, or its formatter. home: see `home`."""
 
     def __init__(self, check: Any, error: Exception) -> None:
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -27,7 +27,7 @@ class CheckFailed(SimError):
 
 @contextmanager
 def blamed(check: Any) -> Iterator[None]:
-    """Errors within are the check's; a SimError says something of the kernel, as of an instruction that is not supported."""
+    """Turns errors within into the check's. A SimError is about the kernel, such as an unsupported instruction."""
     try:
         yield
     except SimError:
@@ -38,7 +38,7 @@ def blamed(check: Any) -> Iterator[None]:
 
 @contextmanager
 def noted(kept: dict[str, Any], check: Any) -> Iterator[None]:
-    """The check's errors within go to `failures`; kept: what checks keep for a launch or a worker."""
+    """Records the check's errors within for `failures`. kept: data that checks keep for a launch or a worker."""
     try:
         with blamed(check):
             yield
@@ -47,15 +47,15 @@ def noted(kept: dict[str, Any], check: Any) -> Iterator[None]:
 
 
 def name_of(check: Any) -> str:
-    """The name by which messages and handlers' keys know a check, or a formatter of events."""
+    """Returns the name of a check, or of a formatter of events, for messages and handlers' keys."""
     return str(_kind(check).__name__)
 
 
 def home(check: Any) -> str:
-    """The file or folder of `simgpu.checks` in which a check has all that it is, or a formatter of its events lies."""
+    """Returns the file or folder of `simgpu.checks` that contains a check, or the formatter of its events."""
     return ".".join(_kind(check).__module__.split(".")[:3])
 
 
 def _kind(check: Any) -> Any:
-    """The class of a check, or a formatter itself."""
+    """Returns the class of a check, or a formatter itself."""
     return check.kind if isinstance(check, Hooks) else check

@@ -1,4 +1,4 @@
-"""From a stopped wave to an error for people: kernel, pc, instruction, line, wave, lane, address."""
+"""Turns a stopped wave into an error for people: kernel, pc, instruction, line, wave, lane, address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.machine.layout import Fault, Status
 
 
 def describe(launch: Dispatch, worker: Worker) -> SimError:
-    """The error for a worker that stopped at a fault."""
+    """Returns the error for a worker that stopped at a fault."""
     state = current_wave(worker)
     where = place(launch, state.resume)
     who = f"workgroup {state.group}, wave {state.wave}"
@@ -58,10 +58,10 @@ def describe(launch: Dispatch, worker: Worker) -> SimError:
 
 
 def _jump(launch: Dispatch, index: int, address: int) -> str:
-    """Where control left the code, and to where; addresses are the device's."""
+    """Describes where control left the code, and its target. Addresses are the device's."""
     base, count = launch.program.base, launch.program.count
     code = f"the code, {base:#x} to {base + 4 * count:#x}"
-    if index == count:  # no jump led here: those that leave the code fault themselves
+    if index == count:  # no jump led here: a jump out of the code faults itself
         last = max((i for program in launch.programs.values() for i in program.instructions), default=0)
         return f"{place(launch, last)}: the wave ran on past the end of {code}: the code ends here"
     away = address - (base + 4 * index)
@@ -71,13 +71,13 @@ def _jump(launch: Dispatch, index: int, address: int) -> str:
 
 
 def _complaints(launch: Dispatch) -> str:
-    """What the kernel wrote to stderr before it trapped, as failed assertions do."""
+    """Returns the kernel's output to stderr before it trapped, such as failed assertions."""
     said = launch.output.taken_complaints()
     return "".join(f"\n{text.strip()}" + (f" ({times} lanes)" if times > 1 else "") for text, times in said.items())
 
 
 def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
-    """The error for a launch all of whose waves wait for others at ds_gws instructions; worker: one that has such waves."""
+    """Returns the error for a launch whose waves all wait for others at ds_gws instructions. worker: one that has such waves."""
     waves = [wave for wave in live_waves(worker) if wave.status == Status.WAITING]
     where = place(launch, waves[0].resume) if waves else launch.info.title
     return Deadlock(
@@ -87,7 +87,7 @@ def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
 
 
 def out_of_budget(launch: Dispatch, worker: Worker) -> SimError:
-    """The error for a launch that spent its instructions, as its worker found."""
+    """Returns the error for a launch that used up its instructions, as its worker found."""
     spent = f"after {launch.max_instructions} instructions (max_instructions)"
     where = _running_at(launch, worker, spent)
     if isinstance(where, Deadlock):
@@ -96,7 +96,7 @@ def out_of_budget(launch: Dispatch, worker: Worker) -> SimError:
 
 
 def out_of_time(launch: Dispatch, workers: list[Worker]) -> SimError:
-    """The error for a launch that spent its time: `workers` have not finished."""
+    """Returns the error for a launch that used up its time. workers: those that have not finished."""
     spent = f"after {launch.timeout:g} s (timeout)"
     worker = next((worker for worker in workers if any(live_waves(worker))), None)
     if worker is None:
@@ -112,7 +112,8 @@ def _group(worker: Worker) -> str:
 
 
 def _running_at(launch: Dispatch, worker: Worker, spent: str) -> str | Deadlock:
-    """Where a wave of the worker's workgroup runs; a deadlock where others of it wait for one that runs away."""
+    """Returns the place of a running wave in the worker's workgroup, or a Deadlock if other waves wait for one that never
+    arrives."""
     state = current_wave(worker)
     slot = worker.job.current
     waiting: list[int] = []

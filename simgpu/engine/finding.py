@@ -1,4 +1,4 @@
-"""A finding: what is wrong, where, against which other instruction, and what would be right."""
+"""Findings: an error, its place, the other instruction involved, and the remedy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from simgpu.hardware.code_object.demangled import without_parameters
 from simgpu.hardware.code_object.frames import library_words
 
 Severity = Literal["error", "note"]
-# How certain it is, see docs/lint.md: on every path, or in one block; in every further round of a loop; on some path; on every path
-# if two accesses touch the same LDS; nothing where no paths were looked at.
+# Certainty of a finding, see docs/lint.md. "every path" includes pairs in one block. "every round": in every further round of a
+# loop. "addresses": on every path, if two accesses touch the same LDS. "": without an analysis of paths.
 Certainty = Literal["", "every path", "every round", "some path", "addresses"]
 CERTAIN = ("every path", "every round")
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
@@ -20,7 +20,7 @@ CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A pair of places at which the cause of a finding shows, too."""
+    """Another pair of places that shows the cause of a finding."""
 
     pc: int
     text: str
@@ -28,55 +28,55 @@ class FindingPlace:
     other_pc: int | None
     other_text: str
     other_source: str
-    count: int  # how often it was seen
+    count: int  # number of occurrences
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a kernel that checked mode saw. Workgroup: the lowest; wave and lanes: its first."""
+    """An error of a kernel that checked mode found. Workgroup: the lowest one. Wave and lanes: its first ones."""
 
-    kind: str  # what is wrong, docs/check.md lists them: "missing-wait", "race", ...
+    kind: str  # listed in docs/check.md: "missing-wait", "race", ...
     message: str
     pc: int  # virtual address of the instruction in the code object
     text: str  # the instruction there
-    wave: int = 0  # in its workgroup
+    wave: int = 0  # number in its workgroup
     lanes: tuple[int, ...] = ()
-    count: int = 1  # how often it was seen; 0 where nothing ran (`simgpu lint`)
+    count: int = 1  # number of occurrences; 0 if nothing ran (`simgpu lint`)
     severity: Severity = "error"
     workgroup: tuple[int, int, int] = (0, 0, 0)
     source: str = ""  # the user's file:line, or ""
-    frames: tuple[str, ...] = ()  # that line and the lines of what was inlined there, innermost first: "hip.h:61 in __syncthreads"
+    frames: tuple[str, ...] = ()  # that line and the lines inlined there, innermost first: "hip.h:61 in __syncthreads"
     kernel: str = ""
-    other_pc: int | None = None  # the earlier instruction, or the other side of a race; None where there is none
+    other_pc: int | None = None  # the earlier instruction, or the other side of a race; None if there is none
     other_text: str = ""
     other_source: str = ""
     other_frames: tuple[str, ...] = ()
     place: str = ""  # the register, e.g. "v3", or the address
-    needed: int = -1  # wait states or a counter's value; -1 where neither
-    found: int = -1
+    needed: int = -1  # wait states or a counter's value; -1 for neither
+    found: int = -1  # the actual number of these
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
-    pairs: int = 1  # pairs of places at which one cause shows (`grouped`)
-    places: tuple[FindingPlace, ...] = ()  # the next of them, the most often seen first
-    start: int = -1  # virtual address of the kernel's first instruction, -1 where that is not known
-    when: str = ""  # the moment at which it was seen first, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if not known
-    rule: str = ""  # what of its kind: the hazard rule, or what is done to a register whose operation is out
+    pairs: int = 1  # pairs of places that show the same cause (`grouped`)
+    places: tuple[FindingPlace, ...] = ()  # the next of them, the most frequent first
+    start: int = -1  # virtual address of the kernel's first instruction, -1 if unknown
+    when: str = ""  # moment of the first occurrence, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if unknown
+    rule: str = ""  # subkind: the hazard rule, or the use of a register whose operation is out
     certainty: Certainty = ""
-    clocks_between: int = -1  # that the time model puts between the two instructions; -1 where it does not say
-    clocks_taken: int = -1  # that the earlier one's operation takes
+    clocks_between: int = -1  # clocks between the two instructions in the time model; -1 if unknown
+    clocks_taken: int = -1  # clocks that the earlier one's operation takes
 
     @property
     def certain(self) -> bool:
-        """Whether it holds whichever way the branches go."""
+        """True if it holds in whatever direction the branches go."""
         return self.certainty in CERTAIN
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is a check's own error, which says nothing of the kernel."""
+        """True if it is a check's own error, which says nothing about the kernel."""
         return self.kind == CHECK_FAILED
 
     def __str__(self) -> str:
-        """For people, over several lines."""
+        """Returns text for people, in several lines."""
         lines = [f"{self.severity}: {self.kind}: {self.message}"]
         lines.append(f"  at {self._spot(self.pc, self.text, self.source, library_words(self.source, self.frames), self.emitter)}")
         if self.other_pc is not None:
@@ -100,7 +100,7 @@ class Finding:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """For Jupyter."""
+        """Returns HTML for Jupyter."""
         return f"<pre>{escape(str(self))}</pre>"
 
     def _spot(self, pc: int, shown: str, *lines: str) -> str:
@@ -108,7 +108,7 @@ class Finding:
         return f"{code_address(self.kernel, self.start, pc)} `{shown}`" + (f" ({where})" if where else "")
 
     def _who(self) -> str:
-        """Which wave met it and how often; on what path, where nothing ran."""
+        """Describes the wave and the number of occurrences, or the path if nothing ran."""
         if not self.count:
             return PATHS[self.certainty]
         who = f"workgroup {self.workgroup}, wave {self.wave}"
@@ -117,7 +117,7 @@ class Finding:
         return f"{who}; seen {times(self.count)}"
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a dict for JSON."""
         return asdict(self)
 
 
@@ -133,37 +133,37 @@ PATHS: dict[Certainty, str] = {
 def code_address(kernel: str, start: int, pc: int) -> str:
     """Returns an address in code as it is printed and typed: bytes from the kernel's first instruction, `gemm+0x98`.
 
-    kernel: its name; C++ parameters are left out. pc: virtual address; it is printed alone if the kernel's start is unknown (-1)
+    kernel: its name; C++ parameters are left out. pc: virtual address. Returns only `pc` if the kernel's start is unknown (-1)
     or comes after it.
     """
     return f"{without_parameters(kernel)}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
 
 
 def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:
-    """A place in a run as it is printed and typed, `wg(7,0,0) w0 #52311`: a wave and how many instructions it has retired."""
+    """Returns a place in a run as it is printed and typed, `wg(7,0,0) w0 #52311`: a wave and its number of retired instructions."""
     return f"wg({','.join(map(str, workgroup))}) w{wave} #{retired}"
 
 
 def times(count: int) -> str:
-    """A count in words: once, 2 times."""
+    """Returns a count in words: once, 2 times."""
     return "once" if count == 1 else f"{count} times"
 
 
-# Kinds of which a cause shows at many pairs of places (a barrier that lacks, and all that it kept apart), and the part that each
-# of the two has: a race's are alike, but who does not wait for a load may be a load that others do not wait for.
+# Kinds with causes that show at many pairs of places, such as a missing barrier, and the role of each side. The sides of a race
+# are alike. In a missing wait they differ: a load that does not wait may be one that others do not wait for.
 OF_ONE_CAUSE = {
     "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
     "hazard": ("later", "earlier"),
 }  # fmt: skip
-SHOWN = 2  # places of one cause beside the first
+SHOWN = 2  # places of one cause after the first
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding of those of a kind whose pairs of places are linked: by an instruction that they share, or as copies of one pair.
+    """Merges findings of a kind whose pairs of places are linked: by a shared instruction, or as copies of one pair.
 
-    Copies of a pair, as an unrolled loop has, are the same operations of the same source lines or, where a line is not known, the
-    same text. It is the one that was seen most often, with the next two and how many there are; the order is that of the first
-    of each.
+    Copies of a pair, as in an unrolled loop, are the same operations of the same source lines. If a line is unknown, they are
+    the same text. The most frequent finding remains, with the next two places and the number of pairs. The order is that of the
+    first of each.
     """
     found = list(findings)
     leader = list(range(len(found)))
@@ -189,7 +189,7 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _pair_of(finding: Finding) -> tuple[str, ...]:
-    """What copies of a finding's pair of instructions have in common."""
+    """Returns the common key of all copies of a finding's pair of instructions."""
     sides = (finding.text, finding.source), (finding.other_text, finding.other_source)
     if finding.source and finding.other_source:
         return tuple(part for text, source in sides for part in (text.split()[0], source))
@@ -197,7 +197,7 @@ def _pair_of(finding: Finding) -> tuple[str, ...]:
 
 
 def of_one_cause(group: Sequence[Finding]) -> Finding:
-    """The first finding of a group that has one cause, with the next places and how many pairs of places there are."""
+    """Returns the first finding of a group with one cause, with the next places and the number of pairs of places."""
     first, *others = group
     if not others:
         return first
@@ -208,7 +208,7 @@ def of_one_cause(group: Sequence[Finding]) -> Finding:
 
 
 def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
-    """What a missing s_waitcnt means. what: read, overwritten, or ended for LDS that a load is yet to write when the wave ends."""
+    """Explains a missing s_waitcnt. what: read, overwritten, or ended (the wave ends before a load has written its LDS)."""
     wanted = f"s_waitcnt {waits} is needed before it"
     if what == "ended":
         return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
@@ -216,7 +216,7 @@ def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
 
 
 def hazard_message(rule: str, place: str, earlier: str, needed: int, found: int) -> str:
-    """How many wait states there are and must be, the evidence for that, and the s_nop to insert; rule: a `HazardRule`'s name."""
+    """Explains actual and required wait states, with the evidence, and the s_nop to insert. rule: name of a `HazardRule`."""
     from simgpu.hardware.timing_rules.hazards import source_of  # plain mode starts faster without it
 
     about = f" ({place})" if place else ""
@@ -227,7 +227,7 @@ def hazard_message(rule: str, place: str, earlier: str, needed: int, found: int)
 
 
 def lane_ranges(lanes: tuple[int, ...]) -> str:
-    """Lane numbers as 0-3,7."""
+    """Returns lane numbers as 0-3,7."""
     ranges: list[list[int]] = []
     for lane in lanes:
         if ranges and ranges[-1][1] == lane - 1:
@@ -238,5 +238,5 @@ def lane_ranges(lanes: tuple[int, ...]) -> str:
 
 
 def lanes_of(mask: int) -> tuple[int, ...]:
-    """The lanes of a 64-bit mask."""
+    """Returns the lanes of a 64-bit mask."""
     return tuple(lane for lane in range(64) if mask >> lane & 1)

@@ -1,4 +1,4 @@
-"""One launch: memory and workers from what is kept, host threads that run them, what comes back."""
+"""One launch: takes memory and workers from the kept ones, runs them on host threads, and returns the results."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = says_it_all
 
-# Workgroups that one worker may keep resident at once, as many as its memory budget allows.
+# Most workgroups that one worker keeps resident at once, within its memory budget.
 RESIDENT_GROUPS = 64
 RESIDENT_BYTES = 1 << 28
 # Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
 DYNAMIC_STACK = 16384
-# Settings of MODE's arithmetic bits in one launch: each has records of its own.
+# Settings of MODE's arithmetic bits in one launch: each has separate records.
 MODES = 64
 GWS_DWORDS = 2  # of a ds_gws instruction
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
@@ -52,23 +52,23 @@ PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
 
 class Supervisor:
-    """What the caller of a launch does while it runs; this one does nothing more than the launch itself."""
+    """Hooks of a launch's caller while it runs. This base class adds nothing to the launch."""
 
     def begun(self, launch: Launch, workers: list[Worker]) -> None:
-        """Before the first workgroup begins."""
+        """Runs before the first workgroup begins."""
 
     def serve(self, launch: Launch, worker: Worker) -> None:
-        """Answer what the worker's current wave came back to Python for, on its thread; what this raises ends the launch."""
+        """Serves the worker's current wave, which returned to Python, on its thread. Errors end the launch."""
         launch.serve(worker)
 
     def refilled(self, launch: Launch) -> None:
-        """After the budget of record steps was spent and set anew; what this raises ends the launch."""
+        """Runs after the budget of record steps was used up and renewed. Errors end the launch."""
 
     def ran(self, launch: Launch, workers: list[Worker]) -> None:
-        """After all workgroups ended, while the launch still has its memory."""
+        """Runs after all workgroups ended, while the launch still has its memory."""
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
-        """The findings for `Run.findings`, or for the error that ended the launch."""
+        """Returns the findings for `Run.findings`, or for the error that ended the launch."""
         if not launch.device.checks:
             return []
         from simgpu.engine import checked
@@ -83,9 +83,12 @@ UNATTENDED = Supervisor()
 class Launch(Dispatch):
     """A launch, until `run` returns.
 
-    call: how the user asked for it, for `Run`; None for launches of our own; parts: the workgroups that run, by their number in the
-    order of dispatch (default: all); threads: host threads at most (default: the device's); fuse: see `Program`. A caller that runs
-    workgroups more than once uses `begin`, `run_groups` and `end` instead of `run`.
+    call: the user's arguments, for `Run`; None for internal launches
+    parts: the workgroups that run, by their number in the order of dispatch (default: all)
+    threads: most host threads (default: the device's)
+    fuse: see `Program`
+
+    A caller that runs workgroups more than once uses `begin`, `run_groups` and `end` instead of `run`.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Launch(Dispatch):
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
-        # Checks look at what is written into memory, and from when on: their launches have memory of their own.
+        # Checks examine all writes to memory, so launches with checks do not reuse kept memory.
         self.borrowed = Borrowed(device.memory, None if device.checks else device.kept)
         self._table: tuple[int, AllocationTable] | None = None
         descriptor = self.info.descriptor
@@ -148,7 +151,7 @@ class Launch(Dispatch):
     # -- the records of each MODE --------------------------------------------------------------
 
     def program_for(self, word: int) -> Program:
-        """The records for a value of the MODE register."""
+        """Returns the records for a value of the MODE register."""
         number = mode.number(word)
         with self.lock:
             if number not in self.programs:
@@ -160,15 +163,15 @@ class Launch(Dispatch):
     # -- memory --------------------------------------------------------------------------------
 
     def _kernargs(self, data: bytes) -> int:
-        """A kernel argument segment; compilers read whole cache lines of it."""
+        """Makes a kernel argument segment, padded because compilers read whole cache lines of it."""
         size = -(-len(data) // 64) * 64 + 64
         return self.borrowed.device(size, data.ljust(size, b"\0"), "the kernel arguments")
 
     def _partial_kernargs(self, geometry: Geometry, kernarg: int) -> list[int]:
-        """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
+        """Returns addresses of the segment, indexed by the partial extents of a workgroup (bit 0 x, 1 y, 2 z).
 
-        Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
-        finds its own size there (docs/semantics.md).
+        Code compiled for uniform workgroups only reads hidden_group_size, so a partial workgroup finds its own size there
+        (docs/semantics.md).
         """
         table = [kernarg] * EXTENTS
         (x, y, z), (bx, by, bz) = geometry.global_size, geometry.block
@@ -185,7 +188,7 @@ class Launch(Dispatch):
         return table
 
     def _shared_arguments(self) -> dict[str, int]:
-        """Hidden arguments that point to memory, the same for all workers."""
+        """Returns hidden arguments that point to memory, the same for all workers."""
         found: dict[str, int] = {}
         if self._wants(heap.ARGUMENT):
             found[heap.ARGUMENT] = self.device.heap.structure.address
@@ -197,11 +200,11 @@ class Launch(Dispatch):
         return found
 
     def _wants(self, argument: str) -> bool:
-        """Whether a hidden argument is this launch's to give."""
+        """True if the launch must provide a hidden argument."""
         return argument not in self.geometry.extra and any(a.value_kind == argument for a in self.info.arguments)
 
     def _host_calls(self, resident: int) -> HostCalls | None:
-        """A worker's buffer for calls of the host, where the kernel has one."""
+        """Returns a worker's buffer for calls of the host, None if the kernel has none."""
         if not self._wants(packets.ARGUMENT):
             return None
         memory, count = self.memory, resident * self.waves
@@ -233,7 +236,7 @@ class Launch(Dispatch):
         return workers
 
     def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, list[int]]:
-        """What the waves of one worker find in memory; scratch: bytes of private memory."""
+        """Allocates a worker's arguments and private memory. scratch: bytes of private memory."""
         host = self._host_calls(resident)
         geometry, arguments = self.geometry, self.kernarg
         if host is not None or shared:
@@ -261,7 +264,7 @@ class Launch(Dispatch):
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
-        desk.kernargs[:] = list(kernargs)  # to the type that ctypes takes
+        desk.kernargs[:] = list(kernargs)  # a list is the type that ctypes accepts
         fields = desk.fields
         fields.allocations, fields.count = self.table.address, len(self.table)
         fields.bitmap_pages = self.table.page_zero
@@ -282,7 +285,7 @@ class Launch(Dispatch):
         return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
 
     def clear_counts(self, workers: list[Worker]) -> None:
-        """Zero what a launch that ended well has counted."""
+        """Zeroes the counts of a launch that ended without an error."""
         records = self.accounts.records
         for worker in workers:
             worker.counts[:, records] = 0
@@ -315,12 +318,12 @@ class Launch(Dispatch):
                 self.end(well)
 
     def begin(self) -> list[Worker]:
-        """Lowers the code and makes the workers; `end` follows, whatever is raised."""
+        """Lowers the code and makes the workers. Call `end` afterwards, even after an error."""
         self._lower(self.program, self.entry)
         return self.prepare()
 
     def end(self, well: bool) -> None:
-        """Gives back what the launch took; well: whether it may serve the next one."""
+        """Gives back the launch's resources. well: True if they may serve the next launch."""
         try:
             if self._table is not None:
                 self.memory.give_back(*self._table)
@@ -339,7 +342,7 @@ class Launch(Dispatch):
         if self.device.profiler:
             self.device.profiler.finished(self, run)
         if run.instructions > self.max_instructions:
-            # The budget is looked at where control flow branches: a short kernel ends before.
+            # The budget is checked where control flow branches: a short kernel ends before.
             raise InstructionLimit(
                 f"{self.info.title}: executed {run.instructions} instructions, more than "
                 f"max_instructions={self.max_instructions}; raise it if that is meant"
@@ -347,7 +350,7 @@ class Launch(Dispatch):
         return run
 
     def run_groups(self, workers: list[Worker], first: int, last: int) -> None:
-        """Workgroups first to last - 1, in the order of dispatch, on all workers."""
+        """Runs workgroups first to last - 1, in the order of dispatch, on all workers."""
         self.shared.counter = first
         for worker in workers:
             worker.job.groups, worker.job.exhausted, worker.job.current = last, 0, 0
@@ -368,7 +371,7 @@ class Launch(Dispatch):
             unfinished = [worker for worker in unfinished if worker.status != scheduler.FINISHED]
 
     def refill(self, workers: list[Worker]) -> None:
-        """The budget of record steps anew, when it is spent: an instruction of 8 bytes took two, and counts as one."""
+        """Renews the budget of record steps when it is used up: an instruction of 8 bytes took two steps, but counts as one."""
         left = self.max_instructions - instructions_so_far(self, workers)
         if left < 0:
             raise out_of_budget(self, next((worker for worker in workers if worker.status == scheduler.LIMIT), workers[0]))
@@ -392,7 +395,7 @@ class Launch(Dispatch):
             self.sync.leave()
 
     def _loop(self, worker: Worker) -> None:
-        """Run a worker to its end, or until the team stops or the budget is spent."""
+        """Runs a worker to its end, or until the team stops or the budget is used up."""
         while True:
             seen = self.sync.released
             if worker.status != scheduler.NEED_PYTHON:
@@ -407,7 +410,7 @@ class Launch(Dispatch):
             worker.status = scheduler.PAUSED
 
     def serve(self, worker: Worker) -> None:
-        """What the current wave came back to Python for; raises what stops the launch."""
+        """Serves the current wave, which returned to Python. Raises errors that stop the launch."""
         state = current_wave(worker)
         if state.status == Status.PATH and any(check.resume(self, worker) for check in self.device.checks):
             return
@@ -431,18 +434,18 @@ class Launch(Dispatch):
             self.change_mode(worker, state.mode, program)
 
     def _lower(self, program: Program, index: int) -> None:
-        """Lower a record and what follows it, for as long as the launch goes on."""
+        """Lowers a record and its successors, as long as the launch continues."""
         if not program.is_lowered(index):
             unbroken(lambda: program.lower(index, self.team.goes_on), self.team.stop)
 
     def answer(self, worker: Worker) -> None:
-        """Serve what the current wave sent a message about, and let it go on."""
+        """Serves the message of the current wave, and lets the wave continue."""
         if worker.host is not None:
             worker.host.serve(self.geometry.number(current_wave(worker).group))
         wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:
-        """The current wave goes on with the handlers of its new MODE register."""
+        """Makes the current wave use the handlers of its new MODE register."""
         worker.programs[mode.number(word)] = program.address
         wave = wave_of(worker, *place_of_wave(worker))
         wave.records, wave.status = program.address, Status.RUNNING
@@ -451,7 +454,7 @@ class Launch(Dispatch):
 def launch(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False, call: Mapping[str, Any] | None = None
 ) -> Run:
-    """Run a kernel to its end; see `Kernel.launch`."""
+    """Runs a kernel to its end; see `Kernel.launch`."""
     return Launch(kernel, geometry, args, cooperative, call).run()
 
 

@@ -1,4 +1,4 @@
-"""Where something is in a launch: instructions by their records, addresses by the arguments that lie there, and findings there."""
+"""Finds places in a launch: instructions by their records, addresses by the arguments there, and findings there."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ from simgpu.hardware.isa import text
 
 @dataclass(frozen=True)
 class Event:
-    """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
-
-    lanes: mask; extra: whatever the reporting check put there; retired: instructions of the wave before it.
-    """
+    """A drained event: the lowest workgroup's first of its kind and place, and the number of all."""
 
     code: int
     record: int
     wave: int
     workgroup: tuple[int, int, int]
-    lanes: int
+    lanes: int  # mask
     address: int
-    extra: int
-    count: int
-    retired: int = -1
+    extra: int  # data of the reporting check
+    count: int  # number of events
+    retired: int = -1  # instructions of the wave before it
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where an instruction stands in the code object."""
+    """Place of an instruction in the code object."""
 
     pc: int  # virtual address
     text: str  # as LLVM prints it
     source: str  # the user's file:line, or ""
-    frames: tuple[str, ...]  # that line's, and those of what was inlined there, innermost first (`Frame`)
+    frames: tuple[str, ...]  # that line's, and those of the code inlined there, innermost first (`Frame`)
     name: str  # see `code_address`
 
 
 def location_of(launch: Dispatch, record: int) -> Location:
-    """The location of a record's instruction."""
+    """Returns the location of a record's instruction."""
     inst = launch.instruction(record)
     pc = launch.program.base + 4 * record - launch.bias
     name = code_address(launch.info.title, launch.info.start, pc)
@@ -54,9 +51,9 @@ def finding_at(
     launch: Dispatch, record: int, kind: str, message: str, *,
     earlier: int | None = None, event: Event | None = None, **fields: Any,
 ) -> Finding:  # fmt: skip
-    """A finding at a record's instruction.
+    """Returns a finding at a record's instruction.
 
-    earlier: record of the other instruction that it names; event: what a handler reported, whose wave, lanes and count it has.
+    earlier: record of the other instruction that it names. event: a handler's report, which gives wave, lanes and count.
     """
     here = location_of(launch, record)
     if earlier is not None:
@@ -72,7 +69,7 @@ def finding_at(
 
 
 def place(launch: Dispatch, index: int) -> str:
-    """Words for a record: code offset, instruction text and source line."""
+    """Describes a record: code offset, instruction text and source line."""
     inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
     virtual = launch.program.base + 4 * index - launch.bias
@@ -83,7 +80,7 @@ def place(launch: Dispatch, index: int) -> str:
 
 
 def argument_names(launch: Dispatch) -> dict[int, str]:
-    """The arguments by the address of the buffer that was given: `argument x`, with type and shape where they are known."""
+    """Returns names for arguments by the address of their buffer: `argument x`, with type and shape if known."""
     names: dict[int, str] = {}
     for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         address, form = getattr(value, "address", None), getattr(value, "form", None)
@@ -93,7 +90,7 @@ def argument_names(launch: Dispatch) -> dict[int, str]:
 
 
 def element(launch: Dispatch, address: int) -> str:
-    """The element of an argument's buffer that an address lies in, as ` (y[3, 5])` for messages; "" where no argument has it."""
+    """Returns the element of an argument's buffer at an address, as ` (y[3, 5])` for messages; "" if no argument has it."""
     held = launch.memory.find(address)
     if held is not None and held.element is not None:
         return f" ({named})" if (named := held.element(address)) else ""

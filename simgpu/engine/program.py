@@ -1,7 +1,7 @@
-"""Instructions to records: decode what a wave can reach, find each one's handler, fill its slots.
+"""Lowers instructions to records: decodes the code that a wave can reach, finds each handler, fills its slots.
 
-Lowering follows direct branches from where a wave stands; a record that nothing reached yet holds
-a handler that returns LOWER, so that targets of indirect jumps are lowered when first met.
+Lowering follows direct branches from a wave's place. A record that nothing has reached yet has a handler that returns LOWER, so
+targets of indirect jumps are lowered at their first use.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ T = TypeVar("T")
 
 
 class Program:
-    """The records of one code region: executable bytes at `base` (device address).
+    """Records of one code region: executable bytes at `base` (device address).
 
-    fuse: whether a record may do the work of others (`matrix.tiles`) and have a lean handler (`complete`); not where registers
-    are looked at in between; starts: uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
+    fuse: True if a record may do the work of others (`matrix.tiles`) and have a lean handler (`complete`); False if registers are
+    read between instructions
+    starts: uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered
     """
 
     def __init__(
@@ -59,30 +60,31 @@ class Program:
         self.mode = mode
         self.compiler = compiler
         self.checks = tuple(checks)
-        self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later ones are without them
+        self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later handlers omit them
         self.count = len(code) // 4
-        # Filled where code was lowered, and nearby: a module may have far more code than its kernels that run.
+        # Filled where code was lowered, and nearby: a module may have far more code than the kernels that run.
         self.records = aligned_bytes((self.count + 1) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
-        self._seen: dict[int, Instruction] = {}  # of records that were lowered or are to be
+        self._seen: dict[int, Instruction] = {}  # records that were lowered or will be
         self._leans = fuse
         self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
-        # Records that control may enter otherwise than from the one before, and that it may leave so.
+        # Records that control may enter other than from the previous one, and records that it may leave other than to the next
+        # one.
         self._entered: set[int] = set()
         self._left: set[int] = set()
-        self._indirect = False  # whether a jump may lead anywhere
+        self._indirect = False  # True if a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
-        self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
-        self.kept: dict[tuple[str, int], Any] = {}  # what was found out about the code, by what it is and the entry
-        self.counts: list[RecordCounts] = []  # zeros, for workers of coming launches
+        self._tables: list[np.ndarray] = []  # tables of tiles: handlers may be reading them
+        self.kept: dict[tuple[str, int], Any] = {}  # facts about the code, by name and entry
+        self.counts: list[RecordCounts] = []  # zeros, for workers of later launches
         self.starts = np.zeros(self.count + 9, np.uint8) if starts is None else starts
-        self.version = 0  # another one where other instructions are lowered
-        self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
+        self.version = 0  # changes when other instructions are lowered
+        self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # facts about instructions, by record
         self._following: dict[int, list[int]] = {}
         self._batch = Batch(compiler)
-        self._handlers: dict[int, int] = {}  # of records whose slots are filled: `Batch.address`
+        self._handlers: dict[int, int] = {}  # records with filled slots: `Batch.address`
         self._lock = threading.Lock()
 
     @functools.cached_property
@@ -91,26 +93,27 @@ class Program:
         return int(self.records.ctypes.data)
 
     def effect(self, index: int) -> Effect:
-        """What a lowered instruction reads, writes and waits for."""
+        """Returns a lowered instruction's reads, writes and waits."""
         known = self._known.setdefault(effect_of, {})
         if index not in known:
             known[index] = effect_of(self.instructions[index])
         return known[index]
 
     def each(self, function: Callable[[Instruction], T]) -> dict[int, T]:
-        """function(instruction) of every lowered one by its record; found once, as every launch asks."""
+        """Returns function(instruction) of every lowered instruction by record. Results are cached, since every launch needs
+        them."""
         with self._lock:
             known = self._known.setdefault(function, {})
             known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
             return known.copy()
 
     def is_lowered(self, index: int) -> bool:
-        """Whether `lower` would find nothing new to do at record `index`."""
+        """True if `lower` would do nothing at record `index`."""
         known = index in self.instructions or index in self.problems
         return known and index in self._entered and index not in self._handlers
 
     def lower(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Lower everything that is reachable from record `index` by direct control flow, or a part of it once `goes_on` says no."""
+        """Lowers everything that direct control flow reaches from record `index`, or a part once `goes_on` returns False."""
         with self._lock, uncollected():
             before = len(self.instructions)
             self.version += 1
@@ -132,19 +135,19 @@ class Program:
                 if changed:
                     self._pass_over()
             if before == 0:
-                self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch needs as well
+                self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch also needs
             self._batch.finish(goes_on)
             self._publish()
 
     def complete(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Give a record the handler that serves all cases, where it has a lean one; no longer than `goes_on` says."""
+        """Replaces a record's lean handler by the complete one, as long as `goes_on` returns True."""
         with self._lock, uncollected():
             self._checked_place(index, self.instructions[index], lean=False)
             self._batch.finish(goes_on)
             self._publish()
 
     def reachable(self, index: int) -> set[int]:
-        """Lowered records that direct control flow reaches from record `index`."""
+        """Returns the lowered records that direct control flow reaches from record `index`."""
         found: set[int] = set()
         pending = [index]
         while pending:
@@ -155,14 +158,14 @@ class Program:
         return found
 
     def executable(self, index: int) -> set[int]:
-        """Lowered records that a wave which begins at record `index` may execute: all of them where it jumps through a register."""
+        """Returns the lowered records that a wave from record `index` may execute: all of them if it jumps through a register."""
         found = self.reachable(index)
         if any(self.instructions[at].spec.control in INDIRECT for at in found):
             return set(self.instructions)
         return found
 
     def may_meet(self, index: int) -> bool:
-        """Whether a wave that begins at record `index` may come to an s_barrier, which code behind a computed jump may have."""
+        """True if a wave from record `index` may reach an s_barrier. Code after a computed jump may have one."""
         key = "barrier", index
         if key not in self.kept:
             found = {self.instructions[at].spec.control for at in self.reachable(index)}
@@ -171,11 +174,11 @@ class Program:
         return known
 
     def following(self, index: int) -> list[int]:
-        """The records that direct control flow leads to from a lowered one."""
+        """Returns the records that direct control flow reaches next from a lowered one."""
         return self._following[index]
 
     def _separate(self, everything: bool = False) -> bool:
-        """Take tiles apart that control may now enter in their midst, or all; whether there was one."""
+        """Splits tiles that control may now enter in the middle, or all. Returns True if there was one."""
         before = len(self.fused)
         for members in set(self.fused.values()):
             midst = set(range(members[0] + 1, members[-1] + 1))
@@ -187,7 +190,7 @@ class Program:
         return len(self.fused) < before
 
     def _join(self) -> None:
-        """Make tiles of what follows each other, where that is certain."""
+        """Makes tiles of consecutive instructions that certainly run in sequence."""
         if self._indirect:
             return
         run: list[tuple[int, Instruction]] = []
@@ -221,7 +224,7 @@ class Program:
             self.fused |= dict.fromkeys(tile.records, tile.records)
 
     def _pass_over(self) -> None:
-        """Have the instructions of tiles go on behind those that have nothing to do."""
+        """Makes tiles' instructions skip the following ones that have nothing to do."""
         behind: dict[int, int] = {}
         for at in sorted(self.fused, reverse=True):
             after = at + self.instructions[at].size // 4
@@ -231,7 +234,7 @@ class Program:
                 behind[at] = after
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
+        """Replaces instructions at byte `offset`: whole ones, in place of whole ones."""
         self.code = self.code[:offset] + data + self.code[offset + len(data) :]
         self.kept.clear()
         self._separate(everything=True)
@@ -242,7 +245,7 @@ class Program:
         self.lower(offset // 4)
 
     def _fill(self, index: int) -> None:
-        """Give the record, and those nearby, the handler that asks for it to be lowered, unless they have it."""
+        """Fills the record and its neighbours with the handler that requests lowering, once."""
         piece = index // FILLED
         if piece in self._filled:
             return
@@ -253,7 +256,7 @@ class Program:
         self.records.view(np.uint64)[first:end, 0] = self.compiler.address("lower", leave(Status.LOWER))
 
     def _lower_one(self, index: int) -> list[int]:
-        """Lower one record; returns the indices that may follow."""
+        """Lowers one record. Returns the indices that may follow."""
         self._fill(self._clamped(index))
         if not 0 <= index < self.count:
             self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
@@ -272,14 +275,14 @@ class Program:
             return []
         except SimError as error:
             return self._unsupported(index, str(error))
-        except Exception as error:  # an oversight stops the kernels that execute it, in words
+        except Exception as error:  # an internal error only stops the kernels that execute it, with a message
             why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
             return self._unsupported(index, why)
         self.instructions[index] = inst
         self.starts[index] = 1
         self._following[index] = [self._clamped(at) for at in following]
         for at in self._following[index]:
-            self._fill(at)  # should lowering break off before it
+            self._fill(at)  # in case lowering stops before it
         return self._following[index]
 
     def _unsupported(self, index: int, why: str) -> list[int]:
@@ -300,9 +303,9 @@ class Program:
         self._handlers[index] = handler
 
     def _publish(self) -> None:
-        """Handlers last, when all slots are seen: other threads may be about to run these records.
+        """Writes handlers last, when all slots are visible: other threads may be about to run these records.
 
-        They enter what was lowered meanwhile by a computed jump, which reads in this order (`Frame.jump_record`).
+        A thread may enter newly lowered code by a computed jump, which reads in this order (`Frame.jump_record`).
         """
         settled = {index: self._settled(index, handler) for index, handler in self._handlers.items()}
         made = {index: address for index, address in settled.items() if address is not None}
@@ -313,7 +316,7 @@ class Program:
             del self._handlers[index]
 
     def _settled(self, index: int, handler: int) -> int | None:
-        """The address of a record's handler, None where it is not compiled: then the record keeps the one that asks for it."""
+        """Returns the address of a record's handler. None if it is not compiled: the record then keeps the one that requests it."""
         try:
             return self._batch.settled(handler)
         except SimError as error:
@@ -326,11 +329,11 @@ class Program:
         return self.compiler.address("unsupported", leave(Status.UNSUPPORTED))
 
     def _fence(self) -> None:
-        """Order this thread's stores before it and after it."""
+        """Orders this thread's stores before it and after it."""
         ctypes.CFUNCTYPE(None)(self.compiler.address("fence", fence))()
 
     def _checked_place(self, index: int, inst: Instruction, lean: bool = True) -> list[int]:
-        """The same as `_place`, without the checks that fail."""
+        """Calls `_place`, without the checks that fail."""
         while True:
             try:
                 return self._place(index, inst, lean)
@@ -339,13 +342,13 @@ class Program:
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
     def _decoded(self, index: int) -> Instruction:
-        """The instruction at a record, decoded once: to look ahead, and then to lower it."""
+        """Returns the instruction at a record, decoded once: first for look-ahead, then to lower it."""
         if index not in self._seen:
             self._seen[index] = decode(self.code, 4 * index, self.target)
         return self._seen[index]
 
     def _behind(self, index: int, inst: Instruction) -> Iterator[Instruction]:
-        """What follows an instruction in the code, up to what cannot be decoded."""
+        """Yields the instructions after one in the code, until one cannot be decoded."""
         with contextlib.suppress(SimError):
             while True:
                 index += inst.size // 4
@@ -353,7 +356,7 @@ class Program:
                 yield inst
 
     def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
-        """Have a record's handler made, a lean one where there is one and the whole is not kept; the records that may follow."""
+        """Makes a record's handler, lean if possible and if the complete one is not cached. Returns the records that may follow."""
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")

@@ -1,4 +1,4 @@
-"""What a launch leaves behind: counts and counters, findings, fidelity."""
+"""Results of a launch: counts and counters, findings, fidelity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inexact:
-    """Executed wave-instructions of one mnemonic whose results may not be the hardware's bits, and why."""
+    """Executed wave-instructions of one mnemonic whose results may not be the hardware's bits, and the reason."""
 
     mnemonic: str
     fidelity: Fidelity
@@ -34,47 +34,38 @@ class Inexact:
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """One finished launch.
+    """Results of a finished launch."""
 
-    instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
-    findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
-    far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
-    first, with the error's bound and its source or what is not public; kernel, call: what was launched, and how;
-    profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
-    served; lds_conflicts: clocks that they lost to LDS banks, with check="performance"; notes: what was assumed of arguments.
-    """
-
-    instructions: int
-    seconds: float
-    counters: Mapping[str, int]
-    findings: list[Finding] = field(default_factory=list)
-    fidelity: Mapping[str, int] = field(default_factory=dict)
-    profile: Mapping[int, int] = field(default_factory=dict)
-    lanes: Mapping[int, int] = field(default_factory=dict)
-    lds_conflicts: Mapping[int, int] = field(default_factory=dict)
-    inexact: Sequence[Inexact] = ()
-    notes: Sequence[str] = ()
-    kernel: Any = field(default=None, compare=False)
-    call: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    instructions: int  # wave-instructions executed
+    seconds: float  # wall time
+    counters: Mapping[str, int]  # see `docs/counters.md`
+    findings: list[Finding] = field(default_factory=list)  # findings of checked mode, empty in plain mode
+    fidelity: Mapping[str, int] = field(default_factory=dict)  # executed wave-instructions by exactness
+    profile: Mapping[int, int] = field(default_factory=dict)  # executions by code offset from the kernel's first instruction
+    lanes: Mapping[int, int] = field(default_factory=dict)  # lanes served by memory instructions, by code offset
+    lds_conflicts: Mapping[int, int] = field(default_factory=dict)  # clocks lost to LDS banks (check="performance")
+    inexact: Sequence[Inexact] = ()  # those that are not exact, most executed first, with bound and source or reason
+    notes: Sequence[str] = ()  # assumptions about arguments
+    kernel: Any = field(default=None, compare=False)  # the launched kernel
+    call: Mapping[str, Any] = field(default_factory=dict, compare=False)  # arguments of the launch
 
     def time(self, **options: Any) -> Any:
-        """The time that the model gives the launch on a real GPU: a `simgpu.timing.predict.Prediction`.
+        """Predicts the launch's time on a real GPU with the time model: a `simgpu.timing.predict.Prediction`.
 
-        options: those of `Kernel.time`. Samples of the launch run anew, on what its buffers hold now, which stays as it is.
-        LaunchError where nothing can run anew, and what a launch raises.
+        options: those of `Kernel.time`. Samples of the launch run again, on the current contents of its buffers, which do not
+        change. Raises LaunchError if nothing can run again, and the errors of a launch.
         """
         self._require_launch("timed")
         return self.kernel.time(**self.call, **options)
 
     def html(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """The page to look at of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows; written to `path` where one is
-        given. docs/look.md says what it holds.
+        """Returns the page of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows. Writes it to `path`, if any.
 
-        The beginning of a wave runs anew, on what the buffers hold now, which stays as it is. LaunchError for a run that is none of
-        simgpu.Device's launches.
+        docs/look.md describes it. The beginning of a wave runs again, on the current contents of the buffers, which do not
+        change. Raises LaunchError for a run that is none of simgpu.Device's launches.
         """
         self._require_launch("shown")
-        import simgpu  # its front door: what makes pages is built on this engine, which does not know it
+        import simgpu  # the front door: pages are built on this engine, which does not import them
 
         page = simgpu.page(self)
         if path is not None:
@@ -86,7 +77,7 @@ class Run:
             raise LaunchError(f"this run cannot be {wanted}: it is not one of simgpu.Device's launches")
 
     def _repr_html_(self) -> str:
-        """For Jupyter: what was executed, and what was found; `html` is the whole page."""
+        """Returns HTML for Jupyter: executed instructions and findings. `html` is the whole page."""
         rows = "".join(f"<tr><td>{name}</td><td align='right'>{value:,}</td></tr>" for name, value in self.counters.items())
         told = "".join(finding._repr_html_() for finding in self.findings)
         return f"<p>{escape(repr(self))}</p>{told}<details><summary>counters</summary><table>{rows}</table></details>"
@@ -97,12 +88,12 @@ class Run:
 
 
 def executed(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
-    """How often each record of `launch.accounts` ran."""
+    """Returns how often each record of `launch.accounts` ran."""
     return _tallied(launch.accounts, workers)[0]
 
 
 def _tallied(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.ndarray]:
-    """The same, and the lanes that each record served, of memory instructions."""
+    """Returns `executed`, and the lanes that each record of a memory instruction served."""
     first, *others = (worker.counts[:, accounts.records] for worker in workers)
     entered, exited, lanes = sum(others, first)
     return scheduler.executions(entered, exited), lanes
@@ -111,8 +102,10 @@ def _tallied(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.
 def summarise(
     launch: Dispatch, workers: list[Worker], seconds: float, lost: Mapping[int, int] | None, kernel: Any, call: Mapping[str, Any]
 ) -> Run:
-    """A finished launch, by its workers' counts. lost: clocks lost to LDS bank conflicts by record, None where nobody counted;
-    kernel, call: see `Run`."""
+    """Summarises a finished launch from its workers' counts.
+
+    lost: clocks lost to LDS bank conflicts by record, None if not counted. kernel, call: see `Run`.
+    """
     accounts = launch.accounts
     times, lanes = _tallied(accounts, workers)
     counted = (times @ accounts.counted).tolist()
@@ -140,19 +133,19 @@ def summarise(
 
 
 def instructions_so_far(launch: Dispatch, workers: list[Worker]) -> int:
-    """Wave-instructions that a launch executed until its workers came back."""
+    """Returns the number of wave-instructions that a launch executed until its workers returned."""
     executed = np.zeros(launch.program.count + 1, np.int64)
     for worker in workers:
         entered = worker.entered.copy()
         for wave in live_waves(worker):
-            entered[wave.resume] -= 1  # it began the run that it is in, and executed what lies before
+            entered[wave.resume] -= 1  # it began its current run, and executed the part before this record
         executed += scheduler.executions(entered, worker.exited)
     known: set[int] = set().union(*(program.instructions for program in launch.programs.values()))
     return int(executed[sorted(known)].sum())
 
 
 def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
-    """One entry for each mnemonic and reason, most executed first."""
+    """Merges entries to one for each mnemonic and reason, most executed first."""
     counts: Counter[tuple[str, Fidelity]] = Counter()
     for entry in entries:
         counts[entry.mnemonic, entry.fidelity] += entry.count

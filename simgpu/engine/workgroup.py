@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 SLOT, SLOT_BYTES = np.dtype(Slot), sizeof(Slot)
-# Of the context: address of the worker's `slots`; waves of a whole workgroup.
+# Context fields: address of the worker's `slots`; waves of a whole workgroup.
 SLOTS, WAVES = context_fields("workgroup", 2)
 
 
 def prepare(worker: Worker, waves: int) -> None:
-    """Give a worker what these functions read; waves: of a whole workgroup."""
+    """Sets a worker's context for these functions. waves: of a whole workgroup."""
     worker.set_context(SLOTS, addressof(worker.slots))
     worker.set_context(WAVES, waves)
 
 
 @part
 def context(wave: int, offset: int) -> int:
-    """An i64 field of the worker's context."""
+    """Returns an i64 field of the worker's context."""
     return load64(load64(wave + layout.CONTEXT) + offset)
 
 
 @part
 def waves_of(wave: int) -> int:
-    """Waves of a whole workgroup."""
+    """Returns the waves of a whole workgroup."""
     return context(wave, WAVES)
 
 
 @part
 def number_of(wave: int) -> int:
-    """Which slot of its worker the wave's workgroup has."""
+    """Returns the number of the slot that the wave's workgroup has in its worker."""
     return load32(wave + layout.HW_ID) // waves_of(wave)
 
 
 @part
 def slot_of(wave: int) -> Any:
-    """That slot, as the scheduler keeps it."""
+    """Returns the slot of the wave's workgroup, as the scheduler keeps it."""
     return structure(context(wave, SLOTS) + SLOT_BYTES * number_of(wave), SLOT)

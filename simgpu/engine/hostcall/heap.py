@@ -1,8 +1,8 @@
 """Memory for malloc and new in kernels.
 
-ROCm's device library cuts slabs of 2 MiB into blocks, and asks the host for slabs and for whatever is larger than a block
-(ockl/src/dm.cl). It keeps account of them in the structure that hidden_heap_v1 points to, all zero at first. What the host gives
-lies in one allocation, so that kernels that run see it at once; it is handed out in pages, first fit.
+ROCm's device library cuts slabs of 2 MiB into blocks. It requests from the host slabs, and memory larger than a block
+(ockl/src/dm.cl). It keeps its accounts in the structure at hidden_heap_v1, which is zero at first. All memory from the host is
+in one allocation, so that running kernels see it at once. It is handed out in pages, first fit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from simgpu.engine.allocations import Allocation, DeviceMemory
 
 ARGUMENT = "hidden_heap_v1"
 STRUCTURE_BYTES = 1 << 17
-PAGE = 1 << 12  # what is not of a slab is freed as such by its address, a multiple of this
+PAGE = 1 << 12  # memory outside slabs is freed by its address, a multiple of this
 SLAB = 1 << 21
 
 
 class Heap:
-    """A device's heap of `nbytes`, which takes host memory where kernels touch it."""
+    """A device's heap of `nbytes`, which takes host memory only where kernels touch it."""
 
     def __init__(self, memory: DeviceMemory, nbytes: int) -> None:
         self._lock = threading.Lock()
@@ -37,11 +37,12 @@ class Heap:
     @staticmethod
     def _placed(memory: DeviceMemory, address: int, data: np.ndarray, label: str) -> Allocation:
         placed = memory.place(address, data, True, label)
-        placed.whole = True  # the library writes before it reads; what kernels read in their blocks is not followed
+        placed.whole = True  # the library writes before it reads; kernels' reads of their blocks are not checked
         return placed
 
     def request(self, address: int, nbytes: int) -> int:
-        """New memory for address 0, and its address, or 0 where there is none; else gives it back, and returns 0."""
+        """Allocates memory for address 0, and returns its address, or 0 if there is none. Frees any other address, and returns
+        0."""
         with self._lock:
             return self._give(nbytes) if not address else self._take_back(address)
 
@@ -59,7 +60,7 @@ class Heap:
     def _take_back(self, address: int) -> int:
         end = self._given.pop(address, None)
         if end is None:
-            return 0  # as free() of what malloc() did not give: nobody tells on hardware either
+            return 0  # like free() of a pointer that malloc() did not return: hardware reports nothing either
         at = bisect.bisect(self._free, (address, end))
         if at < len(self._free) and self._free[at][0] == end:
             end = self._free.pop(at)[1]
@@ -70,11 +71,11 @@ class Heap:
         return 0
 
     def used(self) -> int:
-        """Bytes that kernels hold."""
+        """Returns the number of bytes that kernels hold."""
         return sum(end - start for start, end in self._given.items())
 
     def clear(self) -> None:
-        """Forget all that was allocated."""
+        """Frees everything."""
         with self._lock:
             self.structure.data[:] = np.uint8(0)
             self._given.clear()

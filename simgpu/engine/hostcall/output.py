@@ -1,7 +1,7 @@
-"""What a launch's kernels print: the same text on any number of host threads.
+"""Output of a launch's kernels: the same text for any number of host threads.
 
-Texts to the standard output appear workgroup by workgroup, in the order of dispatch, when the launch ends or a MiB is held; those
-to the standard error, as of failed assertions, at the end, unless an error tells them.
+Texts to the standard output appear workgroup by workgroup, in the order of dispatch, when the launch ends or a MiB is held.
+Texts to the standard error, such as failed assertions, appear at the end, unless an error includes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COMPLAINTS_LIMIT = 1 << 24  # characters of different texts that go to stderr
 
 
 class Output:
-    """Texts of one launch. stdout, stderr: where they go, None for the process's own."""
+    """Texts of one launch. stdout, stderr: destinations, None for the process's own."""
 
     def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self._streams = stdout, stderr
@@ -27,7 +27,7 @@ class Output:
         self._held = self._said = 0
 
     def say(self, group: int, text: str) -> None:
-        """A text of a workgroup to the standard output."""
+        """Adds a workgroup's text to the standard output."""
         with self._lock:
             self._texts.setdefault(group, []).append(text)
             self._held += len(text)
@@ -35,7 +35,7 @@ class Output:
                 self._write()
 
     def complain(self, text: str) -> None:
-        """A text to the standard error; raises HostCallError past the limit."""
+        """Adds a text to the standard error. Raises HostCallError past the limit."""
         with self._lock:
             self._said += 0 if text in self._complaints else len(text)
             if self._said > COMPLAINTS_LIMIT:
@@ -43,13 +43,13 @@ class Output:
             self._complaints[text] = self._complaints.get(text, 0) + 1
 
     def taken_complaints(self) -> dict[str, int]:
-        """What went to the standard error and how often, which is not written any more."""
+        """Returns texts to the standard error with their counts. They are no longer written."""
         with self._lock:
             said, self._complaints = self._complaints, {}
             return said
 
     def flush(self) -> None:
-        """Write out what is held."""
+        """Writes all held texts."""
         if not self._texts and not self._complaints:
             return
         with self._lock:
@@ -66,7 +66,7 @@ class Output:
 
 
 def _put(stream: TextIO, text: str) -> None:
-    """Write a text; what the stream's encoding lacks is escaped."""
+    """Writes a text. Characters that the stream's encoding lacks are escaped."""
     try:
         stream.write(text)
     except UnicodeEncodeError:

@@ -1,12 +1,13 @@
-"""Calls from a kernel to the host, through the buffer of its argument hidden_hostcall_buffer: printf, failed assertions, memory.
+"""Calls from a kernel to the host, by the buffer in hidden_hostcall_buffer: printf, failed assertions, memory.
 
-A wave takes a packet from the buffer's stack of free ones, writes eight words a lane, pushes the packet on the stack of
-ready ones, sends an interrupt and waits until the packet's control word is 0 (ROCm's device library, ockl/src/hostcall_impl.cl
-and services.cl). The interrupt is where the simulator answers, so a wave never waits.
+A wave takes a packet from the buffer's stack of free ones, writes eight words a lane, and pushes the packet on the stack of
+ready ones. It sends an interrupt and waits until the packet's control word is 0 (ROCm's device library,
+ockl/src/hostcall_impl.cl and services.cl). The simulator answers at the interrupt, so a wave never waits.
 
-Each worker of a launch has a buffer of its own, so that what the host changes no other thread's waves change at the same time.
-The kernel may write anything into the buffer. What the host follows, the stack's links and a packet's fields, is looked at before
-it is used; what it needs not read there, such as the index mask, it keeps for itself. Damage ends in HostCallError.
+Each worker of a launch has a separate buffer, so the host never changes words that waves of another thread are changing.
+
+The kernel may write anything into the buffer. The host checks the stack's links and a packet's fields before it uses them. It
+keeps its own copy of other values, such as the index mask. Damage ends in HostCallError.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ ARGUMENT = "hidden_hostcall_buffer"
 
 # buffer_t, in words: headers, payloads, doorbell, free stack, ready stack, index mask.
 _HEADERS, _PAYLOADS, _DOORBELL, _FREE, _READY, _MASK = range(6)
-# amd_signal_t, in words: kind, value, address of the event's mailbox, event (hsa/amd_hsa_signal.h).
-# Kernels interrupt where there is a mailbox.
+# amd_signal_t, in words: kind, value, address of the event's mailbox, event (hsa/amd_hsa_signal.h). Kernels send an interrupt
+# if there is a mailbox.
 _SIGNAL, _MAILBOX_FIELD, _MAILBOX, _FIRST_HEADER = 8, 2, 16, 24
 # header_t, in words: next, active lanes, service and control (32 bits each).
 _HEADER_WORDS, _LANE_WORDS = 3, 8
 _PRINTF, _MEMORY = 2, 3  # the services; others: 1 call a function, 4 report of a sanitizer
-_BEGIN, _END = 1, 2  # flags of a message's descriptor, its length in words from bit 5 on, its number from bit 8 on
-MESSAGE_LIMIT = 1 << 17  # words of messages that have begun and not ended, together
+_BEGIN, _END = 1, 2  # flags of a message's descriptor; its length in words is in bits 5 to 7, its number from bit 8 on
+MESSAGE_LIMIT = 1 << 17  # words of all messages that have begun and not ended
 
 
 def nbytes(packets: int) -> int:
-    """Of a buffer with so many packets."""
+    """Returns the bytes of a buffer with `packets` packets."""
     return 8 * (_payloads(packets) + packets * LANES * _LANE_WORDS)
 
 
 def _payloads(packets: int) -> int:
-    """The word at which their payloads begin."""
+    """Returns the word at which their payloads begin."""
     return _FIRST_HEADER + -(-packets * _HEADER_WORDS // 8) * 8
 
 
 class HostCalls:
-    """One worker's buffer: `address` on the device, `serve` for an interrupt.
+    """Buffer of a worker: `address` on the device, `serve` for an interrupt.
 
-    packets: as many as waves may be resident: each holds one at most.
+    packets: number of waves that may be resident, each with one packet at most.
     """
 
     def __init__(self, memory: DeviceMemory, packets: int) -> None:
@@ -64,7 +65,7 @@ class HostCalls:
         self.reset(Output())
 
     def reset(self, output: Output, heap: Heap | None = None) -> None:
-        """Begin anew, with all packets free. output: where texts go; heap: without one, there is no memory for kernels."""
+        """Resets the buffer, with all packets free. output: destination of texts. heap: memory for kernels, None for none."""
         self.output, self.heap = output, heap
         self._messages: dict[int, list[int]] = {}
         self._made = self._held = 0
@@ -75,7 +76,8 @@ class HostCalls:
         words[_DOORBELL] = self.address + 8 * _SIGNAL
         words[_SIGNAL + _MAILBOX_FIELD] = self.address + 8 * _MAILBOX
         words[_MASK] = self._mask
-        # A pointer is a packet's index below a tag; 0 ends a stack, so packet 0 begins with a tag. Each lies on the one before.
+        # A pointer is a packet's index below a tag. 0 ends a stack, so packet 0 begins with a tag. Each packet links to the one
+        # before.
         pointers = np.arange(packets, dtype=np.uint64)
         pointers[0] = self._mask + 1
         words[_FREE] = pointers[-1]
@@ -84,7 +86,7 @@ class HostCalls:
         headers[1:, 0] = pointers[:-1]
 
     def _header(self, pointer: int) -> int:
-        """Where the header of a pointer's packet begins."""
+        """Returns the word at which the header of a pointer's packet begins."""
         return _FIRST_HEADER + self._index(pointer) * _HEADER_WORDS
 
     def _index(self, pointer: int) -> int:
@@ -97,7 +99,7 @@ class HostCalls:
         return index
 
     def serve(self, group: int = 0) -> None:
-        """Answer all ready packets; group: the workgroup that sent the interrupt.
+        """Answers all ready packets. group: the workgroup that sent the interrupt.
 
         Raises UnsupportedInstruction for a service that is not modelled, HostCallError for a damaged call.
         """
@@ -118,10 +120,10 @@ class HostCalls:
                         self._append(slot, group)
                     elif self.heap is not None:
                         slot[0] = self.heap.request(int(slot[0]), int(slot[1]))
-            self._words[header + 2] = service  # control 0: the wave may go on
+            self._words[header + 2] = service  # control 0: the wave may continue
 
     def _ready(self) -> Iterator[int]:
-        """Packets on the ready stack, which is empty afterwards."""
+        """Yields the packets on the ready stack, and empties the stack."""
         pointer = int(self._words[_READY])
         self._words[_READY] = 0
         seen: set[int] = set()
@@ -138,7 +140,7 @@ class HostCalls:
             pointer = following
 
     def _append(self, slot: np.ndarray, group: int) -> None:
-        """One lane's words: a descriptor, and a piece of a message that it begins, continues or ends."""
+        """Handles one lane's words: a descriptor, and a piece of a message that it begins, continues or ends."""
         descriptor = int(slot[0])
         if descriptor & _BEGIN:
             self._made += 1
@@ -157,7 +159,7 @@ class HostCalls:
             slot[0] = self._print(message, group)
 
     def _print(self, message: list[int], group: int) -> int:
-        """A whole message: its first word says where it goes. Returns its length in bytes, as printf does."""
+        """Prints a whole message; its first word gives the destination. Returns its length in bytes, as printf does."""
         text = formatted(message[1:])
         if message and message[0] & 1:
             self.output.complain(text)

@@ -1,7 +1,7 @@
-"""C's printf on the 64-bit words that a kernel sends: what `%d`, `%#lo`, `%8.3f`, `%a`, `%s` and so on make of them, as glibc does.
+"""C's printf on the 64-bit words that a kernel sends: formats `%d`, `%#lo`, `%8.3f`, `%a`, `%s` and so on like glibc.
 
-A number is one word, floats as doubles; a string is its bytes and a zero, filled up to whole words (ROCm's
-clr, devhcprintf.cpp). C leaves some combinations undefined, such as `%#d`: here they are what glibc prints.
+A number is one word, floats as doubles. A string is its bytes and a zero, padded to whole words (ROCm's clr, devhcprintf.cpp).
+Combinations that C leaves undefined, such as `%#d`, print as in glibc.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from simgpu.hardware.errors import HostCallError
 _SPEC = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>[a-zA-Z%])"
 )
-_BITS = {b"hh": 8, b"h": 16, b"": 32}  # of an integer; all other lengths are 64
-FIELD_LIMIT = 1 << 16  # characters that a width or a precision may ask for
+_BITS = {b"hh": 8, b"h": 16, b"": 32}  # bits of an integer; all other lengths are 64
+FIELD_LIMIT = 1 << 16  # characters that a width or a precision may request
 TEXT_LIMIT = 1 << 20  # bytes of one message's text
 
 
 class _Words:
-    """The words of a message, taken one after the other; nothing more after the last."""
+    """Words of a message, read in order; nothing after the last."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self._raw = struct.pack(f"<{len(words)}Q", *words)
@@ -48,30 +48,30 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a conversion is laid out; precision None where it gives none."""
+    """Layout of a conversion."""
 
     flags: frozenset[str]
     width: int
-    precision: int | None
+    precision: int | None  # None if it has none
 
     def padded(self, text: bytes) -> bytes:
-        """Blanks up to the width."""
+        """Pads with blanks to the width."""
         return text.ljust(self.width) if "-" in self.flags else text.rjust(self.width)
 
     def number(self, sign: str, prefix: str, digits: str, zeros: bool) -> bytes:
-        """A number from its parts; zeros: whether flag 0 fills it up behind the prefix."""
+        """Returns a number from its parts. zeros: True if flag 0 pads it after the prefix."""
         front = sign + prefix
         if zeros and "0" in self.flags and "-" not in self.flags:
             digits = digits.rjust(self.width - len(front), "0")
         return self.padded((front + digits).encode())
 
     def sign(self, negative: bool) -> str:
-        """Of a signed conversion."""
+        """Returns the sign of a signed conversion."""
         return "-" if negative else "+" if "+" in self.flags else " " if " " in self.flags else ""
 
 
 def formatted(words: Sequence[int]) -> str:
-    """A message's text: its format string, then the arguments; the text ends where arguments are missing.
+    """Returns a message's text from its format string and arguments. The text ends where arguments are missing.
 
     Raises HostCallError for a width, a precision or a text past its limit.
     """
@@ -98,7 +98,7 @@ def _extent(name: str, value: int) -> int:
 
 
 def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
-    """Flags, width and precision of a conversion; None without a word for a `*`."""
+    """Returns flags, width and precision of a conversion; None without a word for a `*`."""
     flags = set(spec["flags"].decode())
     found: list[int | None] = []
     for given in (spec["width"], spec["precision"]):
@@ -119,7 +119,7 @@ def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
 
 
 def _converted(spec: re.Match[bytes], rest: _Words) -> bytes | None:
-    """One conversion, None without a word for it."""
+    """Returns one conversion, None without a word for it."""
     layout = _layout(spec, rest)
     if layout is None or not rest.left:
         return None
@@ -148,7 +148,7 @@ def _converted(spec: re.Match[bytes], rest: _Words) -> bytes | None:
 
 
 def _integer(layout: _Layout, base: str, value: int, sign: str, prefix: str = "") -> bytes:
-    """Digits to the precision: none at all for 0 under precision 0, and a leading 0 under `%#o`."""
+    """Returns digits to the precision: none for 0 with precision 0, and a leading 0 for `%#o`."""
     digits = "" if not value and layout.precision == 0 else format(value, base)
     digits = digits.rjust(layout.precision or 0, "0")
     if base == "o" and "#" in layout.flags and not digits.startswith("0"):
@@ -172,10 +172,10 @@ def _real(layout: _Layout, kind: str, value: float) -> bytes:
 
 
 def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
-    """A double at least 0 as `%a` shows it, behind its 0x: 13 digits at most, rounded to nearest even where fewer are asked for."""
+    """Returns a nonnegative double as `%a` shows it, after its 0x: at most 13 digits, rounded to nearest even."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     exponent, fraction = bits >> 52, bits & (1 << 52) - 1
-    whole = int(exponent != 0)  # subnormal numbers begin with 0, as glibc shows them
+    whole = int(exponent != 0)  # subnormal numbers begin with 0, like in glibc
     power = exponent - 1023 if exponent else -1022 if fraction else 0
     if precision is None:
         digits = f"{fraction:013x}".rstrip("0")

@@ -1,5 +1,5 @@
-"""Instructions as functions of the host that `program` puts into records.
+"""Instructions as host functions that `program` puts into records.
 
     handlers.py  an instruction's handler: its key, its operands, its body, its checks
-    turns.py     behind which instructions the other waves of a workgroup have their turns
+    turns.py     instructions after which the other waves of a workgroup have their turns
 """

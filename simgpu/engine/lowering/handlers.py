@@ -1,4 +1,4 @@
-"""Handlers of instructions: how each is keyed, planned, emitted and compiled."""
+"""Keys, plans, emits and compiles handlers of instructions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Emitter = Callable[[Frame], None]
 
 
 def handler_of(inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Hooks] = ()) -> tuple[int, list[int]]:
-    """Address of the handler of an instruction that falls through, and its record's slots."""
+    """Returns the address of the handler of an instruction that falls through, and its record's slots."""
     handler, slots = falling_through(inst, mode, checks)
     return handler.address(compiler), slots
 
 
 def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turns: bool = False) -> tuple[Handler, list[int]]:
-    """The handler of an instruction after which the next one is executed, not compiled yet, and its record's slots."""
+    """Returns the uncompiled handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
     plan.indexed = mode.indexed
@@ -36,14 +36,19 @@ def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turn
 
 
 def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()) -> int:
-    """The handler's address, or what a batch has stand for it; compiled if it is new. `checks` that it concerns emit around the
-    body."""
+    """Returns the handler's address, or a batch's placeholder for it, compiled if it is new.
+
+    Those of `checks` that concern the instruction emit around the body.
+    """
     return Handler(inst, plan, emitter, checks).address(compiler)
 
 
 class Handler:
-    """What an instruction's handler is made of. checks: those that it concerns emit around the body; turns: whether the other
-    waves of the workgroup may go on behind it; lean: whether it leaves with Status.WHOLE where there is more to do than usual."""
+    """Parts of an instruction's handler.
+
+    checks: those that concern the instruction emit around the body. turns: True if the workgroup's other waves may run after
+    it. lean: True if it leaves with Status.WHOLE when there is more to do than usual.
+    """
 
     lean = False
 
@@ -58,11 +63,11 @@ class Handler:
 
     @property
     def leans(self) -> bool:
-        """Whether it may be lean: by its first check, as nothing must have been done before it leaves."""
+        """True if it may be lean. Its first check decides, because nothing may be done before it leaves."""
         return bool(self.planned) and self.planned[0][0].leans(self.inst, self.planned[0][1])
 
     def address(self, compiler: Compiler | Batch) -> int:
-        """Its address, or what a batch has stand for it."""
+        """Returns its address, or a batch's placeholder for it."""
         return compiler.address(f"{self.key}|lean" if self.lean else self.key, self._build)
 
     def _build(self, module: ir.Module, name: str) -> None:
@@ -82,14 +87,14 @@ class Handler:
 
 
 def mnemonic_of(key: str) -> str | None:
-    """The mnemonic in a key of `compiled`; None for other functions' keys."""
+    """Returns the mnemonic in a key of `compiled`, None for other functions' keys."""
     parts = key.split("|")
     target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
     return parts[target + 1] if target >= 0 else None
 
 
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
-    """What emits the instruction's body, with its operands planned."""
+    """Plans the operands of an instruction, and returns the emitter of its body."""
     kind, encoding = inst.spec.kind, inst.spec.encoding
     if kind == "matrix":
         tiles = plan.operands = instruction.plan(inst, plan)
@@ -121,7 +126,7 @@ def _vector(frame: Frame, inst: Instruction, places: valu.SourcePlaces, mode: Mo
 
 
 def leave(status: int) -> Callable[[ir.Module, str], None]:
-    """A handler that returns before its instruction, to resume at it."""
+    """Returns the builder of a handler that returns before its instruction, to resume at it."""
 
     def build(module: ir.Module, name: str) -> None:
         frame = Frame(module, name)
@@ -133,12 +138,12 @@ def leave(status: int) -> Callable[[ir.Module, str], None]:
 
 
 def idle(module: ir.Module, name: str) -> None:
-    """The handler of an instruction whose work another of its tile does."""
+    """Builds the handler of an instruction whose work is done by another one of its tile."""
     fma_tile.pass_over(Frame(module, name))
 
 
 def fence(module: ir.Module, name: str) -> None:
-    """A function `void ()` that orders this thread's stores before it and after it."""
+    """Builds a function `void ()` that orders this thread's stores before it and after it."""
     build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
     build.fence("release")
     build.ret_void()

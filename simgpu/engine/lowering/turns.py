@@ -1,8 +1,8 @@
-"""Behind which instructions a wave lets the others of its workgroup on (`Frame.let_others_on`).
+"""Chooses the instructions after which a wave lets the others of its workgroup run (`Frame.let_others_on`).
 
-On a GPU memory and LDS take longer than the instructions that the other waves are behind, and LDS serves waves in turn.
-Kernels count on that: they use LDS anew behind a barrier, reads and their wait, without a second barrier. So a wave that
-waits lets the others on before it touches LDS again, and so does one that goes from reading LDS to writing it.
+On a GPU, memory and LDS take longer than the other waves' lag in instructions, and LDS serves waves in turn. Kernels rely on
+that: they reuse LDS after a barrier, reads and their wait, without a second barrier. So a wave that waits lets the others run
+before it touches LDS again. So does a wave that changes from reads to writes of LDS.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import LdsUse, effect_of
 from simgpu.hardware.timing_rules.waits import waited
 
-AHEAD = 64  # instructions that are looked at
+AHEAD = 64  # instructions that are examined
 PASSED = (ControlKind.NONE, ControlKind.NOP, ControlKind.SETPRIO)
 MEETS = (ControlKind.BARRIER, ControlKind.ENDPGM)
 
 
 def lets_others_on(inst: Instruction, behind: Iterable[Instruction]) -> bool:
-    """Whether the other waves have their turns behind an instruction; behind: those that follow it in the code."""
+    """True if the other waves have their turns after an instruction. behind: the instructions after it in the code."""
     if waits(inst):
         return _next(behind) != "meets"
     return lds_use(inst) == "read" and _next(behind) == "write"
 
 
 def waits(inst: Instruction) -> bool:
-    """Whether an instruction waits for memory or LDS."""
+    """True if an instruction waits for memory or LDS."""
     if inst.spec.control is not ControlKind.WAITCNT:
         return False
     counts = inst.args["simm16"]
@@ -38,7 +38,7 @@ def waits(inst: Instruction) -> bool:
 
 
 def lds_use(inst: Instruction) -> LdsUse:
-    """What an instruction does to LDS, or what a flat one may do to it."""
+    """Returns an instruction's use of LDS, or a flat one's possible use."""
     memory = inst.spec.memory
     if memory is not None and memory.space == "flat":
         return "read" if memory.op == "load" else "write"
@@ -46,7 +46,8 @@ def lds_use(inst: Instruction) -> LdsUse:
 
 
 def _next(behind: Iterable[Instruction]) -> Literal["read", "write", "meets", "else"]:
-    """What comes first: LDS is read, or written; or the wave waits, meets the others or ends; or what nobody knows, as a jump."""
+    """Returns the first event: "read" or "write" of LDS, "meets" (the wave waits, meets others or ends), or "else", such as a
+    jump."""
     for inst in islice(behind, AHEAD):
         use = lds_use(inst)
         if use:

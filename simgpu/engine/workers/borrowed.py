@@ -1,4 +1,4 @@
-"""What one launch uses, and gives back or up when it is over."""
+"""Resources of one launch, which it returns or drops when it is over."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ T = TypeVar("T")
 
 
 class Borrowed:
-    """Things for one launch: what an earlier launch left in `kept`, or new ones; with None, new ones for this launch alone."""
+    """Things for one launch: those that an earlier launch left in `kept`, or new ones. With None, all are new and for this
+    launch only."""
 
     def __init__(self, memory: DeviceMemory, kept: Kept | None) -> None:
         self._memory, self._kept = memory, kept
-        self.allocations: list[Allocation] = []  # of device memory
+        self.allocations: list[Allocation] = []  # device memory
         self._taken: list[tuple[Hashable, Any, int, Callable[[Any], None]]] = []  # as for `Kept.give_back`
         self._returns: list[Callable[[], None]] = []
 
     def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = nothing) -> T:
-        """A thing of the key and size, or what `make` makes; drop: what gives it up."""
+        """Returns a thing of the key and size, or a new one from `make`. drop: frees it."""
         kept = self._kept
         thing = make() if kept is None else kept.take(key, make)
         self._taken.append((key, thing, nbytes, drop))
         return thing
 
     def host(self, purpose: str, nbytes: int) -> Room:
-        """Aligned host memory of so many bytes, or up to twice as many; zeroed when it is new."""
+        """Returns aligned host memory of `nbytes` up to twice as much; zeroed when it is new."""
         size = 1 << max(nbytes - 1, 4095).bit_length()
         return self.take((purpose, size), size, lambda: aligned_room(size))
 
     def device(self, nbytes: int, data: bytes, label: str, writable: bool = False, private: bool = False) -> int:
-        """The address of device memory with the data at its begin; writable: for kernels; private: each lane has its own."""
+        """Returns the address of device memory that begins with the data. writable: for kernels. private: each lane has its own."""
         size = max(nbytes, 16)
 
         def make() -> Allocation:
@@ -47,13 +48,13 @@ class Borrowed:
         return allocation.address
 
     def also(self, give_back: Callable[[], None]) -> None:
-        """Have this done when the launch ended well."""
+        """Registers a function that runs when the launch ended without an error."""
         self._returns.append(give_back)
 
     def end(self, well: bool) -> None:
-        """Give back what was used, or, where the launch failed, give it up: nobody knows in which state it is.
+        """Gives back all resources, or, if the launch failed, drops them: their state is unknown.
 
-        Raises what the first failed with, after all the others.
+        Raises the first error after it has handled all resources.
         """
         raised: BaseException | None = None
         kept = self._kept if well else None

@@ -1,6 +1,6 @@
-"""What handlers and the scheduler's loop look up for a worker: host memory that is kept from launch to launch.
+"""Data that handlers and the scheduler's loop look up for a worker: host memory that is kept from launch to launch.
 
-What is the same as in the launch before is left as it is: most programs launch one kernel many times.
+Data that has not changed since the last launch is not rewritten: most programs launch one kernel many times.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.arguments import Geometry
     from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 
-EXTENTS = 8  # which of x, y and z may be partial in a workgroup
+EXTENTS = 8  # combinations of partial extents x, y and z of a workgroup
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What a worker counts of a program's records; see `Worker`. all: (3, records + 1) int64; rows: the rows' addresses."""
+    """Counts of a worker for a program's records; see `Worker`."""
 
-    all: np.ndarray
-    rows: tuple[int, int, int]
+    all: np.ndarray  # (3, records + 1) int64
+    rows: tuple[int, int, int]  # the rows' addresses
 
     @classmethod
     def of(cls, records: int) -> RecordCounts:
-        """Zeros."""
+        """Returns zeroed counts."""
         counts = np.zeros((3, records), np.int64)
         first, step = int(counts.ctypes.data), counts.strides[0]
         return cls(counts, (first, first + step, first + 2 * step))
 
 
 class Desk:
-    """A worker's context and what belongs to it.
+    """Context of a worker, and the data it points to.
 
-    context: (CTX_BYTES / 8,) int64, fields: its first ones; programs: the records' address by `mode.number`, or 0; kernargs: the
-    address of the kernel arguments by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z). What the context holds of
-    operands and of lines to fetch is as good in another launch.
+    context: (CTX_BYTES / 8,) int64; its data about operands and lines to fetch stays valid in other launches
+    fields: the first fields of the context
+    programs: the records' address by `mode.number`, or 0
+    kernargs: address of the kernel arguments by partial extents of a workgroup (bit 0 x, 1 y, 2 z)
     """
 
     nbytes = layout.CTX_BYTES + layout.ADDRESSES + 8 * (mode.NUMBERS + EXTENTS)
@@ -61,12 +62,12 @@ class Desk:
         self.fields.programs = ctypes.addressof(self.programs)
         self.kernargs = (c_int64 * EXTENTS)()
         self._template = (ctypes.c_uint8 * layout.ADDRESSES)()
-        self._written: object = None  # of what the template was made
+        self._written: object = None  # inputs of the template
         self._job = WorkerJob()
-        self._known: object = None  # what the job was made for
+        self._known: object = None  # inputs of the job
 
     def begin(self, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int) -> None:
-        """Make the state that every wave begins with; see `initial_state.template`."""
+        """Makes the state that every wave begins with; see `initial_state.template`."""
         wanted = entry, records, lds_bytes, info, given
         if self._written != wanted:
             self._written = None
@@ -75,13 +76,13 @@ class Desk:
             self._written = wanted
 
     def set_programs(self, addresses: Mapping[int, int]) -> None:
-        """Have waves find these records, by `mode.number`, and no other ones."""
+        """Sets the records that waves find, by `mode.number`, and no others."""
         ctypes.memset(self.programs, 0, ctypes.sizeof(self.programs))
         for number, address in addresses.items():
             self.programs[number] = address
 
     def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
-        """A new job as far as kernel and geometry say it, with the addresses of what is here."""
+        """Returns a new job with the kernel's and geometry's fields, and the addresses of this desk's data."""
         wanted = geometry.block, geometry.global_size, arch, info
         if self._known != wanted:
             self._known = None

@@ -1,10 +1,10 @@
-"""Where checks have fields of their own: each a part of the worker's context, of a wave's state and of an allocation's entry."""
+"""Places of checks' fields: parts of the worker's context, of a wave's state and of an allocation's entry."""
 
 from __future__ import annotations
 
 from simgpu.machine import layout
 
-# In this order, whichever of them a device has: handlers are kept, and know the places.
+# Always in this order, whichever checks a device has: compiled handlers are kept, and contain the places.
 OWNERS = (
     "paths", "in_flight", "lds_dma", "races", "late_arrival", "debugger", "workgroup", "events", "uninitialized", "bounds",
     "performance", "path_trace", "flow", "numerics", "shadow", "writer",
@@ -13,17 +13,17 @@ OWNERS = (
 
 
 def context_fields(owner: str, count: int) -> range:
-    """Offsets of i64 fields in the worker's context."""
+    """Returns the offsets of i64 fields in the worker's context."""
     return _fields(layout.CTX_CHECKS, owner, count)
 
 
 def wave_fields(owner: str, count: int) -> range:
-    """Offsets of i64 fields in a wave's state; 0 when the wave begins."""
+    """Returns the offsets of i64 fields in a wave's state; they are 0 when the wave begins."""
     return _fields(layout.WAVE_CHECKS, owner, count)
 
 
 def allocation_fields(owner: str, count: int) -> range:
-    """Offsets of i64 fields in an allocation's entry."""
+    """Returns the offsets of i64 fields in an allocation's entry."""
     return _fields(layout.ALLOC_CHECKS, owner, count)
 
 

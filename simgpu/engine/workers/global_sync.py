@@ -1,8 +1,8 @@
-"""Global wave sync: the counters of ds_gws_* instructions, on which waves of all workgroups meet.
+"""Global wave sync: counters of ds_gws_* instructions, where waves of all workgroups meet.
 
-A resource is a counter of waves. A barrier takes one off and waits, until the wave that finds 0 lets all of them on and sets the
-counter to its data again; a semaphore's P waits for a counter above 0 and takes one off, V adds one, BR adds its data, and
-RELEASE_ALL lets all waiting waves on (AMD "Vega" ISA guide, "Data share instructions", DS_GWS_*).
+A resource is a counter of waves. A barrier subtracts one and waits. The wave that finds 0 releases all of them and resets the
+counter to its data. A semaphore's P waits for a counter above 0 and subtracts one, V adds one, BR adds its data. RELEASE_ALL
+releases all waiting waves (AMD "Vega" ISA guide, "Data share instructions", DS_GWS_*).
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ RESOURCES = 64
 
 @dataclass
 class GlobalCounter:
-    """A counter, and the waves that wait for it to change, with what each does."""
+    """A counter, and the waves that wait for it to change, with their instructions."""
 
     counter: int = 0
     waiting: deque[tuple[Wave, str]] = field(default_factory=deque)
 
 
 class GlobalSync:
-    """The resources of one launch. count: what resource 0's counter begins with."""
+    """Resources of one launch. count: initial counter of resource 0."""
 
     def __init__(self, count: int = 0) -> None:
-        self._resources: defaultdict[int, GlobalCounter] = defaultdict(GlobalCounter)  # by number, those that are used
+        self._resources: defaultdict[int, GlobalCounter] = defaultdict(GlobalCounter)  # used resources, by number
         self._resources[0].counter = count
         self._changed = threading.Condition()
-        self.released = 0  # how often waves were let on
+        self.released = 0  # number of waves released
         self._running = 0  # workers that have waves left
-        self._idle: dict[int, int] = {}  # of these, those whose waves all wait: `released` when they looked
+        self._idle: dict[int, int] = {}  # those of these whose waves all wait: `released` when they looked
 
     def serve(self, worker: Worker, inst: Instruction) -> None:
-        """Do what the current wave's instruction says, and let the wave on or have it wait."""
+        """Executes the current wave's instruction, and lets the wave continue or wait."""
         slot, number = place_of_wave(worker)
         wave = wave_of(worker, slot, number)
         exec_mask = wave.sgprs[126] | wave.sgprs[127] << 32
@@ -58,7 +58,7 @@ class GlobalSync:
                 resource.waiting.append((wave, what))
 
     def _done(self, resource: GlobalCounter, what: str, data: int) -> bool:
-        """The instruction's effect; whether its wave goes on."""
+        """Applies the instruction's effect. Returns True if its wave continues."""
         if what == "init":
             resource.counter = data
         elif what == "barrier":
@@ -90,19 +90,19 @@ class GlobalSync:
     # -- workers -----------------------------------------------------------------------------------
 
     def begin(self, workers: int) -> None:
-        """So many workers have waves to run, which none does yet."""
+        """Sets the number of workers with waves to run, before any of them runs."""
         self._running = workers
 
     def leave(self) -> None:
-        """A worker has no more waves to run."""
+        """Records that a worker has no more waves to run."""
         with self._changed:
             self._running -= 1
             self._changed.notify_all()
 
     def wait(self, worker: Worker, seen: int) -> bool:
-        """Wait a moment, for a worker all of whose waves wait; `seen`: `released` before it looked at them.
+        """Waits a moment, for a worker whose waves all wait. seen: `released` before it looked at them.
 
-        False where no other worker is left that could let them on.
+        Returns False if no other worker is left that could release them.
         """
         with self._changed:
             self._idle[id(worker)] = seen
@@ -117,8 +117,8 @@ class GlobalSync:
 
 
 def _data(worker: Worker, slot: int, number: int, inst: Instruction, exec_mask: int) -> int:
-    """The data operand in the first active lane; 0 without one."""
-    register = inst.args.get("addr")  # the encoding's name for the one that is there
+    """Returns the data operand in the first active lane, 0 without one."""
+    register = inst.args.get("addr")  # the encoding's name for its only register
     if not isinstance(register, Reg):
         return 0
     lane = (exec_mask & -exec_mask).bit_length() - 1 if exec_mask else 0

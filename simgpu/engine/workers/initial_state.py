@@ -1,6 +1,6 @@
 """The state that waves begin with, by the kernel descriptor.
 
-LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in hardware.code_object.descriptor.
+Source: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in hardware.code_object.descriptor.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ GRID_SYNC = "hidden_multigrid_sync_arg"
 
 @dataclass(frozen=True)
 class Given:
-    """What a launch gives its waves: device addresses of the kernel arguments (and their bytes), the packet and the queue where
-    the descriptor asks for them, else 0, and a worker's private memory, of which a lane has `private` bytes."""
+    """Memory that a launch gives its waves."""
 
-    kernarg: int
-    arguments: bytes
-    dispatch: int
-    queue: int
-    scratch: int
-    private: int
+    kernarg: int  # device address of the kernel arguments
+    arguments: bytes  # their bytes
+    dispatch: int  # device address of the packet, 0 if the descriptor does not request it
+    queue: int  # device address of the queue, 0 if the descriptor does not request it
+    scratch: int  # device address of a worker's private memory
+    private: int  # bytes of private memory a lane
 
 
 def mode_register(descriptor: Any) -> int:
-    """The MODE register that a wave begins with (ISA guides, "MODE register")."""
+    """Returns the MODE register that a wave begins with (ISA guides, "MODE register")."""
     return (
         descriptor.round_f32
         | descriptor.round_f16_f64 << 2
@@ -51,7 +50,7 @@ def mode_register(descriptor: Any) -> int:
 
 
 def packet(geometry: Geometry, private: int, lds: int, kernel_object: int, kernarg: int) -> bytes:
-    """The hsa_kernel_dispatch_packet_t that a kernel may read; private: bytes a lane, lds: bytes."""
+    """Returns the hsa_kernel_dispatch_packet_t that a kernel may read. private: bytes a lane. lds: bytes."""
     return struct.pack(
         "<HHHHHHIIIIIQQQQ", 2, geometry.used_dimensions, *geometry.block, 0, *geometry.global_size,
         private, lds, kernel_object, kernarg, 0, 0,
@@ -59,21 +58,22 @@ def packet(geometry: Geometry, private: int, lds: int, kernel_object: int, kerna
 
 
 def queue() -> bytes:
-    """The start of an amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue")."""
+    """Returns the start of an amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue")."""
     return bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
 
 
 def grid_sync(groups: int) -> bytes:
-    """What hidden_multigrid_sync_arg points to in a cooperative launch of one grid: the device library's mg_info (ockl/src/cg.cl).
+    """Returns the data at hidden_multigrid_sync_arg in a cooperative launch of one grid.
 
-    Pointer, rank and number of a group of grids, work-items before and in all of them, the grid's own barrier, its workgroups;
-    as in the libraries of ROCm 5 to 7, from which LLVM's sources of 2026 differ.
+    It is the device library's mg_info (ockl/src/cg.cl). Fields: pointer, rank and number of a group of grids, work-items before
+    and in all of them, the grid's own barrier, its workgroups. The layout is that of ROCm 5 to 7; LLVM's sources of 2026
+    differ.
     """
     return struct.pack("<QIIQQQI", 0, 0, 0, 0, 0, 0, groups).ljust(64, b"\0")
 
 
 def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
-    """The words of the user SGPRs. Raises LaunchError where the descriptor asks for more than it has room for."""
+    """Returns the words of the user SGPRs. Raises LaunchError if the descriptor requests more than fit."""
     words: list[int] = []
     descriptor = info.descriptor
 
@@ -107,7 +107,7 @@ def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
 
 
 def template(wave: Wave, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int, context: int) -> None:
-    """Make zeros the state that every wave of a worker begins with: scalar file and constant fields."""
+    """Fills zeros with the state that every wave of a worker begins with: scalar file and constant fields."""
     for at, word in enumerate(user_sgprs(info, given)):
         wave.sgprs[at] = word & 0xFFFFFFFF
     wave.mode = mode_register(info.descriptor)
@@ -119,7 +119,7 @@ def template(wave: Wave, info: KernelInfo, given: Given, lds_bytes: int, entry: 
 
 
 def registers(descriptor: Any, arch: str) -> tuple[int, int]:
-    """VGPRs and AccVGPRs that a descriptor asks for; gfx908 has two files of the same size."""
+    """Returns the VGPRs and AccVGPRs that a descriptor requests; gfx908 has two files of the same size."""
     if arch == "gfx908":
         return descriptor.vgprs, descriptor.vgprs
     vectors = descriptor.accum_offset or descriptor.vgprs
@@ -127,7 +127,7 @@ def registers(descriptor: Any, arch: str) -> tuple[int, int]:
 
 
 def job(info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
-    """A worker's job, as far as kernel and geometry say it; addresses and sizes are the launch's to fill in."""
+    """Returns a worker's job with the kernel's and geometry's fields. The launch fills in addresses and sizes."""
     descriptor = info.descriptor
     vectors, accumulators = registers(descriptor, arch)
     ids = (
@@ -155,6 +155,6 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
 
 
 def _kernarg_sgpr(descriptor: Any) -> int:
-    """First SGPR of the kernarg segment's address, -1 where it is not passed."""
+    """Returns the first SGPR of the kernarg segment's address, -1 if it is not passed."""
     before = 4 * descriptor.enable_private_segment_buffer + 2 * descriptor.enable_dispatch_ptr + 2 * descriptor.enable_queue_ptr
     return before if descriptor.enable_kernarg_segment_ptr else -1

@@ -1,4 +1,4 @@
-"""What launches leave for the next ones: host and device memory that would cost more to make anew than a small kernel runs."""
+"""Resources that launches leave for the next ones: memory that costs more to make than a small kernel takes to run."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-KEPT_BYTES = 1 << 28  # of all that a device keeps; what was used longest ago goes first
+KEPT_BYTES = 1 << 28  # most bytes that a device keeps; the least recently used go first
 KEPT_THINGS = 256
 
 
 def nothing(thing: object) -> None:
-    """What gives up a thing that goes by itself."""
+    """Drops a thing that needs no action."""
 
 
 @dataclass(slots=True)
 class _Thing:
-    """Something kept: its key, its size in bytes, and what gives it up."""
+    """A kept thing."""
 
     key: Hashable
     content: Any
-    nbytes: int
-    drop: Callable[[Any], None]
+    nbytes: int  # bytes
+    drop: Callable[[Any], None]  # frees it
 
 
 class Kept:
-    """Things by key, of each as many as were used at once.
+    """Things by key, as many of each as were used at the same time.
 
-    An exception of a signal's handler may come between any two steps: a number may then lie in one of the tables only,
-    which later calls pass over.
+    An exception of a signal's handler may come between any two steps. Then a number may be in only one of the tables; later
+    calls skip it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._things: OrderedDict[int, _Thing] = OrderedDict()  # by when they came back
+        self._things: OrderedDict[int, _Thing] = OrderedDict()  # in the order of their return
         self._by_key: dict[Hashable, list[int]] = {}
         self._returned = self._nbytes = 0
 
     def take(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A thing of this key that a launch gave back, or a new one; nobody else has it until it is given back."""
+        """Returns a thing of this key that a launch gave back, or a new one. Nobody else has it until it is given back."""
         with self._lock:
             numbers = self._by_key.get(key, [])
             while numbers:
@@ -54,7 +54,7 @@ class Kept:
         return make()
 
     def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = nothing) -> None:
-        """Keep a thing for the next taker of the key; drop: what gives it up, once there is no room."""
+        """Keeps a thing for the next taker of the key. drop: frees it, once there is no room."""
         dropped = []
         with self._lock:
             self._returned += 1
@@ -67,7 +67,7 @@ class Kept:
             thing.drop(thing.content)
 
     def _oldest(self) -> list[_Thing]:
-        """What came back first, no longer kept; nothing of nothing."""
+        """Removes the thing that came back first; [] if there is none."""
         if not self._things:
             self._nbytes = 0
             return []

@@ -1,6 +1,6 @@
-"""The way into the scheduler's loop, `scheduler_loop`.
+"""Entry to the scheduler's loop, `scheduler_loop`.
 
-Its machine code is kept with the handlers' (`jit`), so that only the first launch of an installation translates it.
+Its machine code is cached with the handlers' (`jit`), so only the first launch of an installation compiles it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LOOP = "scheduler"  # the loop's key among the handlers
 
 
 def loop_source(name: str) -> ModuleSource:
-    """The loop's source."""
-    from simgpu.engine.workers import scheduler_loop  # imported where it is translated
+    """Returns the loop's source."""
+    from simgpu.engine.workers import scheduler_loop  # imported only where it is compiled
 
     return scheduler_loop.run_worker.source(name)
 
@@ -30,9 +30,9 @@ def _entry() -> Callable[[int, int, int], int]:
 
 
 def run_worker(job: WorkerJob, slots: ctypes.Array[Slot]) -> int:
-    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or
-    IDLE (all waves wait for other workers').
+    """Runs a worker's workgroups, without the GIL, and returns a status.
 
-    It may be called again after each of them but FINISHED, and goes on where it was.
+    The status is FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or IDLE (all waves wait for other workers').
+    After any of them except FINISHED another call continues.
     """
     return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))

@@ -1,4 +1,4 @@
-"""A worker's job as the scheduler's loop (`scheduler_loop`) knows it, and what its counts mean."""
+"""A worker's job as the scheduler's loop (`scheduler_loop`) knows it, and the meaning of its counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simgpu.machine import layout
 
 
 class WorkerJob(ctypes.Structure):
-    """A worker's share of a launch, and where the worker stands."""
+    """A worker's part of a launch, and its progress."""
 
     _fields_ = (
         ("counter", c_int64),  # address of the shared next-workgroup counter
@@ -22,43 +22,43 @@ class WorkerJob(ctypes.Structure):
         ("waves", c_int64),  # waves of a whole workgroup
         ("slots", c_int64),  # resident workgroups that the worker has memory for
         ("wave_memory", c_int64),  # address of the waves of slot 0
-        ("wave_bytes", c_int64),  # from one wave's state to the next: what a check wants lies between
+        ("wave_bytes", c_int64),  # from one wave's state to the next, including checks' extra bytes
         ("lds", c_int64),  # address of the LDS of slot 0
-        ("lds_stride", c_int64),
+        ("lds_stride", c_int64),  # bytes from one slot's LDS to the next
         ("context", c_int64),  # address of the worker's context
         ("template", c_int64),  # address of the state that every wave begins with
         ("entered", c_int64),  # address of the entry record's count of entries
-        ("vgprs", c_int64),  # rows to clear of the vector and of the accumulator file
-        ("agprs", c_int64),
+        ("vgprs", c_int64),  # rows to clear of the vector file
+        ("agprs", c_int64),  # rows to clear of the accumulator file
         ("group_id_sgpr", c_int64),  # first SGPR of the workgroup ids
-        ("group_id_mask", c_int64),  # which of x, y, z are passed
+        ("group_id_mask", c_int64),  # bits for x, y, z that are passed
         ("id_mode", c_int64),  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
         ("scratch", c_int64),  # device address of the worker's private memory
         ("scratch_wave", c_int64),  # bytes a wave
         ("scratch_sgpr", c_int64),  # SGPR of the wave's scratch offset, or -1
-        ("flat_scratch", c_int64),  # whether FLAT_SCRATCH is set for the wave
+        ("flat_scratch", c_int64),  # 1 if FLAT_SCRATCH is set for the wave
         ("budget", c_int64),  # address of the launch's budget, record steps that all workers share
         ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
-        ("kernargs", c_int64),  # address of i64[8]: kernarg address by which extents are partial
-        ("begin", c_int64),  # address of what to call with a wave that begins and its place among the worker's, or 0
+        ("kernargs", c_int64),  # address of i64[8]: kernarg address by partial extents
+        ("begin", c_int64),  # address of a function to call with a new wave and its place among the worker's, or 0
         # The worker's own state:
-        ("taken", c_int64),  # workgroups resident
-        ("current", c_int64),  # slot being run
-        ("wave", c_int64),  # wave being run
-        ("exhausted", c_int64),  # whether all workgroups were taken
+        ("taken", c_int64),  # resident workgroups
+        ("current", c_int64),  # slot that is running
+        ("wave", c_int64),  # wave that is running
+        ("exhausted", c_int64),  # 1 if all workgroups were taken
         ("open", c_int64),  # slots opened so far
-        ("turns", c_int64),  # of workgroups since then, or since one ended
+        ("turns", c_int64),  # turns of workgroups since a slot was opened or a workgroup ended
         ("turn", c_int64),  # record steps left of the wave's turn, -1 when it is over
         ("clock", c_int64),  # record steps executed
-        ("spent", c_int64),  # of these, not yet taken off the budget
-        ("active", c_int64),  # whether a wave ran since the worker last came to slot 0
+        ("spent", c_int64),  # record steps not yet subtracted from the budget
+        ("active", c_int64),  # 1 if a wave ran since the worker was last at slot 0
         ("pause", c_int64),  # record steps after which the worker returns
         ("stop", c_int64),  # set by another thread to make the worker return
     )
 
 
 class SharedState(ctypes.Structure):
-    """What the workers of a launch share, in cache lines of their own."""
+    """Data that the workers of a launch share, in separate cache lines."""
 
     _fields_ = (
         ("counter", c_int64),  # the next workgroup to begin
@@ -77,20 +77,20 @@ class Slot(ctypes.Structure):
         ("left", c_int64),  # waves that have not ended
         ("waiting", c_int64),  # waves at a barrier
         ("group", c_int64 * 3),  # the workgroup's id
-        ("used", c_int64),  # record steps of slices used up
-        ("met", c_int64),  # whether its waves met at a barrier in this turn
+        ("used", c_int64),  # record steps of finished slices
+        ("met", c_int64),  # 1 if its waves met at a barrier in this turn
     )
 
 
 EMPTY, BUSY = 0, 1
 
-TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others on
-PATIENCE = 16  # turns of workgroups that pass barriers after which another one is opened: a tile with 4096 steps of k takes three
+TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others run
+PATIENCE = 16  # turns of workgroups with barriers after which another one is opened: a tile with 4096 steps of k takes three
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 
 def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:
-    """How often each record ran: transfers to it and before it, less those away before it."""
+    """Returns how often each record ran: transfers to it and before it, minus those away before it."""
     times: np.ndarray = (entered - exited).cumsum()
     times += exited
     return times

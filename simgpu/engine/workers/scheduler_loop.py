@@ -1,10 +1,11 @@
 """The loop of one host thread: workgroups to waves to handlers, compiled when it is first needed.
 
-A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until
-it ends, waits at a barrier or an s_waitcnt, or has used its time slice; a workgroup whose slice is over lets
-others on, so that workgroups which wait for each other make progress. A slice runs in pieces, between
-which the worker looks at the launch's budget and whether it is to stop. What needs Python (a record
-to lower, a fault) is returned as a status, and the worker is called again with its state intact.
+A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until it ends, waits at a barrier
+or an s_waitcnt, or has used its time slice. A workgroup whose slice is over lets others run, so workgroups that wait for each
+other make progress.
+
+A slice runs in pieces. Between pieces the worker checks the launch's budget and for a request to stop. If it needs Python (a
+record to lower, a fault), it returns a status. The next call continues with its state intact.
 """
 
 from __future__ import annotations
@@ -34,28 +35,28 @@ from simgpu.machine.runtime import builtin, clear, copy, load64, part, records, 
 from simgpu.machine.values import Builder, IrValue
 from simgpu.machine.wave_frame import HANDLER
 
-# The structures' dtypes.
+# Dtypes of the structures.
 JOB, SLOT, WAVE = np.dtype(WorkerJob), np.dtype(Slot), np.dtype(Wave)
 
 
 @builtin
 def call(build: Builder, function: IrValue, first: IrValue, second: IrValue) -> None:
-    """Call the function at an address with two addresses, as a handler is called."""
-    build.fence("acquire")  # its record may just have been lowered by another thread
+    """Calls the function at an address with two addresses, like a handler."""
+    build.fence("acquire")  # another thread may just have lowered its record
     target = build.inttoptr(function, ir.PointerType(HANDLER))
     build.call(target, [first.pointer(), second.pointer()])
 
 
 @builtin
 def fetch_add(build: Builder, address: IrValue, amount: IrValue) -> IrValue:
-    """Fetch and add, indivisibly."""
+    """Fetches and adds, atomically."""
     before: IrValue = build.atomic_rmw("add", address.pointer(), amount, "monotonic")
     return before
 
 
 @part
 def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
-    """Work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
+    """Writes work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
     v0 = wave + layout.VGPR
     x = first % x_count
     y = first // x_count % y_count
@@ -81,13 +82,13 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
 
 @part
 def extent(job: Any, slot: Any, axis: int) -> int:
-    """Work-items of a slot's workgroup along an axis; the last workgroup of a dimension may be partial."""
+    """Returns the work-items of a slot's workgroup along an axis; the last workgroup of a dimension may be partial."""
     return min(job.block[axis], job.size[axis] - slot.group[axis] * job.block[axis])
 
 
 @part
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
-    """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
+    """Initialises wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job.waves + index
     wave = job.wave_memory + at * job.wave_bytes
     copy(wave, job.template, layout.ADDRESSES)
@@ -122,7 +123,7 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
 
 @part
 def open_group(job: Any, slots: Any, number: int) -> None:
-    """Put the next workgroup into slot `number`, if one is left."""
+    """Puts the next workgroup into slot `number`, if one is left."""
     group = fetch_add(job.counter, 1)
     if group >= job.groups:
         job.exhausted = 1
@@ -147,7 +148,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
 
 @part
 def release_barrier(job: Any, slots: Any, number: int) -> None:
-    """All waves that have not ended wait: let them on."""
+    """Releases all waves at a barrier, when all that have not ended wait."""
     slot = slots[number]
     first = job.wave_memory + number * job.waves * job.wave_bytes
     for index in range(slot.waves):
@@ -160,14 +161,14 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
 
 @part
 def run_piece(job: Any, wave: int, state: Any) -> int:
-    """Run a wave for a piece of its turn; the status with which it came back."""
+    """Runs a wave for a piece of its turn. Returns the status with which it came back."""
     job.active = 1
     record = state.records + state.resume * layout.RECORD
     handler = load64(record)
-    if handler == 0:  # nothing near it was lowered yet: a check stopped the wave on its way there
+    if handler == 0:  # no code near it was lowered yet: a check stopped the wave on its way there
         state.status = Status.LOWER
         return state.status
-    # Pieces end at the same places of a turn wherever a stop interrupts them: whoever stops a wave does not change what runs.
+    # Pieces end at the same places of a turn wherever a stop interrupts them, so a stop does not change the execution.
     given = min(job.turn & (layout.PIECE - 1), load64(job.budget) - job.spent)
     state.budget = given
     store64(job.context + layout.CTX_CLOCK, job.clock + given)
@@ -188,12 +189,12 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 
 @part
 def run_group(job: Any, slots: Any, number: int) -> int:
-    """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
+    """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
     while True:
-        if job.turn < 0:  # here and not where it ended: whoever comes back in between goes on with the next wave
+        if job.turn < 0:  # here and not at its end: a caller that returned in between continues with the next wave
             job.turn = layout.SLICE
             job.wave += 1
         if job.wave >= slot.waves:
@@ -239,8 +240,10 @@ def run_group(job: Any, slots: Any, number: int) -> int:
 
 @part
 def end_turn(job: Any, slot: Any) -> None:
-    """A workgroup's turn is over: count the turns since a slot was opened or a workgroup ended, up to PATIENCE at once where no
-    barrier was passed: it may wait for a workgroup that has not begun."""
+    """Ends a workgroup's turn, and counts the turns since a slot was opened or a workgroup ended.
+
+    Without a barrier in the turn, the count goes to PATIENCE at once: the workgroup may wait for one that has not begun.
+    """
     if slot.state == EMPTY:
         job.turns = 0
     elif slot.met:
@@ -253,10 +256,11 @@ def end_turn(job: Any, slot: Any) -> None:
 
 @runtime
 def run_worker(job_at: int, slots_at: int, resident: int) -> int:
-    """Run workgroups until none is left, or until Python is needed; the addresses of `job` and `slots`, and how many slots.
+    """Runs workgroups until none is left, or until Python is needed. resident: number of slots.
 
-    A workgroup keeps its turn until its waves used up their slices or slept. Then another slot is opened, unless it passed a
-    barrier in this turn: so it gets on, or polls with a barrier in its loop, and the resident ones have PATIENCE turns first.
+    A workgroup keeps its turn until its waves have used their slices or slept. Then another slot is opened, unless the
+    workgroup passed a barrier in this turn. In that case it makes progress, or polls with a barrier in its loop, so the
+    resident ones have PATIENCE turns first.
     """
     job, slots = structure(job_at, JOB), records(slots_at, resident, SLOT)
     while True:

@@ -1,7 +1,7 @@
-"""A launch's workers as they run: together, for as long as the launch may last, and none longer than the caller waits.
+"""Runs a launch's workers together, for at most the launch's time limit. No worker outlasts the caller's wait.
 
-What they read and write is freed when the launch is over, however it ends: so whatever is raised in the thread that launched,
-a KeyboardInterrupt or a test's time limit, leaves it when no worker runs any more.
+The memory that workers use is freed when the launch is over, however it ends. So an exception in the launching thread, such as
+a KeyboardInterrupt or a test's time limit, leaves it only after all workers have stopped.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout, shield
 from simgpu.machine.shield import WAKE
 
-# A worker in the launching thread comes back to Python after so many record steps at least and at most, about once in SECONDS.
+# A worker in the launching thread returns to Python after a number of record steps in these bounds, about once in SECONDS.
 FEWEST, MOST, SECONDS = layout.PIECE, 1 << 17, 0.01
 UNBOUNDED = 1 << 62
 
 
 class Cancelled(Exception):
-    """The team is to stop; never leaves it."""
+    """Raised when the team must stop; never leaves it."""
 
 
 class TimeOver(Exception):
-    """The launch lasted longer than it may."""
+    """Raised when the launch exceeds its time limit."""
 
 
 class Team:
-    """The workers of one launch; timeout: seconds from now on that it may last, None for any."""
+    """Workers of one launch. timeout: seconds from now on that it may last, None for no limit."""
 
     def __init__(self, timeout: float | None) -> None:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._lock = threading.Lock()
-        self._working = self._left = 0  # workers whose threads work, and that have not ended
-        self._over = threading.Lock()  # taken until none is left
-        self._turn = 0  # of `run`: a thread that begins too late belongs to an earlier one
+        self._working = self._left = 0  # workers whose threads work, and workers that have not ended
+        self._over = threading.Lock()  # held until none is left
+        self._turn = 0  # number of the call of `run`: a thread that begins too late belongs to an earlier one
         self._stopping = self._alone = self._open = False
         self._steps = 4 * FEWEST
         self._workers: Sequence[Worker] = ()
 
     def goes_on(self) -> bool:
-        """Whether neither the time is over nor the team to stop."""
+        """True if there is time left and the team need not stop."""
         return not self._stopping and time.monotonic() < self._deadline
 
     def check(self) -> None:
-        """Raise Cancelled where the team is to stop, TimeOver where its time is over."""
+        """Raises Cancelled if the team must stop, TimeOver if its time is over."""
         if self._stopping:
             raise Cancelled
         if time.monotonic() >= self._deadline:
             raise TimeOver
 
     def stop(self) -> None:
-        """Have all workers come back soon."""
+        """Makes all workers return soon."""
         self._stopping = True
         for worker in self._workers:
             worker.job.stop = 1
 
     def run(self, workers: Sequence[Worker], work: Callable[[Worker], None]) -> None:
-        """work(worker) for each, on threads of their own unless there is one only; returns when all have.
+        """Calls work(worker) for each, on separate threads unless there is only one. Returns when all have returned.
 
-        Raises TimeOver, and whatever is raised in this thread meanwhile, after all have returned.
+        Raises TimeOver, and any exception of this thread in the meantime, after all have returned.
         """
         self._workers, self._stopping, self._alone, self._open = workers, False, len(workers) == 1, False
         for worker in workers:
@@ -73,15 +73,15 @@ class Team:
             work(workers[0])
             return
         self._turn += 1
-        self._opened = threading.Condition(self._lock)  # for the workers' threads, which nothing strikes
+        self._opened = threading.Condition(self._lock)  # for the workers' threads, which no exception interrupts
         self._left, self._over = len(workers), threading.Lock()
         self._over.acquire()
         try:
             for worker in workers:
                 _begin(partial(self._thread, worker, work, self._turn))
             with self._lock:
-                # All begin together: an exception that is set in this thread by its number may strike one that just starts instead
-                # (CPython 3.11), and whoever waits for the kernel to run would set it then.
+                # All begin together. An exception set in this thread by its number may hit a thread that is just starting
+                # instead (CPython 3.11). A caller that waits for the kernel to run would set it then.
                 self._open = True
                 self._opened.notify_all()
             while self._left:
@@ -92,9 +92,9 @@ class Team:
             self._end()
 
     def advance(self, worker: Worker) -> None:
-        """Run a worker until its `status` is another than PAUSED. Raises Cancelled and TimeOver, after which it may go on.
+        """Runs a worker until its `status` is not PAUSED. Raises Cancelled and TimeOver, after which it may continue.
 
-        Alone, it comes back to Python now and then, which handles signals between.
+        A single worker returns to Python now and then, so that signals are handled.
         """
         while True:
             self.check()
@@ -128,7 +128,7 @@ class Team:
                     self._over.release()
 
     def _end(self) -> None:
-        """Wait until no thread works, whatever else is raised here meanwhile: an exception is on its way already."""
+        """Waits until no thread works. Ignores further exceptions: one is already on its way."""
         while True:
             try:
                 if self._left:

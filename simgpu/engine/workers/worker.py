@@ -1,6 +1,6 @@
-"""A worker's state, and the wave at which it stopped.
+"""State of a worker, and the wave at which it stopped.
 
-The layout of `job` and `slots` is the scheduler's, that of a wave `layout`'s.
+`scheduler` defines the layout of `job` and `slots`, `layout` that of a wave.
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class Worker:
-    """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps.
-
-    counts: (3, records + 1) int64, of each record: entered, control transfers to it, exited, those from it, lanes, the active
-    lanes of memory instructions; given: what its waves find in memory; host: where they call the host; storage: bytes of its waves
-    and of their LDS; status: with which the loop came back last; error: what ended its thread.
-    """
+    """Part of a launch that one host thread runs: its state and its counts."""
 
     job: WorkerJob
     slots: ctypes.Array[Slot]
     context: np.ndarray
     programs: ctypes.Array[ctypes.c_int64]
+    # (3, records + 1) int64, by record: entered (control transfers to it), exited (those from it), lanes (active, in memory
+    # instructions)
     counts: np.ndarray
-    given: Given
-    host: HostCalls | None
-    storage: list[np.ndarray]
-    checks: dict[str, Any] = field(default_factory=dict)
-    status: int = PAUSED
-    error: BaseException | None = None
+    given: Given  # memory that its waves find
+    host: HostCalls | None  # its buffer for calls of the host
+    storage: list[np.ndarray]  # bytes of its waves and of their LDS
+    checks: dict[str, Any] = field(default_factory=dict)  # data that each check keeps
+    status: int = PAUSED  # last status of the loop
+    error: BaseException | None = None  # error that ended its thread
 
     @property
     def entered(self) -> np.ndarray:
@@ -51,13 +48,13 @@ class Worker:
         return self.counts[1]
 
     def set_context(self, offset: int, value: int) -> None:
-        """Set an i64 field of the context."""
+        """Sets an i64 field of the context."""
         self.context[offset // 8] = value
 
 
 @dataclass(frozen=True)
 class WaveState:
-    """The fields of a stopped wave that an error message needs."""
+    """Fields of a stopped wave that an error message needs."""
 
     status: int
     resume: int
@@ -71,23 +68,23 @@ class WaveState:
 
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
-    """All bytes of one wave of a worker."""
+    """Returns all bytes of one wave of a worker."""
     at = (slot * worker.job.waves + wave) * worker.job.wave_bytes
     return worker.storage[0][at : at + layout.WAVE_BYTES]
 
 
 def wave_of(worker: Worker, slot: int, wave: int) -> Wave:
-    """The fields of one wave of a worker."""
+    """Returns the fields of one wave of a worker."""
     return Wave.from_buffer(wave_bytes_of(worker, slot, wave).data)
 
 
 def place_of_wave(worker: Worker) -> tuple[int, int]:
-    """Slot of the workgroup that a worker runs, and the wave in it."""
+    """Returns the slot of the workgroup that a worker runs, and the wave in it."""
     return worker.job.current, worker.job.wave
 
 
 def live_waves(worker: Worker) -> Iterator[Wave]:
-    """The resident waves that have not ended."""
+    """Yields the resident waves that have not ended."""
     for number in range(worker.job.open):
         slot = worker.slots[number]
         for index in range(slot.waves if slot.state == BUSY else 0):

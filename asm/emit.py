@@ -1,4 +1,4 @@
-"""A computation's tree to its kernels, and their launch."""
+"""Emits the kernels of a computation's tree, and launches them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ __tracebackhide__ = says_it_all
 
 
 class Prepared:
-    """A computation on a device (simulated or real), its kernels loaded and its scratch memory allocated, for any launches."""
+    """A computation on a device (simulated or real): kernels loaded, scratch memory allocated, ready for any number of
+    launches.
+    """
 
     def __init__(self, kernel: EmittedKernel, device: Any) -> None:
         self.kernel, self.device = kernel, device
         module = device.load(kernel.assemble())
-        if getattr(device, "check", False):  # its findings name them
+        if getattr(device, "check", False):  # findings name these Python lines
             module.origins = kernel.origins
         self.entries = [module[step.name] for step in kernel.steps]
         self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
 
     def calls(self, *buffers: object) -> list[tuple[Any, dict[str, Any]]]:
-        """The entry of each kernel and its launch's arguments, in order.
+        """Returns the entry of each kernel and its launch's arguments, in order.
 
         buffers: one for each of `kernel.operands`; LaunchError if their number is wrong.
         """
@@ -40,17 +42,19 @@ class Prepared:
         ]
 
     def launch(self, *buffers: object) -> list[Any]:
-        """Launches the kernels one behind the other; their runs, in order."""
+        """Launches the kernels one after the other. Returns their runs, in order."""
         return [entry.launch(**call) for entry, call in self.calls(*buffers)]
 
     def free(self) -> None:
-        """Gives the scratch memory back."""
+        """Frees the scratch memory."""
         for buffer in self.scratch.values():
             self.device.free(buffer)
 
 
 def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
-    """Launches a kernel and those behind it once; their runs, in order. Raises as `Prepared` and the device's launch."""
+    """Launches a kernel and the following ones once. Returns their runs, in order. Raises as `Prepared` and the device's
+    launch.
+    """
     prepared = Prepared(kernel, device)
     try:
         return prepared.launch(*buffers)
@@ -60,11 +64,11 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
 
 @functools.singledispatch
 def emit(root: Node) -> EmittedKernel:
-    """The kernel of a computation's tree; the other kernels that it takes are `following`.
+    """Returns the kernel of a computation's tree. Further kernels of the computation are in its `following`.
 
-    An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME, which is loaded here when it is first wanted.
-    TargetError for a root that no operator registered, or a type that the target lacks; UnsupportedInstruction, ResourceError and
-    LaunchError for a plan that has no kernel.
+    An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME. That module is loaded at the first
+    call. Raises TargetError for a root that no operator registered, or a type that the target lacks;
+    UnsupportedInstruction, ResourceError or LaunchError for a plan that has no kernel.
     """
     name = type(root).__module__.removeprefix("simgpu.operators.").partition(".")[0]
     if importlib.util.find_spec(f"simgpu.asm.{name}"):
@@ -79,5 +83,5 @@ class EmitVisitor:
     """The paper's name for `emit`."""
 
     def visit(self, root: Node) -> EmittedKernel:
-        """The kernel of a tree; raises as `emit`."""
+        """Returns the kernel of a tree. Raises as `emit`."""
         return emit(root)

@@ -1,12 +1,12 @@
-"""A kernel under construction, and what becomes of it.
+"""A kernel under construction, up to its code object.
 
     registers.py     operands, and files that hand out registers
-    instruction.py   an instruction: its text, and which of the set it is
+    instruction.py   an instruction: its text and its spec in the instruction set
     waits.py         s_waitcnt and s_nop by rule
-    interleave.py    instruction streams as one, and what hides behind matrix instructions
+    interleave.py    instruction streams merged, so that matrix instructions hide the others
     metadata.py      directives, descriptor and metadata
     toolchain.py     text to code object by clang and lld
     emitted.py       EmittedKernel: text, resources, launch
-    kernel.py        KernelBuilder, which makes all of it
-    liveness.py      which registers are still read
+    kernel.py        KernelBuilder, which builds a kernel from these parts
+    liveness.py      registers that are still read
 """

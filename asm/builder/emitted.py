@@ -1,4 +1,4 @@
-"""A finished kernel: its text, what it uses, and how it is launched."""
+"""A finished kernel: its text, its resources, and how it is launched."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from simgpu.asm.builder.toolchain import SOURCE_NAME, assemble
 from simgpu.asm.builder.waits import Item
 from simgpu.hardware.errors import LaunchError
 
-EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.builder.kernel` writes at the end of an instruction's line
+EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # `simgpu.asm.builder.kernel` writes this at the end of an instruction's line
 
 
 @dataclass(frozen=True, repr=False)
 class EmittedKernel:
-    """A kernel as text, and how to launch it; the first of several where `following` is not empty."""
+    """A kernel as text, and how to launch it. If `following` is not empty, it is the first of several kernels."""
 
-    text: str
+    text: str  # assembly of this kernel only
     name: str
     target: str
-    plan: Any  # the operator's; None of a kernel without tiles, as those that add parts
+    plan: Any  # the operator's plan; None for a kernel without tiles, such as one that adds parts of a sum
     block: tuple[int, int, int]  # work-items of a workgroup
     grid: tuple[int, int, int]  # workgroups
-    resources: Resources  # what the code object asks for
-    scalars: tuple[int | float, ...]  # the arguments behind the pointers, in order
+    resources: Resources  # registers and LDS that the code object requests
+    scalars: tuple[int | float, ...]  # arguments after the pointers, in order
     buffers: tuple[str, ...] = ()  # names of the pointers, in order
-    operands: tuple[str, ...] = ()  # the arrays that a caller gives for the whole computation, in order
-    scratch: tuple[tuple[str, int], ...] = ()  # name and bytes of memory that the computation needs besides
-    following: tuple[EmittedKernel, ...] = ()  # kernels to launch behind this one, whose pointers have the same names
-    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)  # instructions, labels and remarks, waits inserted
+    operands: tuple[str, ...] = ()  # names of the arrays that a caller passes for the whole computation, in order
+    scratch: tuple[tuple[str, int], ...] = ()  # name and bytes of scratch memory that the computation also needs
+    following: tuple[EmittedKernel, ...] = ()  # kernels to launch after this one; their pointers have the same names
+    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)  # instructions, labels and comments, with waits inserted
 
     def __repr__(self) -> str:
         grid, block = ("x".join(map(str, extents)) for extents in (self.grid, self.block))
@@ -39,7 +39,9 @@ class EmittedKernel:
         return f"<EmittedKernel {self.name} for {self.target}: grid {grid}, block {block}, {self.resources}{behind}>"
 
     def arguments(self, *buffers: object) -> list[object]:
-        """The launch's arguments for these buffers (or addresses); LaunchError where one launch is not all."""
+        """Returns the launch's arguments for these buffers (or addresses). LaunchError if one launch is not the whole
+        computation.
+        """
         if self.following:
             raise LaunchError(
                 f"{self.name} is the first of {1 + len(self.following)} kernels that share scratch memory: "
@@ -50,26 +52,26 @@ class EmittedKernel:
         return [*buffers, *self.scalars]
 
     def bind(self, named: Mapping[str, object]) -> list[object]:
-        """The launch's arguments, its pointers taken by name."""
+        """Returns the launch's arguments, with its pointers looked up by name."""
         return [*(named[name] for name in self.buffers), *self.scalars]
 
     @property
     def steps(self) -> Iterator[EmittedKernel]:
-        """This kernel and those behind it, in the order of their launches."""
+        """Yields this kernel and the following ones, in launch order."""
         yield self
         for kernel in self.following:
             yield from kernel.steps
 
     @property
     def source(self) -> str:
-        """The assembly of all kernels as one file."""
+        """Assembly of all kernels as one file."""
         return joined([kernel.text for kernel in self.steps])
 
     @property
     def origins(self) -> dict[str, str]:
         """The Python line that emitted each instruction, by its line of `source` as the code object names it.
 
-        An inserted wait or nop has "before" and the line of the instruction that it delays.
+        For an inserted wait or nop, the value is "before" and the line of the instruction that it delays.
         """
         found: dict[str, str] = {}
         delayed = ""
@@ -83,5 +85,5 @@ class EmittedKernel:
         return found
 
     def assemble(self) -> bytes:
-        """The linked code object with all kernels; raises ToolchainError."""
+        """Returns the linked code object with all kernels. Raises ToolchainError."""
         return assemble(self.source, self.target)

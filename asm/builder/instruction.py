@@ -1,4 +1,4 @@
-"""An instruction to be emitted: its text for the assembler, and which instruction of the set it is, with what it does."""
+"""An instruction to be emitted: its text for the assembler, its spec in the instruction set, and its effect."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from simgpu.hardware.timing_rules.effects import Effect, effect_of
 
 SUFFIXES = ("", "_e32", "_e64", "_sdwa", "_dpp")
 NAMED: dict[str, isa.Operand] = {"vcc": Reg("s", VCC, 2), "exec": Reg("s", EXEC, 2), "m0": Reg("s", M0), "off": Off()}
-ANY = 0  # registers of an operand that more than one width fits
-# dpp_ctrl by its name, the count of a row's rotation or shift added.
+ANY = 0  # register count of an operand that accepts several widths
+# dpp_ctrl by name; the count of a row rotation or shift is added.
 ROW_CONTROL = {"row_shl": 0x100, "row_shr": 0x110, "row_ror": 0x120}
 WAVE_CONTROL = {name: code for code, name in WHOLE_WAVE.items()}
 
 
 @dataclass
 class Instr:
-    """One instruction of the text: operands in LLVM's order, modifiers as `name` or `name:value`."""
+    """An instruction of the text: operands in LLVM's order, modifiers as `name` or `name:value`."""
 
     mnemonic: str
     operands: tuple[Operand, ...]
     modifiers: tuple[str, ...] = ()
-    note: str = ""
+    note: str = ""  # remark at the end of its line
     where: str = ""  # file:line of the Python that emitted it
-    effect: Effect | None = field(default=None, repr=False)
+    effect: Effect | None = field(default=None, repr=False)  # what it does to registers and counters
 
     def text(self) -> str:
-        """The line for the assembler."""
+        """Returns the line for the assembler."""
         operands = ", ".join(operand_text(operand) for operand in self.operands)
         return " ".join(part for part in (self.mnemonic, operands, *self.modifiers) if part)
 
     def registers(self) -> Iterator[Reg]:
-        """The operands that are registers."""
+        """Yields the operands that are registers."""
         return (operand for operand in self.operands if isinstance(operand, Reg))
 
     @property
     def target(self) -> str:
-        """The label that a branch goes to; empty for every other instruction."""
+        """Label that a branch jumps to; empty for every other instruction."""
         label = self.operands[-1] if self.mnemonic.startswith(("s_branch", "s_cbranch")) else ""
         return label if isinstance(label, str) else ""
 
 
 @functools.cache
 def by_mnemonic(target: str) -> Mapping[str, Spec]:
-    """The target's instructions by name, without encoding suffix."""
+    """Returns the target's instructions by name, without encoding suffix."""
     return {spec.mnemonic: spec for spec in REGISTRY.specs if target in spec.opcodes}
 
 
 @functools.cache
 def find_spec(mnemonic: str, target: str) -> Spec:
-    """What the mnemonic (with or without an encoding suffix) is; TargetError if the target lacks it."""
+    """Returns the spec of a mnemonic, with or without an encoding suffix. TargetError if the target lacks it."""
     specs = by_mnemonic(target)
     if mnemonic.startswith(("v_mfma", "v_smfmac")):
         return specs[mfma.find(mnemonic, target).mnemonic]
@@ -74,7 +74,7 @@ def find_spec(mnemonic: str, target: str) -> Spec:
 
 @functools.cache
 def fields(spec: Spec) -> tuple[tuple[str, int], ...]:
-    """The operands in LLVM's order: name of each field, registers that it takes."""
+    """Returns the operands in LLVM's order: name of each field, and the number of its registers."""
     memory = spec.memory
     if spec.kind == "matrix":
         names = ("src0", "src1", "src2", "scale_src0", "scale_src1")
@@ -106,11 +106,11 @@ def fields(spec: Spec) -> tuple[tuple[str, int], ...]:
 
 
 def built(instr: Instr, target: str) -> Instruction:
-    """The instruction of the set, as it is decoded from its bytes but for what the assembler chooses: its size, the place of a
-    label, and whether it is e32 or e64.
+    """Returns the instruction of the set, as the decoder would read it from its bytes.
 
-    Raises TargetError for a mnemonic that the target lacks and ToolchainError for operands whose number or width is wrong, naming
-    the Python line that emitted it.
+    Three things that the assembler chooses are missing: its size, a label's position, and e32 or e64. Raises TargetError
+    for a mnemonic that the target lacks. Raises ToolchainError for a wrong number or width of operands; the message names
+    the Python line that emitted the instruction.
     """
     spec = find_spec(instr.mnemonic, target)
     if spec.encoding == "flat" and spec.memory is not None and spec.memory.op == "atomic":
@@ -121,7 +121,7 @@ def built(instr: Instr, target: str) -> Instruction:
         vdst, *sources, c = wanted[:4]
         formats = [FORMAT_REGISTERS.get(mods.get(code, 0), 8) for code in ("cbsz", "blgp")]
         wanted = (vdst, *((name, count) for (name, _), count in zip(sources, formats, strict=True)), c, *wanted[4:])
-    operands = instr.operands or ((0,) if spec.control is ControlKind.ENDPGM else ())  # which LLVM's syntax leaves out
+    operands = instr.operands or ((0,) if spec.control is ControlKind.ENDPGM else ())  # LLVM's syntax omits this operand
     if len(operands) != len(wanted):
         raise _wrong(instr, f"{len(operands)} operands, it takes {len(wanted)}")
     args: dict[str, isa.Operand] = {}
@@ -145,7 +145,7 @@ def _wrong(instr: Instr, message: str) -> ToolchainError:
 
 
 def _modifiers(instr: Instr) -> dict[str, Any]:
-    """The modifiers as the decoder has them; a value that is no number stays text."""
+    """Returns the modifiers as the decoder has them. A value that is not a number stays text."""
     mods: dict[str, Any] = {}
     for word in instr.modifiers:
         name, _, value = word.partition(":")
@@ -161,5 +161,5 @@ def _modifiers(instr: Instr) -> dict[str, Any]:
 
 
 def analyse(instr: Instr, target: str) -> Effect:
-    """What an instruction does to registers and counters; raises as `built`."""
+    """Returns what an instruction does to registers and counters. Raises as `built`."""
     return effect_of(built(instr, target))

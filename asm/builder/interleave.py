@@ -1,4 +1,4 @@
-"""Two instruction streams as one: fillers spread between the instructions that they hide behind, or as many behind each as fit."""
+"""Two instruction streams merged: fillers go between matrix instructions, spread evenly or a limited number after each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.asm.builder.waits import Item, Label
 
 @contextlib.contextmanager
 def stream(k: KernelBuilder) -> Iterator[list[Item]]:
-    """What is emitted inside goes to the list that this yields instead of to the kernel."""
+    """Collects what is emitted inside into the list that this yields, instead of into the kernel."""
     items: list[Item] = []
     here, k.items = k.items, items
     yield items
@@ -21,10 +21,11 @@ def stream(k: KernelBuilder) -> Iterator[list[Item]]:
 
 
 def interleave(main: Sequence[Item], filler: Sequence[Item], lead: int = 0) -> list[Item]:
-    """`main` with `filler` spread evenly behind its items from number `lead` on; each keeps its order.
+    """Returns `main` with `filler` spread evenly after its items from number `lead` on. Each stream keeps its order.
 
-    The two must touch disjoint registers, and only one of them scalar state. A label of the filler is where an out-of-line block
-    comes back: it stays right behind the branch before it, as the branch skips whatever is between them.
+    The two streams must use disjoint registers, and only one of them may use scalar state. A label of the filler marks
+    the return of an out-of-line block. It stays right after the branch before it, because the branch skips everything
+    between them.
     """
     units: list[list[Item]] = []
     for item in filler:
@@ -45,12 +46,13 @@ def interleave(main: Sequence[Item], filler: Sequence[Item], lead: int = 0) -> l
 
 
 class Backlog:
-    """Instructions that hide behind others, in their order, `room` of them behind each in the mean; what finds no room waits.
+    """Queue of instructions that are emitted after others, on average `room` of them after each. The rest waits.
 
-    A matrix unit works on while its wave issues other instructions, but not for long: of many in one place it waits for the last.
-    They must leave scalar state to what they hide behind as it was, and come without labels. Reads of LDS, whose fragments are soon
-    needed, and urgent ones (vector arithmetic whose registers are soon taken again) overtake what waits and touches none of their
-    registers, but no barrier.
+    A matrix unit keeps working while its wave issues other instructions, but a long run of them makes the unit wait.
+    Queued instructions must preserve the scalar state of the instructions that hide them, and have no labels.
+
+    Two kinds overtake queued instructions that use none of their registers, but no barrier: LDS reads, because their
+    fragments are needed soon, and urgent ones (vector arithmetic whose registers are soon reused).
     """
 
     def __init__(self, k: KernelBuilder, room: float) -> None:
@@ -58,7 +60,7 @@ class Backlog:
         self.waiting: list[tuple[Item, bool]] = []
 
     def hide(self, items: Iterable[Item], urgent: Iterable[Item] = ()) -> None:
-        """Emits as many as there is room for of what waits; `items` come last, behind `urgent`."""
+        """Queues `urgent`, then `items`, and emits as many queued instructions as there is room for."""
         self.waiting += [*((item, True) for item in urgent), *((item, _reads_lds(item)) for item in items)]
         self.rest = self.rest % 1 + self.room
         while self.waiting and self.rest >= 1:
@@ -67,7 +69,7 @@ class Backlog:
             self.k.items.append(item)
 
     def _next(self) -> int:
-        """The first urgent one that may overtake those before it, else the first of all."""
+        """Index of the first urgent item that may overtake those before it, else 0."""
         passed: set[object] = set()
         for number, (item, urgent) in enumerate(self.waiting):
             registers = _touched(item)
@@ -79,8 +81,10 @@ class Backlog:
         return 0
 
     def emit(self, items: Iterable[Item]) -> None:
-        """Emits what is hidden behind, and before it all that waits up to the last that touches the same registers; of urgent ones
-        only themselves, where they may overtake."""
+        """Emits `items`, which hide the queue. First emits the queue up to the last item that uses the same registers.
+
+        Of urgent items it first emits only those that conflict, if they may overtake.
+        """
         items = list(items)
         registers = frozenset().union(*(_touched(item) for item in items))
         while any(not registers.isdisjoint(_touched(item)) for item, _ in self.waiting):
@@ -88,7 +92,7 @@ class Backlog:
         self.k.items += items
 
     def flush(self) -> None:
-        """Emits all that waits."""
+        """Emits the whole queue."""
         self.k.items += [item for item, _ in self.waiting]
         self.waiting.clear()
 

@@ -29,38 +29,38 @@ from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
 
 SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 WAVEFRONT = 64
-VGPR_LIMIT = 256  # what an encoding can name in each of the two files
+VGPR_LIMIT = 256  # registers that an encoding can name in each of the two files
 LDS_LIMIT = {"gfx908": 65536, "gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
-DS_REACH = 1 << 16  # bytes of an LDS instruction's own offset: 16 bits (LLVM, all four targets)
+DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits (LLVM, all four targets)
 KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64
-# Frames that an instruction was not written in: it remembers the first one above them.
+# An instruction's origin is the first frame outside these files.
 BUILDER_FILES = (__file__, contextlib.__file__)
 
 
 @dataclass(frozen=True)
 class LdsRegion:
-    """Named bytes of LDS, `offset` from its start."""
+    """Named bytes of LDS."""
 
     name: str
-    offset: int
-    size: int
+    offset: int  # bytes from the start of LDS
+    size: int  # bytes
 
 
 @dataclass
 class Loop:
-    """An open loop: `countdown` leaves it when nothing is left, `exit` is the label behind it."""
+    """An open loop."""
 
     kernel: KernelBuilder
-    top: str
-    exit: str
-    left: Reg
-    step: int
-    counted: bool = False
+    top: str  # label of the first instruction
+    exit: str  # label after the loop
+    left: Reg  # remaining count; `countdown` leaves the loop when it is 0 or less
+    step: int  # decrement of `left` in each iteration
+    counted: bool = False  # True once `countdown` is emitted
 
     def countdown(self) -> None:
-        """left -= step, and out of the loop if that leaves nothing (signed)."""
+        """Emits left -= step, and a branch out of the loop if left <= 0 (signed)."""
         self.counted = True
         self.kernel.s_sub_u32(self.left, self.left, self.step)
         self.kernel.s_cmp_le_i32(self.left, 0)
@@ -69,20 +69,20 @@ class Loop:
 
 @dataclass
 class KernelBuilder:
-    """Builds one kernel; its parts appear in the text in the order in which they are emitted.
+    """Builds one kernel. Instructions appear in the text in the order in which they are emitted.
 
-    `k.v_add_u32(d, a, b, note="...")` emits the instruction of that name: operands in LLVM's order, modifiers as keywords (True
-    for a bare word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+    `k.v_add_u32(d, a, b, note="...")` emits the instruction of that name: operands in LLVM's order, modifiers as keywords
+    (True for a bare word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
 
-    With a plan, registers and LDS come from it alone, `array` takes its named ranges, and the code object asks for all of it;
-    ResourceError where it runs out. Without one the target's limits hold.
+    With a plan, registers and LDS come only from the plan, `array` uses its named ranges, and the code object requests
+    all of them. ResourceError if the plan runs out. Without a plan the target's limits hold.
     """
 
     name: str
     target: str
-    workgroup_size: int  # work-items, along x alone
-    items: list[Item] = field(default_factory=list)
-    outlined: list[Item] = field(default_factory=list)  # blocks that go behind the kernel's end
+    workgroup_size: int  # work-items, all along x
+    items: list[Item] = field(default_factory=list)  # instructions, labels and comments so far
+    outlined: list[Item] = field(default_factory=list)  # blocks that are placed after the kernel's end
     arguments: list[KernelArgument] = field(default_factory=list)
     lds: list[LdsRegion] = field(default_factory=list)
     plan: ResourcePlan | None = None
@@ -110,7 +110,7 @@ class KernelBuilder:
         return emit
 
     def emit(self, mnemonic: str, *operands: Operand, note: str = "", **modifiers: Any) -> Any:
-        """Emits an instruction by name and returns its first operand."""
+        """Emits an instruction by name. Returns its first operand."""
         return self._emit(sys._getframe(1), mnemonic, operands, note, modifiers)
 
     def _emit(
@@ -130,18 +130,18 @@ class KernelBuilder:
         return operands[0] if operands else None
 
     def comment(self, text: str) -> None:
-        """A line of comment."""
+        """Emits a comment line."""
         self.items.append(Comment(text))
 
     def work_item_x(self) -> None:
-        """Leaves x in `work_item`, where the hardware packs x, y and z into one register."""
+        """Leaves x in `work_item`. From gfx90a on, the hardware packs x, y and z into one register."""
         if self.target != "gfx908":
             self.v_and_b32(self.work_item, 0x3FF, self.work_item, note="x of the packed work-item id")
 
     # -- flow --------------------------------------------------------------------------------
 
     def new_label(self, name: str) -> str:
-        """A label that no other place of the kernel has."""
+        """Returns a label that is unique in the kernel."""
         number = self._labels[name] = self._labels.get(name, -1) + 1
         return f".L{self.name}_{name}_{number}"
 
@@ -151,7 +151,7 @@ class KernelBuilder:
 
     @contextlib.contextmanager
     def loop(self, name: str, left: Reg, step: int = 1) -> Iterator[Loop]:
-        """Repeats the body while left > 0, left falling by `step` (at `countdown`, or at the end).
+        """Repeats the body while left > 0. `countdown`, or else the end of the body, subtracts `step` from `left`.
 
         The body runs at least once.
         """
@@ -168,7 +168,7 @@ class KernelBuilder:
 
     @contextlib.contextmanager
     def out_of_line(self, name: str, back: str) -> Iterator[str]:
-        """A block behind the kernel's end that returns to the label `back`; yields its own label."""
+        """Emits a block after the kernel's end that jumps back to the label `back`. Yields the block's own label."""
         start = self.new_label(name)
         here, self.items = self.items, []
         self.label(start)
@@ -178,7 +178,9 @@ class KernelBuilder:
         self.items = here
 
     def array(self, name: str, count: int) -> Reg:
-        """The plan's range of that name, which must hold `count` registers, or a new one without a plan."""
+        """Returns the plan's range of that name, or a new range without a plan. ResourceError if it has fewer than
+        `count` registers.
+        """
         ranges = {} if self.plan is None else {r.name: r for r in self.plan.registers}
         planned = ranges.get(name)
         if self.plan is not None and (planned is None or planned.count < count):
@@ -190,7 +192,7 @@ class KernelBuilder:
     # -- memory ------------------------------------------------------------------------------
 
     def region(self, name: str, size: int, align: int = 16) -> LdsRegion:
-        """`size` bytes of LDS behind the regions made before; ResourceError past the limit."""
+        """Returns `size` bytes of LDS after the regions made so far. ResourceError past the limit."""
         offset = -(-self.lds_bytes // align) * align
         limit = LDS_LIMIT[self.target] if self.plan is None else self.plan.lds_bytes
         if offset + size > limit:
@@ -212,7 +214,7 @@ class KernelBuilder:
         self.arguments.append(KernelArgument(name, offset, size, value_kind, value_type))
 
     def load_arguments(self) -> dict[str, Reg]:
-        """Loads all arguments into consecutive SGPRs, with few wide loads; the SGPRs by name."""
+        """Loads all arguments into consecutive SGPRs, with few wide loads. Returns the SGPRs by name."""
         words = self._header().kernarg_size // 4
         base = self.s.alloc("kernel arguments", max(4, words))
         done = 0
@@ -241,7 +243,7 @@ class KernelBuilder:
         )
 
     def resources(self, items: list[Item]) -> Resources:
-        """Registers and LDS that `items` use."""
+        """Returns the registers and LDS that `items` use."""
         highest = {"v": 0, "a": 0, "s": 3}
         instructions = [item for item in items if isinstance(item, Instr)]
         for instr in instructions:
@@ -258,7 +260,9 @@ class KernelBuilder:
         )
 
     def granted(self, used: Resources) -> Resources:
-        """What the code object asks for: the plan, if there is one; ResourceError past what the target has of LDS."""
+        """Returns what the code object requests: the plan's resources, if there is a plan. ResourceError if its LDS
+        exceeds the target's.
+        """
         if self.plan is None:
             return used
         plan, most = self.plan, LDS_LIMIT[self.target]
@@ -281,7 +285,7 @@ class KernelBuilder:
         scratch: tuple[tuple[str, int], ...] = (),
         following: tuple[EmittedKernel, ...] = (),
     ) -> EmittedKernel:
-        """The kernel with waits inserted; its fields as in `EmittedKernel`. operands: the pointers if None."""
+        """Returns the kernel with waits inserted. Arguments are fields of `EmittedKernel`; operands None means the pointers."""
         items = schedule([*self.items, *self.outlined], self.target)
         used = self.granted(self.resources(items))
         pointers = tuple(argument.name for argument in self.arguments if argument.value_kind == "global_buffer")
@@ -306,7 +310,7 @@ class KernelBuilder:
         )
 
     def text(self) -> str:
-        """The assembly with waits inserted."""
+        """Returns the assembly with waits inserted."""
         return self.finish().text
 
     def _legend(self) -> Iterator[str]:

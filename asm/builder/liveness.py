@@ -1,4 +1,4 @@
-"""Which registers an instruction's successors still read: the last column of a listing."""
+"""Registers that an instruction's successors still read: the last column of a listing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ Live = frozenset[Register]
 
 
 def live_registers(items: Sequence[Item]) -> list[Live]:
-    """For each instruction of `items`, in order, the registers that are live behind it; all have their effects.
+    """Returns the registers that are live after each instruction of `items`, in order. Every instruction must have its
+    effect.
 
-    Backwards over basic blocks to a fixed point. A write counts as whole, whatever EXEC says, so a register that only
-    some lanes get is shown live from there on.
+    Walks basic blocks backwards to a fixed point. A write counts as whole for any EXEC, so a register that only some
+    lanes write is live only from there on.
     """
     blocks = blocks_of(items)
     entering: list[Live] = [frozenset() for _ in blocks.nodes]
@@ -41,7 +42,7 @@ def _before(item: Item, live: Live) -> Live:
 
 
 def ranges(live: Live) -> str:
-    """`v0-3,7 a0-63 s4`: registers by file, then named state."""
+    """Returns a text such as `v0-3,7 a0-63 s4`: registers by file, then named state."""
     parts = []
     for file in "vas":
         numbers = sorted(register[1] for register in live if not isinstance(register, str) and register[0] == file)

@@ -1,4 +1,4 @@
-"""What surrounds a kernel's instructions: directives, descriptor and metadata (AMDGPUUsage)."""
+"""Text around a kernel's instructions: directives, descriptor and metadata (AMDGPUUsage)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ ARCH_ALIGNMENT = 4  # ACCUM_OFFSET counts ArchVGPRs in fours (AMDGPUUsage, COMPU
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """An explicit argument: bytes offset and size, value_kind and value_type as in the metadata."""
+    """An explicit argument."""
 
     name: str
-    offset: int
-    size: int
-    value_kind: str = "by_value"
-    value_type: str = ""
+    offset: int  # bytes from the start of the arguments
+    size: int  # bytes
+    value_kind: str = "by_value"  # as in the metadata
+    value_type: str = ""  # as in the metadata; empty: none
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel asks for: its plan's registers and LDS, or without a plan what its instructions use."""
+    """Resources that a kernel requests: its plan's registers and LDS, or without a plan those that its instructions use."""
 
     vgprs: int  # ArchVGPRs of a lane
     agprs: int  # AccVGPRs of a lane
-    sgprs: int  # of a wave, without the reserved ones
-    lds: int  # bytes of a workgroup
-    instructions: int  # of the text
+    sgprs: int  # SGPRs of a wave, without the reserved ones
+    lds: int  # bytes for a workgroup
+    instructions: int  # number of instructions in the text
 
     @property
     def accum_offset(self) -> int:
@@ -37,25 +37,25 @@ class Resources:
         return max(ARCH_ALIGNMENT, -(-self.vgprs // ARCH_ALIGNMENT) * ARCH_ALIGNMENT)
 
     def next_free_vgpr(self, unified: bool) -> int:
-        """The descriptor's register count: both files in one, or the larger of two."""
+        """Returns the descriptor's register count: the sum of both files if they are unified, else the larger one."""
         total = self.accum_offset + self.agprs if unified else max(self.vgprs, self.agprs)
         return max(1, total)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a kernel is called and how it is launched."""
+    """Name of a kernel, and how it is launched."""
 
     name: str
     target: str
     workgroup_size: int  # work-items
     arguments: tuple[KernelArgument, ...]
-    user_sgprs: int
-    workgroup_ids: tuple[bool, bool, bool]  # which of x, y, z the kernel is given
+    user_sgprs: int  # SGPRs that the launch fills
+    workgroup_ids: tuple[bool, bool, bool]  # for x, y and z: True if the kernel gets this workgroup id
 
     @property
     def unified(self) -> bool:
-        """Whether both kinds of VGPRs lie in one file."""
+        """True if both kinds of VGPRs share one file."""
         return self.target != "gfx908"
 
     @property
@@ -66,7 +66,7 @@ class Header:
 
 
 def prologue(header: Header) -> list[str]:
-    """Lines before the first instruction."""
+    """Returns the lines before the first instruction."""
     return [
         f'.amdgcn_target "amdgcn-amd-amdhsa--{header.target}"',
         ".text",
@@ -78,7 +78,7 @@ def prologue(header: Header) -> list[str]:
 
 
 def epilogue(header: Header, used: Resources) -> list[str]:
-    """Lines after the last instruction: sizes, descriptor, metadata."""
+    """Returns the lines after the last instruction: sizes, descriptor, metadata."""
     name = header.name
     return [
         f".L{name}_end:",
@@ -146,7 +146,7 @@ def _metadata(header: Header, used: Resources) -> list[str]:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Kernels, each a whole text of its own, as one: the metadata is one document for all."""
+    """Joins kernels, each a complete text, into one. They share one metadata document."""
     if len(texts) == 1:
         return texts[0]
     heads, documents = zip(*(text.split(".amdgpu_metadata\n") for text in texts), strict=True)

@@ -15,12 +15,12 @@ Operand = Reg | int | float | str
 
 WORD = 4  # bytes of a register
 INLINE_INTEGERS = range(-16, 65)  # ISA guides, "Scalar operands": encodings 128..208
-INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)  # 240..247
+INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)  # encodings 240..247
 
 
 @functools.lru_cache(maxsize=None, typed=True)  # 1 and 1.0 are two operands
 def constant(value: int | float) -> Const | Literal:
-    """A number as an operand: an inline constant, or a literal of 32 bits."""
+    """Returns a number as an operand: an inline constant, or a 32-bit literal."""
     if value in INLINE_FLOATS and isinstance(value, float):
         return Const(240 + INLINE_FLOATS.index(value))
     if isinstance(value, float) and value:
@@ -32,7 +32,7 @@ def constant(value: int | float) -> Const | Literal:
 
 
 def operand_text(operand: Operand) -> str:
-    """An operand in LLVM's syntax; a float that is no inline constant becomes its bits."""
+    """Returns an operand in LLVM's syntax. A float that is not an inline constant becomes its bits."""
     if isinstance(operand, str):
         return operand
     return operands.operand_text(operand if isinstance(operand, Reg) else constant(operand))
@@ -40,16 +40,13 @@ def operand_text(operand: Operand) -> str:
 
 @dataclass
 class RegisterFile:
-    """One file of `limit` registers; `file[0:3]` is v[0:3], inclusive as in LLVM's text.
+    """A register file; `file[0:3]` is v[0:3], inclusive as in LLVM's text."""
 
-    even: tuples must start at an even register (VGPRs from gfx90a on).
-    """
-
-    letter: str
-    limit: int
-    even: bool = False
-    _used: list[bool] = field(init=False)
-    names: list[tuple[Reg, str]] = field(init=False, default_factory=list)
+    letter: str  # v, a or s
+    limit: int  # number of registers
+    even: bool = False  # True if tuples must start at an even register (VGPRs from gfx90a on)
+    _used: list[bool] = field(init=False)  # by register number
+    names: list[tuple[Reg, str]] = field(init=False, default_factory=list)  # ranges of the kernel's legend
 
     def __post_init__(self) -> None:
         self._used = [False] * self.limit
@@ -65,7 +62,7 @@ class RegisterFile:
         return 2 if self.even and count > 1 else 1
 
     def alloc(self, name: str, count: int = 1) -> Reg:
-        """The lowest free range of `count` registers; ResourceError if there is none."""
+        """Returns the lowest free range of `count` registers. ResourceError if there is none."""
         align = self._alignment(count)
         for start in range(0, self.limit - count + 1, align):
             if not any(self._used[start : start + count]):
@@ -77,7 +74,7 @@ class RegisterFile:
         )
 
     def reserve(self, start: int, count: int, name: str) -> Reg:
-        """A fixed range, as the ABI places it; ResourceError if it is taken."""
+        """Reserves a fixed range, as the ABI places it. ResourceError if it is in use."""
         if any(self._used[start : start + count]):
             raise ResourceError(f"{self.letter}{start}.. for {name} is in use already")
         return self._take(start, count, name)
@@ -89,9 +86,9 @@ class RegisterFile:
         return reg
 
     def free(self, *regs: Reg, listed: bool = False) -> None:
-        """Gives ranges back; ResourceError for a register that is free already.
+        """Frees ranges. ResourceError for a register that is already free.
 
-        listed: whether their names stay in the kernel's legend (arrays do, temporaries do not).
+        listed: True if their names stay in the kernel's legend (arrays do, temporaries do not).
         """
         if not listed:
             self.names = [(reg, name) for reg, name in self.names if reg not in regs]

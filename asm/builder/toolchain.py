@@ -1,7 +1,7 @@
-"""Assembly text to linked code object, by whichever clang and lld the machine has.
+"""Assembles text to a linked code object, with a clang and lld found on the machine.
 
-Order of search: `SIMGPU_CLANG`, ROCm's clang (`ROCM_PATH` or /opt/rocm), the `ziglang` wheel, a
-system clang that has the amdgcn target. Results are cached by content; a hit starts no process.
+Order of search: `SIMGPU_CLANG`, ROCm's clang (`ROCM_PATH` or /opt/rocm), the `ziglang` wheel, a system clang that has the
+amdgcn target. Results are cached by content; a hit starts no process.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ ADVICE = "install the ziglang wheel (pip install ziglang) or set SIMGPU_CLANG to
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A clang and an lld as command prefixes; probe: whether amdgcn is yet to be asked for."""
+    """A clang and an lld."""
 
-    clang: tuple[str, ...]
-    lld: tuple[str, ...]
-    probe: bool = False
+    clang: tuple[str, ...]  # command prefix
+    lld: tuple[str, ...]  # command prefix
+    probe: bool = False  # True if its targets must still be checked for amdgcn
 
     @property
     def identity(self) -> str:
-        """Changes when the tool does, without running it: path, time and size."""
+        """Path, time and size: a text that changes when the tool changes, without running it."""
         status = os.stat(self.clang[0])
         return f"{' '.join(self.clang)}:{status.st_mtime_ns}:{status.st_size}"
 
@@ -53,16 +53,16 @@ class Toolchain:
         return "amdgcn" in answer.stdout
 
     def version(self) -> str:
-        """clang's first line about itself; ToolchainError if it cannot be run."""
+        """Returns the first line of `clang --version`. ToolchainError if clang cannot be run."""
         return f"{_run([*self.clang, '--version']).stdout.partition(chr(10))[0].strip()} ({self.clang[0]})"
 
     def build(self, text: str, target: str, name: str) -> bytes:
-        """The linked code object; raises ToolchainError with the first message of clang or lld.
+        """Returns the linked code object. Raises ToolchainError with the first message of clang or lld.
 
         Its line table names lines of the text as `name:LINE` (`CodeObject.source_line`).
         """
         with tempfile.TemporaryDirectory(prefix="simgpu-") as scratch:
-            object_file, linked = Path(scratch, "object"), Path(scratch, "linked")  # apart from whatever the text is called
+            object_file, linked = Path(scratch, "object"), Path(scratch, "linked")  # not in the text's folder: any `name` is safe
             folder = Path(scratch, "source")
             folder.mkdir()
             (folder / name).write_text(text)
@@ -76,10 +76,11 @@ class Toolchain:
 
 
 def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
-    """Assembles and links `text` for `target` (gfx908, gfx90a:xnack+, ... or a board): a code object of version 5.
+    """Assembles and links `text` for `target`. Returns a code object of version 5.
 
-    name: the file that messages and the line table name. Raises ToolchainError, in one line, if there is no usable clang and lld
-    or they reject the text; TargetError for an unknown board.
+    target: gfx908, gfx90a:xnack+, ... or a board. name: the file that messages and the line table name. Raises
+    ToolchainError with a one-line message if there is no usable clang and lld, or they reject the text. Raises
+    TargetError for an unknown board.
     """
     target = target if target.startswith("gfx") else architecture(target)
     tools, kept = candidates(), cache.Folder("objects")
@@ -96,7 +97,7 @@ def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
 
 
 def candidates() -> tuple[Toolchain, ...]:
-    """The toolchains of this machine in order of search; SIMGPU_CLANG excludes all others."""
+    """Returns the toolchains of this machine in order of search. SIMGPU_CLANG excludes all others."""
     chosen = os.environ.get("SIMGPU_CLANG")
     if chosen:
         return (_chosen(chosen),)
@@ -130,7 +131,7 @@ def _installed() -> Iterator[Toolchain]:
 
 
 def _lld_beside(clang: str) -> str | None:
-    """ld.lld in clang's own folder, with clang's version suffix, or else on PATH."""
+    """Returns ld.lld from clang's own folder, with clang's version suffix, or else from PATH."""
     suffix = re.search(r"-\d+$", Path(clang).name)
     names = ([f"ld.lld{suffix.group()}"] if suffix else []) + ["ld.lld"]
     folders = (str(Path(clang).parent), str(Path(clang).resolve().parent), None)
@@ -148,7 +149,7 @@ def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedP
 
 
 def _first_error(messages: str, text: str, target: str, name: str) -> str:
-    """The tool's first error in one line, with the offending line of the assembly."""
+    """Returns the tool's first error in one line, with the offending line of the assembly."""
     what = f"{target} assembly" if name == SOURCE_NAME else f"{name} for {target}"
     located = re.search(r":(\d+):\d+: (?:fatal )?error: (.*)", messages)
     if located:
@@ -162,6 +163,6 @@ def _first_error(messages: str, text: str, target: str, name: str) -> str:
 
 
 def _digest(tool: Toolchain, text: str, target: str, name: str) -> str:
-    """What a code object is kept by."""
+    """Returns the cache key of a code object."""
     key = "\0".join((tool.identity, *CLANG_OPTIONS, target, name, text))
     return hashlib.sha256(key.encode()).hexdigest()

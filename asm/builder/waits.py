@@ -1,10 +1,8 @@
-"""Waits by rule: s_waitcnt before a register that is still on its way, s_nop by the hazard tables.
+"""Waits by rule: s_waitcnt before a register whose load is pending, s_nop by the hazard tables.
 
-Both run over basic blocks to a fixed point: an instruction behind a branch or at the top of a loop waits as long as the nearest
-of the paths to it asks, and no longer.
-
-`simgpu.hardware.timing_rules.waits` says what the counters count and in which order operations complete. SMEM completes out of
-order: only a count of 0 waits for it.
+Both run over basic blocks to a fixed point. An instruction after a branch or at the top of a loop waits as long as the
+most demanding path to it requires, and no longer. `simgpu.hardware.timing_rules.waits` defines what the counters count
+and in which order operations complete. SMEM completes out of order: only a count of 0 waits for it.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from simgpu.hardware.timing_rules.hazards import most_states, reach, wait_states
 from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
-S_NOP_MAX = 8  # wait states of one s_nop
+S_NOP_MAX = 8  # wait states of the longest s_nop
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Comment:
-    """A line of comment."""
+    """A comment line."""
 
     text: str
 
@@ -41,12 +39,12 @@ Item = Instr | Label | Comment
 
 
 def schedule(items: Sequence[Item], target: str) -> list[Item]:
-    """Returns `items` with s_waitcnt and s_nop inserted; every Instr must have its effect."""
+    """Returns `items` with s_waitcnt and s_nop inserted. Every Instr must have its effect."""
     return _insert_nops(_insert_waits(items), target)
 
 
 def blocks_of(items: Sequence[Item]) -> Blocks:
-    """The basic blocks of `items`, by position; the first entry is the first item, the others are what may be dead code."""
+    """Returns the basic blocks of `items`, by position. The first entry is the first item; the others may be dead code."""
     places = {item.name: at for at, item in enumerate(items) if isinstance(item, Label)}
     following = [[at + 1] for at in range(len(items))]
     if items:
@@ -71,21 +69,21 @@ def _effect(instr: Instr) -> Effect:
 
 @dataclass
 class Flight:
-    """What has been issued and not waited for.
+    """Operations in flight: issued and not waited for.
 
-    The age of a load is how many operations were issued behind it on its counter: the smallest over all paths.
+    The age of a load is the number of operations issued after it on its counter: the smallest over all paths.
     """
 
     vm: dict[Register, int] = field(default_factory=dict)  # age of the vector memory load of each register
-    ds: dict[Register, int] = field(default_factory=dict)  # of its LDS load
-    smem: set[Register] = field(default_factory=set)  # registers of scalar loads
+    ds: dict[Register, int] = field(default_factory=dict)  # age of the LDS load of each register
+    smem: set[Register] = field(default_factory=set)  # registers of pending scalar loads
     last_ds: int = -1  # age of the last LDS operation, -1 if none is in flight
 
     def copy(self) -> Flight:
         return Flight(dict(self.vm), dict(self.ds), set(self.smem), self.last_ds)
 
     def join(self, other: Flight) -> bool:
-        """Adds what is in flight on another path; whether that changed anything."""
+        """Adds what is in flight on another path. Returns True if that changed anything."""
         before = (dict(self.vm), dict(self.ds), len(self.smem), self.last_ds)
         for mine, theirs in ((self.vm, other.vm), (self.ds, other.ds)):
             for reg, age in theirs.items():
@@ -96,12 +94,12 @@ class Flight:
         return before != (self.vm, self.ds, len(self.smem), self.last_ds)
 
     def needs(self, effect: Effect) -> tuple[int | None, int | None]:
-        """vmcnt and lgkmcnt to wait for before an instruction; None: no wait."""
+        """Returns vmcnt and lgkmcnt to wait for before an instruction. None: no wait."""
         touched = effect.touched
         vm = min((self.vm[reg] for reg in touched if reg in self.vm), default=None)
         ds = min((self.ds[reg] for reg in touched if reg in self.ds), default=None)
         if effect.control is ControlKind.BARRIER and self.last_ds >= 0:
-            ds = self.last_ds  # other waves may read or overwrite after it
+            ds = self.last_ds  # other waves may read or overwrite LDS after the barrier
         if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
             ds = 0
         return (
@@ -152,7 +150,9 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
 
 
 def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
-    """The flight after a block of (position, effect); the s_waitcnt before each position go to `before`, if there is one."""
+    """Returns the flight after a block of (position, effect). Adds the s_waitcnt before each position to `before`, unless
+    None.
+    """
     for at, effect in line:
         vm, lgkm = flight.needs(effect)
         if vm is not None or lgkm is not None:
@@ -164,7 +164,7 @@ def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[in
 
 
 def _inserted(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
-    """Items with others before them, by position."""
+    """Returns items with others inserted before them, by position."""
     result: list[Item] = []
     for at, item in enumerate(items):
         if at in before:
@@ -185,10 +185,10 @@ def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
 
 @dataclass(frozen=True, eq=False)
 class Issued:
-    """What the hazard rules know of an instruction; one for all that have the same effect."""
+    """An instruction as the hazard rules see it; shared by all instructions that have the same effect."""
 
     effect: Effect
-    reach: int  # the most wait states that a rule can ask behind it
+    reach: int  # most wait states that a rule can require after it
 
 
 Window = tuple[Issued, ...]  # recent instructions, back to the first that a rule can still reach
@@ -196,11 +196,11 @@ Window = tuple[Issued, ...]  # recent instructions, back to the first that a rul
 
 @dataclass
 class _Nops:
-    """The s_nop of a kernel: wait states before an instruction, by its position in `items`."""
+    """Finds the s_nop of a kernel: wait states before an instruction, by its position in `items`."""
 
     target: str
     items: Sequence[Item]
-    issued: dict[Effect, Issued] = field(default_factory=dict)
+    issued: dict[Effect, Issued] = field(default_factory=dict)  # cache of `known`
 
     def __post_init__(self) -> None:
         self.before: dict[int, int] = {}
@@ -210,7 +210,7 @@ class _Nops:
             for nodes in self.blocks.nodes
         ]
         self.reach = max((issued.reach for issued in self.issued.values()), default=0)
-        self.behind: dict[int, Window] = {}  # the windows behind blocks when they were last walked
+        self.behind: dict[int, Window] = {}  # window at the end of each block at its last walk
 
     def known(self, effect: Effect) -> Issued:
         if effect not in self.issued:
@@ -218,14 +218,15 @@ class _Nops:
         return self.issued[effect]
 
     def walk(self, block: int, window: Window) -> Window:
-        """Raises the wait states of a block to what the window before it asks; the window behind it.
+        """Raises a block's wait states to what the window before it requires. Returns the window after the block.
 
-        That is the one of the last time as soon as all that entered is out of reach, and the last s_nop that it asked for.
+        Stops early, with the window of the last walk, once every instruction that entered and every new s_nop is out of
+        reach.
         """
         nops, recent, now = self.before, _Recent(), 0
         for issued in window:
             recent.append(issued, now := now + issued.effect.access.states)
-        since = now  # where the block began or its last new s_nop was
+        since = now  # position in wait states where the block began, or of its last new s_nop
         for position, issued in self.lines[block]:
             if needed := nops.get(position, 0):
                 recent.append(self.known(_nop_effect(needed)), now := now + needed)
@@ -244,27 +245,27 @@ class _Nops:
 
 @dataclass
 class _Recent:
-    """Instructions on the way through a block, with the wait states at which each ended."""
+    """Recent instructions while a block is walked."""
 
     issued: list[Issued] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)  # wait states at which each ended
 
     def append(self, issued: Issued, end: int) -> None:
         self.issued.append(issued)
         self.ends.append(end)
 
     def trim(self, now: int) -> None:
-        """Forgets the first ones while no rule reaches from them."""
+        """Drops the first instructions while no rule reaches from them."""
         gone = 0
         while gone < len(self.issued) and now - self.ends[gone] >= self.issued[gone].reach:
             gone += 1
         del self.issued[:gone], self.ends[:gone]
 
     def missing(self, later: Effect, now: int, target: str) -> int:
-        """Wait states that `later` lacks: `hazards.clashes`, asked only where a rule could apply.
+        """Returns the wait states that `later` lacks, as `hazards.clashes`, but checks only rules that could apply.
 
-        A rule needs a shared register, or state that the earlier instruction writes by name, or is
-        about the order of f64 matrix instructions; and it must ask more than lies between.
+        A rule needs a shared register, or state that the earlier instruction writes by name, or is about the order of f64
+        matrix instructions. It must also require more wait states than have passed.
         """
         missing, touched, classes = 0, later.touched, later.access.classes
         for index in range(len(self.issued) - 1, -1, -1):
@@ -281,7 +282,7 @@ class _Recent:
 
 
 def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
-    """Windows of recent instructions flow along the branches; several where paths meet."""
+    """Inserts the s_nop. Windows of recent instructions flow along the branches; a join has several windows."""
     nops = _Nops(target, items)
     work = nops.blocks.entries[:1]
     entering: list[set[Window]] = [{()} if block in work else set() for block in range(len(nops.lines))]

@@ -1,16 +1,16 @@
 """Instruction sequences that kernels are made of.
 
     integer_math.py     division by constants, 64-bit products
-    buffers.py          raw buffers, and what lies outside of them
-    lanes.py            a lane's place, moves between lanes, elements of 16 bits
+    buffers.py          raw buffers, and offsets outside their range
+    lanes.py            a lane's place, moves between lanes, 16-bit elements
     matrix.py           the matrix instruction of an atom
-    lds_tile.py         where an operand tile lies in LDS
-    staged_places.py    what a work-item moves of it, and to where in LDS
+    lds_tile.py         layout of an operand tile in LDS
+    staged_places.py    chunks of a tile that a work-item moves, and their places in LDS
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
-    line_ring.py        6-bit elements by whole cache lines: the same
+    line_ring.py        the same way for 6-bit elements, by whole cache lines
     activation_f64.py   silu and gelu in f64
     epilogue.py         alpha, beta, bias, activation
-    elements.py         an operand's elements into the epilogue's type, and rounded out of it
+    elements.py         elements converted to the epilogue's type, and rounded back
     add_parts.py        the kernel that adds parts of a sum
 """

@@ -1,13 +1,13 @@
-"""exp, silu and gelu in f64, whose exponential the chip has in f32 only: for the end of products and for softmax.
+"""exp, silu and gelu in f64 for epilogues and softmax, because the chip has an exponential only in f32.
 
-exp(x) = 2^n · exp(r), n = rint(x · log2 e), r = x - n · ln 2 by two constants, |r| <= 0.347; its Taylor polynomial of degree 13
-is off by at most 0.347^14/14! < 5e-18. 1/d is v_rcp_f64 (2^-23) and two Newton steps. Phi(-|x|) = erfc(z)/2 with
-z = |x|/sqrt(2) and
+exp(x) = 2^n · exp(r), n = rint(x · log2 e), r = x - n · ln 2 by two constants, |r| <= 0.347. The Taylor polynomial of
+degree 13 for exp(r) is off by at most 0.347^14/14! < 5e-18. 1/d is v_rcp_f64 (2^-23) and two Newton steps. Phi(-|x|) =
+erfc(z)/2 with z = |x|/sqrt(2) and
 
-  erfc(z) = exp(-z²) · P(t) / (1 + 2z),  t = (z - 3.5)/(z + 3.5)
+erfc(z) = exp(-z²) · P(t) / (1 + 2z),  t = (z - 3.5)/(z + 3.5)
 
-after Shepherd and Laframboise (Math. Comp. 36, 1981), P the truncated Chebyshev series of degree 21, which leaves out less than
-4e-16 of values about 1. In all Phi is off by at most 4 · 2^-53, the logistic function by as much of itself.
+after Shepherd and Laframboise (Math. Comp. 36, 1981). P is the truncated Chebyshev series of degree 21, which omits less
+than 4e-16 of values about 1. Phi is off by at most 4 · 2^-53 in total; the logistic function has the same relative error.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 
-PAIRS = {"silu": 4, "gelu": 6}  # register pairs that an activation takes
+PAIRS = {"silu": 4, "gelu": 6}  # register pairs that an activation needs
 SIGN = 0x80000000
-LN2 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)  # high part with 32 trailing zeros, rest
+LN2 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)  # high part with 32 trailing zeros, then the rest
 LOWEST, HIGHEST = -746.0, 710.0  # exp is 0 below and infinite above
 TERMS = 13
-MIDDLE = 3.5  # z where t is 0
+MIDDLE = 3.5  # z at which t is 0
 FARTHEST = 30.0  # z beyond which exp(-z²) is 0
 P = (
     1.2423492448711544, -0.1400091801376261, -0.010555596332228639, 0.09751909515384957, -0.11508959815975196,
@@ -43,21 +43,21 @@ class ActivationF64:
         self.constant = k.s.alloc("activation constant", 2)
 
     def emit(self, x: Reg, free: Sequence[Reg]) -> None:
-        """free: PAIRS pairs."""
+        """Emits x = activation(x). free: `PAIRS` register pairs."""
         if self.activation == "silu":
             self._silu(x, *free)
         else:
             self._gelu(x, *free)
 
     def value(self, value: float) -> Reg:
-        """The constant in SGPRs, until the next one."""
+        """Loads a constant into SGPRs and returns them; the next call overwrites it."""
         low, high = struct.unpack("<II", struct.pack("<d", value))
         self.k.s_mov_b32(self.constant[0], low)
         self.k.s_mov_b32(self.constant[1], high, note=f"{value:.17g}")
         return self.constant
 
     def exp(self, x: Reg, n: Reg, p: Reg) -> None:
-        """x = exp(x), of NaN 0."""
+        """Emits x = exp(x); exp(NaN) is 0."""
         k = self.k
         k.v_max_f64(x, self.value(LOWEST), x)
         k.v_min_f64(x, self.value(HIGHEST), x)
@@ -70,7 +70,7 @@ class ActivationF64:
         k.v_ldexp_f64(x, p, n[0], note="exp")
 
     def _horner(self, p: Reg, x: Reg, coefficients: Sequence[float]) -> None:
-        """p = the polynomial's value at x."""
+        """Emits p = the polynomial's value at x."""
         k, value = self.k, self.value(coefficients[-1])
         for word in range(2):
             k.v_mov_b32(p[word], value[word])
@@ -78,7 +78,7 @@ class ActivationF64:
             k.v_fma_f64(p, p, x, self.value(coefficient))
 
     def _reciprocal(self, y: Reg, d: Reg, error: Reg) -> None:
-        """y = 1/d for finite d; d changes its sign."""
+        """Emits y = 1/d for finite d, and negates d."""
         k = self.k
         k.v_rcp_f64(y, d)
         k.v_xor_b32(d[1], SIGN, d[1])
@@ -87,7 +87,7 @@ class ActivationF64:
             k.v_fma_f64(y, y, error, y, note="1/d")
 
     def _silu(self, x: Reg, d: Reg, y: Reg, n: Reg, p: Reg) -> None:
-        """x / (1 + exp(-x))."""
+        """Emits x = x / (1 + exp(-x))."""
         k = self.k
         k.v_mov_b32(d[0], x[0])
         k.v_xor_b32(d[1], SIGN, x[1])
@@ -98,7 +98,7 @@ class ActivationF64:
         k.v_mul_f64(x, x, y)
 
     def _gelu(self, x: Reg, z: Reg, a: Reg, b: Reg, y: Reg, n: Reg, p: Reg) -> None:
-        """x·Phi(x)."""
+        """Emits x = x·Phi(x)."""
         k = self.k
         k.v_mul_f64(z, self.value(math.sqrt(0.5)), x)
         k.v_and_b32(z[1], SIGN - 1, z[1])

@@ -1,4 +1,4 @@
-"""The kernel that adds parts of a sum: Y[i] = sum over j of parts[j][i], a work-item 16 bytes of neighbours at a time."""
+"""The kernel that adds parts of a sum: Y[i] = sum over j of parts[j][i]. A work-item adds 16 adjacent bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDITIONS = {"f32": "v_add_f32", "i32": "v_add_u32", "f64": "v_add_f64"}
 
 
 def emit_sum(target: str, dtype: str, elements: int, parts: int, source: str, result: str) -> EmittedKernel:
-    """The kernel for `parts` arrays of `elements` elements, one behind the other in the buffer called `source`."""
+    """Returns the kernel that adds `parts` arrays of `elements` elements, consecutive in the buffer named `source`."""
     if dtype not in ADDITIONS:
         raise UnsupportedInstruction(f"parts of a sum in {dtype} have no kernel: use one of {', '.join(ADDITIONS)}")
     size, words = numbers(dtype).bytes, numbers(dtype).registers

@@ -1,4 +1,4 @@
-"""Elements of an operand between memory and the epilogue, which has them in f32, f64 or i32: widened, and rounded at the end."""
+"""Elements of an operand: widened from memory to the epilogue's type (f32, f64 or i32), and rounded at the end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import rounding_sgprs
 
-BYTES = 8  # bits of one, by which a register is shifted
-HIGH_WORD = "[0,0,1]"  # op_sel: the instruction writes its result's upper half
+BYTES = 8  # bits of a byte, for shifts
+HIGH_WORD = "[0,0,1]"  # op_sel: the instruction writes the upper half of its result
 
 
 class Elements:
-    """Elements of type `memory` for an epilogue in type `compute`. scale: an SGPR with an f32 that what is rounded to 8 bits is
-    multiplied by.
+    """Elements of type `memory` for an epilogue in type `compute`.
 
-    SGPRs of constants are taken by `prepare`, as many as `rounding_sgprs` says.
+    scale: an SGPR with an f32 factor, applied before rounding to 8 bits. `prepare` allocates the `rounding_sgprs` SGPRs
+    of constants.
     """
 
     def __init__(self, k: KernelBuilder, memory: str, compute: str, scale: Reg | None = None) -> None:
@@ -30,7 +30,7 @@ class Elements:
         self.converts = not rounding_sgprs(memory, k.target)
 
     def prepare(self) -> None:
-        """Constants of the rounding in SGPRs."""
+        """Loads the constants of the rounding into SGPRs."""
         if rounding_sgprs(self.memory, self.k.target):
             self.constants = tuple(self.k.s.alloc(name) for name in ("bf16 rounding", "high halves"))
             self.k.s_movk_i32(self.constants[0], BF16_ROUND)
@@ -39,25 +39,29 @@ class Elements:
     # -- memory --------------------------------------------------------------------------------
 
     def access(self, direction: str, count: int) -> str:
-        """The buffer instruction that moves `count` neighbours of a lane; of 8 and 16 bits zero-extended when loaded."""
+        """Returns the buffer instruction that moves `count` adjacent elements of a lane. Loads of 8 and 16 bits are
+        zero-extended.
+        """
         nbytes = count * self.size
         one = ELEMENT_LOADS if direction == "load" else ELEMENT_STORES
         return f"buffer_{direction}_{one[nbytes] if nbytes < WORD else DWORDS[nbytes // WORD]}"
 
     def registers(self, count: int) -> int:
-        """Registers of `count` neighbours in memory's form."""
+        """Returns the number of registers of `count` adjacent elements in memory's form."""
         return max(1, count * self.size // WORD)
 
     # -- into the epilogue -----------------------------------------------------------------------
 
     def widen(self, target: Reg, packed: Reg, index: int) -> Reg:
-        """Element `index` of packed neighbours in the epilogue's type: in `target`, or where it lies already."""
+        """Widens element `index` of packed neighbours to the epilogue's type. Returns `target`, or its place if it needs
+        no conversion.
+        """
         k, bits = self.k, BYTES * self.size
         if self.memory == self.compute:
             return packed[index * self.words : (index + 1) * self.words]
         word, place = divmod(index * bits, BYTES * WORD)
         source, narrow = packed[word], target[self.words - 1]
-        if self.size == WORD:  # f32 of a wider epilogue
+        if self.size == WORD:  # f32 in memory, wider epilogue
             narrow = source
         elif self.memory == "bf16":
             if place:
@@ -77,9 +81,10 @@ class Elements:
     # -- out of it -------------------------------------------------------------------------------
 
     def narrow(self, elements: list[Reg], scratch: Reg) -> Reg:
-        """Rounds neighbours, to nearest even, and packs them: the registers from the first element's on that hold them.
+        """Rounds adjacent elements to nearest even and packs them. Returns the registers that hold them, from the first
+        element's on.
 
-        scratch: a VGPR. Elements are used up; each lies behind the one before it.
+        scratch: a VGPR. The elements, in consecutive registers, are overwritten.
         """
         k, first = self.k, elements[0]
         if self.memory == self.compute:
@@ -116,7 +121,9 @@ class Elements:
                 k.v_perm_b32(packed[pair], high, low, self.constants[1])
 
     def _round_to_high_half(self, value: Reg, scratch: Reg) -> None:
-        """bf16 in the upper half; a NaN is cut, which leaves it quiet, as a carry could make it a number."""
+        """Rounds to bf16 in the upper half. A NaN is truncated, which leaves it quiet, because a carry could make it a
+        number.
+        """
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)
         k.v_add3_u32(scratch, value, scratch, self.constants[0])
@@ -124,7 +131,7 @@ class Elements:
         k.v_cndmask_b32(value, scratch, value, "vcc")
 
     def _bytes(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
-        """Saturated: the conversion itself would make infinities and NaNs of what is too large."""
+        """Converts with saturation: the conversion itself would turn values that are too large into infinities and NaNs."""
         k = self.k
         largest = float(ml_dtypes.finfo(numpy_dtype(self.memory, k.target)).max)
         for value in values:

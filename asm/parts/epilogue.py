@@ -1,4 +1,4 @@
-"""The end of every element of C: scales, alpha, beta·C, bias, activation, residual; `elements.py` rounds what comes out."""
+"""The end of every element of C: scales, alpha, beta·C, bias, activation, residual. `elements.py` rounds the result."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from simgpu.asm.parts.activation_f64 import PAIRS, ActivationF64
 from simgpu.hardware.isa.instruction import Reg
 
 LOG2E = 1 / math.log(2)
-# erfc(z) = (a1 t + ... + a5 t^5) exp(-z²), t = 1/(1 + p z), z >= 0: off by at most 1.5e-7
-# (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26).
+# erfc(z) = (a1 t + ... + a5 t^5) exp(-z²), t = 1/(1 + p z), z >= 0: off by at most 1.5e-7 (Abramowitz and Stegun,
+# Handbook of Mathematical Functions, 7.1.26).
 ERFC_P = 0.3275911
 ERFC_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # of f32 results; of f64 `activation_f64.PAIRS`
+ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # scratch registers for f32; for f64 see `activation_f64.PAIRS`
 
 
 @dataclass
 class Epilogue:
-    """activation(alpha·x + beta·c + bias) for `dtype` f32, f64 or i32 elements; no alpha: x alone.
+    """activation(alpha·x + beta·c + bias) for `dtype` f32, f64 or i32 elements.
 
-    Constants that VOP3 cannot hold as literals lie in SGPRs, loaded by `prepare`.
+    Constants that VOP3 cannot hold as literals are in SGPRs, loaded by `prepare`.
     """
 
     k: KernelBuilder
     dtype: str
-    alpha: Reg | None
+    alpha: Reg | None  # None: 1
     beta: Reg | None
     activation: str = "none"
-    constants: dict[float, Operand] = field(default_factory=dict)
-    wide: ActivationF64 | None = None
+    constants: dict[float, Operand] = field(default_factory=dict)  # by value, in SGPRs
+    wide: ActivationF64 | None = None  # activation in f64
 
     def prepare(self) -> None:
-        """SGPRs for the activation's constants."""
+        """Loads the activation's constants into SGPRs."""
         if self.dtype == "f64" and self.activation in PAIRS:
             self.wide = ActivationF64(self.k, self.activation)
             return
@@ -46,23 +46,23 @@ class Epilogue:
             self.constants[value] = register
 
     def scratch(self) -> list[Reg]:
-        """New VGPRs for `activate`, owned by the caller."""
+        """Returns new VGPRs for `activate`. The caller owns them."""
         counts, words = (PAIRS, 2) if self.dtype == "f64" else (ACTIVATION_VGPRS, 1)
         return [self.k.v.alloc("activation", words) for _ in range(counts.get(self.activation, 0))]
 
     def scale(self, x: Reg) -> None:
-        """x *= alpha."""
+        """Emits x *= alpha."""
         if self.alpha is not None:
             {"f32": lambda: self.k.v_mul_f32(x, self.alpha, x),
              "f64": lambda: self.k.v_mul_f64(x, self.alpha, x),
              "i32": lambda: self.k.v_mul_lo_u32(x, x, self.alpha)}[self.dtype]()  # fmt: skip
 
     def multiply(self, x: Reg, other: Reg) -> None:
-        """x *= other, of f32 or f64."""
+        """Emits x *= other, for f32 or f64."""
         self.k.emit(f"v_mul_{self.dtype}", x, other, x)
 
     def add_scaled(self, x: Reg, c: Reg) -> None:
-        """x += beta·c; an i32 c is overwritten."""
+        """Emits x += beta·c. An i32 c is overwritten."""
         if self.dtype == "f32":
             self.k.v_fmac_f32(x, self.beta, c)
         elif self.dtype == "f64":
@@ -72,12 +72,12 @@ class Epilogue:
             self.k.v_add_u32(x, c, x)
 
     def add(self, x: Reg, other: Reg) -> None:
-        """x += other."""
+        """Emits x += other."""
         name = {"f32": "v_add_f32", "f64": "v_add_f64", "i32": "v_add_u32"}[self.dtype]
         self.k.emit(name, x, other, x)
 
     def activate(self, x: Reg, free: Sequence[Reg]) -> None:
-        """x = activation(x); free: of `scratch`. NaN stays NaN."""
+        """Emits x = activation(x). free: VGPRs of `scratch`. NaN stays NaN."""
         if self.activation == "relu":
             self._relu(x)
         elif self.wide is not None:
@@ -105,7 +105,7 @@ class Epilogue:
         k.v_mul_f32(x, x, e)
 
     def _gelu(self, x: Reg, t: Reg, y: Reg, z: Reg) -> None:
-        """x·Phi(x), Phi by erfc of |x|/sqrt(2)."""
+        """Emits x = x·Phi(x), with Phi by erfc of |x|/sqrt(2)."""
         k, at = self.k, self.constants
         k.v_mul_f32(z, at[math.sqrt(0.5)], x)
         k.v_and_b32(z, 0x7FFFFFFF, z, note="z = |x|/sqrt(2)")

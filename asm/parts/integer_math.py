@@ -8,12 +8,12 @@ from simgpu.hardware.isa.instruction import Reg
 
 
 def log2(value: int) -> int | None:
-    """The exponent of a power of two, else None."""
+    """Returns the exponent of a power of two, else None."""
     return value.bit_length() - 1 if value > 0 and not value & (value - 1) else None
 
 
 def vector_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> tuple[Reg, Reg]:
-    """New VGPRs x // divisor and x % divisor, for 0 <= x < limit; both owned by the caller."""
+    """Emits x // divisor and x % divisor, for 0 <= x < limit. Returns them in two new VGPRs, which the caller owns."""
     quotient, remainder = k.v.alloc(f"{name} quotient"), k.v.alloc(f"{name} remainder")
     shift = log2(divisor)
     if shift is not None:
@@ -29,7 +29,7 @@ def vector_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
 
 
 def division_magic(divisor: int, limit: int) -> tuple[int, int]:
-    """(magic, bits): x // divisor = x · magic >> bits for 0 <= x < limit; magic has 24 bits, the product 32.
+    """Returns (magic, bits): x // divisor = x · magic >> bits for 0 <= x < limit. magic has 24 bits, the product 32.
 
     Exact if limit · (magic · divisor - 2^bits) < 2^bits (Granlund and Montgomery 1994, theorem 4.2).
     """
@@ -43,10 +43,10 @@ def division_magic(divisor: int, limit: int) -> tuple[int, int]:
 
 
 def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:
-    """x becomes x // divisor, for 0 <= x < limit; the SGPR with x % divisor, owned by the caller.
+    """Emits x = x // divisor, for 0 <= x < limit. Returns a new SGPR with x % divisor, which the caller owns.
 
-    LaunchError past 32-bit arithmetic. x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32
-    (Granlund and Montgomery 1994, theorem 4.2).
+    x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994,
+    theorem 4.2). LaunchError if that is not exact.
     """
     remainder = k.s.alloc(name)
     shift = log2(divisor)
@@ -67,7 +67,7 @@ def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
 
 
 def add_product(k: KernelBuilder, base: Reg, index: Reg, stride: int) -> None:
-    """base (an SGPR pair) += index · stride, in 64 bits; stride: below 2^63, unsigned index."""
+    """Emits base (an SGPR pair) += index · stride, in 64 bits. stride: below 2^63; index: unsigned."""
     low, high = k.s.alloc("product"), k.s.alloc("product, high word")
     k.s_mul_i32(low, index, stride & 0xFFFFFFFF)
     k.s_mul_hi_u32(high, index, stride & 0xFFFFFFFF)
@@ -82,7 +82,7 @@ def add_product(k: KernelBuilder, base: Reg, index: Reg, stride: int) -> None:
 
 
 def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:
-    """Goes to `label` where a scalar argument of 32 or 64 bits is 0; a float's sign does not count."""
+    """Branches to `label` if a scalar argument of 32 or 64 bits is 0. A float's sign does not count."""
     magnitude = k.s.alloc("magnitude")
     if integer:
         k.s_mov_b32(magnitude, value)
@@ -96,9 +96,9 @@ def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> N
 
 
 def scalar_modulo(k: KernelBuilder, result: Reg, value: Reg, divisor: Reg, scratch: Reg) -> None:
-    """result = value % divisor, SGPRs below 2^31: a reciprocal in f32, one Newton step in integers, two corrections (LLVM's udiv).
+    """Emits result = value % divisor for SGPRs below 2^31.
 
-    scratch: three VGPRs.
+    Uses a reciprocal in f32, one Newton step in integers and two corrections (LLVM's udiv). scratch: three VGPRs.
     """
     a, b, c = (scratch[i] for i in range(3))
     k.v_cvt_f32_u32(a, divisor)

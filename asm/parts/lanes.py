@@ -1,4 +1,4 @@
-"""A lane's place in its wave, moves between lanes, and elements of 16 bits in and out of 32-bit registers."""
+"""A lane's place in its wave, moves between lanes, and 16-bit elements in 32-bit registers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
-# Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP"). The first four leave a
-# row's in all of its lanes.
+# Steps of `wave_reduce`. DPP rows have 16 lanes (ISA guides, "DPP"). After the first four steps, every lane of a row
+# has the row's total; after all steps, lane `_TOTAL_LANE` has the wave's.
 _STEPS: tuple[dict[str, int | str], ...] = (
     {"quad_perm": "[1,0,3,2]", "row_mask": "0xf", "bank_mask": "0xf"},
     {"quad_perm": "[2,3,0,1]", "row_mask": "0xf", "bank_mask": "0xf"},
@@ -17,34 +17,36 @@ _STEPS: tuple[dict[str, int | str], ...] = (
     {"row_bcast": 31, "row_mask": "0xc", "bank_mask": "0xf"},
 )
 _TOTAL_LANE = 63
-BF16_ROUND = 0x7FFF  # with the kept bit's value added: half a unit, ties to even
-# v_perm_b32 D, S0, S1: the low, the high halves of S1 and S0. Byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides).
+BF16_ROUND = 0x7FFF  # plus the lowest bit that stays: half a unit, ties to even
+# v_perm_b32 D, S0, S1: the low or high halves of S1 and S0. Byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides).
 LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
 
 
 def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:
-    """wave (an SGPR) = the wave's number in its workgroup; scratch: a VGPR."""
+    """Emits wave (an SGPR) = the wave's number in its workgroup. scratch: a VGPR."""
     k.v_lshrrev_b32(scratch, log2(WAVEFRONT), k.work_item)
     k.v_readfirstlane_b32(wave, scratch)
 
 
 def lane_in_atom(k: KernelBuilder, row: Reg, group: Reg, rows: int) -> None:
-    """row, group = a lane's i and g: its row of a matrix instruction with so many, and its lane group."""
+    """Emits row, group = a lane's i and g: its row of a matrix instruction with `rows` rows, and its lane group."""
     k.v_and_b32(row, rows - 1, k.work_item, note="i")
     k.v_and_b32(group, WAVEFRONT - 1, k.work_item)
     k.v_lshrrev_b32(group, log2(rows), group, note="g")
 
 
 def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note: str) -> None:
-    """result (an SGPR) = all 64 lanes of `value` joined by `operation` (v_max_f32, v_add_f32 …); `value` is used up."""
+    """Emits result (an SGPR) = all 64 lanes of `value` combined by `operation` (v_max_f32, v_add_f32 …). Overwrites `value`."""
     for step in _STEPS:
         k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
     k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
 
 
 def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
-    """Each lane's `value` = those of its `lanes` lanes, 1 to 32, a power of two from a multiple of it on, joined by `operation`;
-    moved: a VGPR."""
+    """Combines, in each lane's `value`, the values of its `lanes` lanes by `operation`.
+
+    lanes: a power of two, 1 to 32; groups are aligned to it. moved: a VGPR.
+    """
     for step in _STEPS[: min(4, lanes.bit_length() - 1)]:
         k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
     if lanes == 32:
@@ -53,9 +55,10 @@ def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: 
 
 
 def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, result: Reg, note: str) -> None:
-    """result (an SGPR pair) = all 64 lanes of the pair `value` joined by `operation` (v_max_f64, v_add_f64); `value` is used up.
+    """Emits result (an SGPR pair) = all 64 lanes of the pair `value` combined by `operation` (v_max_f64, v_add_f64).
 
-    moved: a pair of VGPRs. Lanes that a step's mask leaves out get some value: no later step reads them for the last lane's.
+    Overwrites `value`. moved: a pair of VGPRs. Lanes that a step's mask excludes get an arbitrary value: no later step reads it
+    for the last lane.
     """
     for step in _STEPS:
         for word in range(2):
@@ -66,7 +69,7 @@ def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, r
 
 
 def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> None:
-    """low, high = f32 of the two 16-bit elements in `packed`, which may be `high`, or `low` if that is not read again."""
+    """Emits low, high = f32 of the two 16-bit elements in `packed`. packed may be `high`, or `low` if it is not read again."""
     if dtype == "bf16":
         k.v_lshlrev_b32(low, 16, packed)
         k.v_and_b32(high, 0xFFFF0000, packed)
@@ -77,7 +80,7 @@ def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> No
 
 
 def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:
-    """value = f32 of the 16-bit element in its low half."""
+    """Emits value = f32 of the 16-bit element in its low half."""
     if dtype == "bf16":
         k.v_lshlrev_b32(value, 16, value)
     else:
@@ -85,9 +88,9 @@ def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:
 
 
 class Narrowing:
-    """Rounds f32 to f16 or bf16, to nearest even; holds two SGPRs of constants where bf16 has no instruction.
+    """Rounds f32 to f16 or bf16, to nearest even. Holds two SGPRs of constants if bf16 has no instruction.
 
-    NaNs whose payload is in the high half stay NaNs; those of bf16 inputs do.
+    NaNs whose payload is in the high half stay NaNs. NaNs that come from bf16 inputs are such.
     """
 
     def __init__(self, k: KernelBuilder, dtype: str) -> None:
@@ -100,7 +103,7 @@ class Narrowing:
             k.s_mov_b32(halves, HIGH_HALVES)
 
     def pack(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
-        """target = both elements, rounded; low and high are used up."""
+        """Emits target = both elements, rounded. Overwrites low and high."""
         k = self.k
         if self.dtype == "f16":
             for value in (low, high):
@@ -114,7 +117,7 @@ class Narrowing:
             k.v_perm_b32(target, high, low, self.constants[1])
 
     def one(self, value: Reg, scratch: Reg) -> str:
-        """Rounds in place; the mnemonic's ending of the buffer store that writes the half where it is."""
+        """Rounds in place. Returns the ending of the buffer store's mnemonic that writes the half in which the result is."""
         if self.dtype == "f16":
             self.k.v_cvt_f16_f32(value, value)
             return "short"

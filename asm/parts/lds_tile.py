@@ -1,34 +1,32 @@
-"""Where an operand tile lies in LDS, and which lane moves what: closed forms, no tables.
+"""Layout of an operand tile in LDS, and which lane moves what: closed forms, no tables.
 
-Letters: an operand tile has `rows` (m of A, n of B) by k elements of e bytes; i and g are a lane's
-place in the matrix instruction (lane % atom, lane // atom), G its lane groups; a chunk is the kw
-words (4 bytes each) of consecutive k that a lane reads at once. Consecutive atoms share the
-reduction order k = G·chunk·S + chunk·g + x, so that one 128-bit read feeds several atoms (f32: four)
-or one atom that eats two reads (8-bit operands of 128 k). A and B agree on the order, which is all
-that the sum asks for.
+Letters: an operand tile has `rows` (m of A, n of B) by k elements of e bytes. i and g are a lane's place in the matrix
+instruction (lane % atom, lane // atom), G is the number of lane groups. A chunk is the kw words (4 bytes each) of consecutive k
+that a lane reads at once. Consecutive atoms share the reduction order k = G·chunk·S + chunk·g + x. One 128-bit read thus feeds
+several atoms (f32: four), or two reads feed one atom (8-bit operands of 128 k). The sum only requires that A and B use the same
+order.
 
-Three ways from memory to fragments, by what is contiguous and how many k a register holds:
+Elements go from memory to fragments in one of three ways, by which dimension is contiguous and how many k a register holds:
 
-* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies. Where a tile has two
-  spans of 64 bytes, these are one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]: neighbouring lanes then load the 128 bytes of
-  a cache line at once, which another load would find evicted.
-  Of a preshuffled matrix neighbouring lanes load 16 bytes of neighbouring rows, which go to atoms in turn: places of each of these
-  are turned, so that the lanes' writes do not meet.
-  Of 6 bits a lane's operand is 24 bytes, three reads of 8 from LDS rows of six chunks: the swizzle exchanges neighbouring chunks in
-  every other eight slots.
-* rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"); a
-  lane reads `wide` rows of one k, which feed `wide` atoms. Staging copies here too.
-* rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous; a work-item
-  loads a block of v rows by u k, transposes it in registers and writes v pieces of u k.
+* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]. A lane reads one chunk of one row. Staging copies.
+  If a tile has two spans of 64 bytes, they form one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]. Neighbouring lanes then
+  load the 128 bytes of a cache line at once; a second load could find the line evicted.
+  In a preshuffled matrix, neighbouring lanes load 16 bytes of neighbouring rows, which go to atoms in turn. The places of each
+  atom are rotated, so that the lanes' writes do not conflict.
+  With 6-bit elements a lane's operand is 24 bytes: three reads of 8 bytes from LDS rows of six chunks. The swizzle exchanges
+  neighbouring chunks in every other eight slots.
+* rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"). A lane reads `wide` rows of
+  one k, which feed `wide` atoms. Staging copies here, too.
+* rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous. A work-item loads a block of v rows by
+  u k, transposes it in registers and writes v pieces of u k.
 
-Where rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w; where a unit has more rows than
-`wide` (16- and 8-bit types in small tiles), i folds so that its rows still lie a run of lanes apart. B always counts rows so: a
-lane's C columns are then neighbours and leave in one wide store. Blocks of v = wide rows go to the
-same place of `wide` atoms, so that neighbouring lanes write neighbouring slots.
+If rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w. If a unit has more rows than `wide` (16- and 8-bit types
+in small tiles), i folds so that the unit's rows are still a run of lanes apart. B always counts rows so: a lane's C columns are
+then neighbours and are stored in one wide store. Blocks of v = wide rows go to the same place of `wide` atoms, so that
+neighbouring lanes write neighbouring slots.
 
-Bank conflicts are counted by `simgpu.hardware.timing_rules.lds_banks`; the tests go through every read and write.
-
-Functions take ints or integer arrays alike.
+Bank conflicts are counted by `simgpu.hardware.timing_rules.lds_banks`; the tests check every read and write. Functions accept
+ints or integer arrays.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.hardware.errors import ResourceError
 
 Index = Any
-BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
+BANK_WORDS = 32  # one conflict-free line, gfx908 to gfx942
 WIDEST = 16  # bytes of a lane's widest access
 ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
 # (chunks of an LDS row, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
@@ -52,7 +50,7 @@ CACHE_LINE = 128  # bytes, of L2 on all targets and of gfx942's and gfx950's vec
 
 
 def widest(count: int, limit: int = 4) -> int:
-    """The largest power of two that divides `count` and is at most `limit`."""
+    """Returns the largest power of two that divides `count` and is at most `limit`."""
     return min(count & -count, 1 << limit.bit_length() - 1)
 
 
@@ -60,7 +58,7 @@ def widest(count: int, limit: int = 4) -> int:
 class TileLayout:
     """One operand's tile of `rows` x `k` elements. Raises ResourceError if it does not divide among the work-items."""
 
-    name: str
+    name: str  # A or B
     rows: int
     k: int
     warp_rows: int  # rows of one wave
@@ -68,15 +66,15 @@ class TileLayout:
     groups: int  # G
     kw: int  # words of a chunk
     threads: int  # work-items that stage the tile
-    k_contiguous: bool  # whether k, and not the rows, is contiguous in memory
-    interleave: bool  # whether atoms count rows interleaved even where k is contiguous (B)
-    element: int = WORD  # e
+    k_contiguous: bool  # True if k, and not the rows, is contiguous in memory
+    interleave: bool  # True if atoms count rows interleaved even if k is contiguous (B)
+    element: int = WORD  # e: bytes of an element
     operand: int = 1  # registers of a lane in one matrix instruction
-    most_wide: int = 4  # the most atoms that interleave
+    most_wide: int = 4  # most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
-    run: int = 8  # rows, a power of two, at whose multiples alone the view ends: a load of as many straddles no edge
-    panel: int = 0  # rows of which a preshuffled matrix has WIDEST bytes each in turn (`operators.preshuffled`); 0: it is not
-    beside: bool = False  # whether a lane's operand is 24 bytes of consecutive k, which it reads 8 at a time: 32 elements of 6 bits
+    run: int = 8  # rows, a power of two; the view ends at a multiple, so that a load of `run` rows straddles no edge
+    panel: int = 0  # rows of a preshuffled matrix whose WIDEST-byte pieces alternate (`operators.preshuffled`); 0: not preshuffled
+    beside: bool = False  # True if a lane's operand is 24 bytes of consecutive k (32 elements of 6 bits), read 8 bytes at a time
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
@@ -93,24 +91,24 @@ class TileLayout:
 
     @property
     def lines(self) -> bool:
-        """Whether LDS holds lines of rows, one k each, instead of chunks of k."""
+        """True if LDS holds lines of rows, one k each, instead of chunks of k."""
         return not self.k_contiguous and self.operand * WORD == self.element
 
     @property
     def transposes(self) -> bool:
-        """Whether staging transposes."""
+        """True if staging transposes."""
         return not self.k_contiguous and not self.lines
 
     @property
     def wide(self) -> int:
-        """Atoms whose rows interleave."""
+        """Number of atoms whose rows interleave."""
         if self.k_contiguous and not self.interleave:
             return 1
         return widest(self.warp_rows // self.atom, self.most_wide)
 
     @property
     def atoms(self) -> int:
-        """Matrix instructions beside each other in a wave's rows."""
+        """Adjacent matrix instructions in a wave's rows."""
         return self.warp_rows // self.atom
 
     @property
@@ -120,17 +118,17 @@ class TileLayout:
 
     @property
     def chunk(self) -> int:
-        """k of one read."""
+        """Number of k of one read."""
         return max(1, self.kw * WORD // self.element)
 
     @property
     def span(self) -> int:
-        """k that one read per lane covers."""
+        """Number of k that one read per lane covers."""
         return self.groups * self.chunk
 
     @property
     def line_spans(self) -> int:
-        """Spans of an LDS row: 2 where k is contiguous and they are a cache line."""
+        """Spans of an LDS row: 2 if k is contiguous and two spans are a cache line, else 1."""
         return 2 if self.k_contiguous and 2 * self.span * self.element == CACHE_LINE and self.k % (2 * self.span) == 0 else 1
 
     @property
@@ -145,12 +143,12 @@ class TileLayout:
 
     @property
     def turns(self) -> int:
-        """How often a tile fills the fragment registers."""
+        """Number of times that a tile fills the fragment registers."""
         return self.k // self.turn_k
 
     @property
     def turn_k(self) -> int:
-        """k of the fragment registers."""
+        """Number of k in the fragment registers."""
         return self.row_chunks * self.chunk if self.beside else self.span * self.reads
 
     @property
@@ -184,33 +182,38 @@ class TileLayout:
 
     @property
     def _rows_of_a_load(self) -> int:
-        """The most rows of a transposed load: 8 of 16 bits go to four interleaved atoms, where as many pieces have half a chunk at
-        least; 4 go to the odd number of atoms, or of pairs, whose work-items are dealt more rows than there are."""
+        """Most rows of a transposed load.
+
+        8 rows of 16 bits go to four interleaved atoms, if that leaves pieces of at least half a chunk. 4 rows are for an odd
+        number of atoms, or of pairs, whose work-items are assigned more rows than there are.
+        """
         if self.wide == 4 and self.element == WORD // 2 and self.share * 2 >= 8 * self.chunk:
             return 8
         return 4 if self.rows < self.block_rows and self.pack > 1 else 1
 
     @property
     def depth(self) -> int:
-        """Global loads that one staging unit is made of: u, or 1 where staging copies."""
+        """Number of global loads of a staging unit: u, or 1 if staging copies."""
         if not self.transposes:
             return 1
         return max(self.pack, min(self.chunk, self.block_rows * self.k // self.threads // self.vec))
 
     @property
     def block_rows(self) -> int:
-        """Rows that work-items are dealt out to: where staging transposes a power of two, so that steps are fixed. Those who get
-        rows behind the tile's move its last ones once more."""
+        """Rows that are assigned to work-items. If staging transposes, a power of two, so that steps are fixed.
+
+        Work-items with rows past the tile move its last rows again.
+        """
         return 1 << (self.rows - 1).bit_length() if self.transposes else self.rows
 
     @property
     def units(self) -> int:
-        """Staging units of `block_rows` rows."""
+        """Number of staging units in `block_rows` rows."""
         return self.block_rows * self.k // (self.vec * self.depth)
 
     @property
     def loads(self) -> int:
-        """Staging units of a work-item per tile; several work-items move the same one if there are too few."""
+        """Staging units of a work-item per tile. If there are too few, several work-items move the same unit."""
         return max(1, self.units // self.threads)
 
     @property
@@ -220,7 +223,7 @@ class TileLayout:
 
     @property
     def staged_words(self) -> int:
-        """Registers of a work-item's share."""
+        """Registers of a work-item's elements."""
         return self.loads * self.unit_words
 
     @property
@@ -230,7 +233,7 @@ class TileLayout:
 
     @property
     def swap(self) -> int:
-        """Rows by which the place of an odd g moves (xor), one block of `wide` atoms; 0 where nothing moves.
+        """Rows by which the place of an odd g moves (xor), one block of `wide` atoms; 0 if nothing moves.
 
         Places move in lines that a lane reads so narrowly that several g share a phase.
         """
@@ -240,59 +243,61 @@ class TileLayout:
 
     @property
     def odd_blocks_apart(self) -> bool:
-        """Whether `swap` moves a wave's odd blocks the other way than its even ones: odd blocks then have a read address of their
-        own."""
+        """True if `swap` moves a wave's odd blocks in the other direction than its even ones. Odd blocks then need their own
+        read address.
+        """
         return self.swap > 0 and self.atoms > self.wide
 
     def swizzle(self, slot: Index) -> Index:
-        """What the place of a chunk in its slot is moved by (xor)."""
+        """Returns the xor mask that moves a chunk's place in its slot."""
         step, count = SWIZZLES[self.row_chunks, self.kw]
         return step * (slot // self.rows_a_line % count) ^ self.turned * (slot // self.atom % self.wide)
 
     @property
     def turned(self) -> int:
-        """Chunks by which places of the next atom of `wide` are moved besides (xor): those of a preshuffled matrix."""
+        """Chunks by which places of the next atom of `wide` are also moved (xor); nonzero for a preshuffled matrix."""
         return self.row_chunks // self.wide if self.panel and self.wide > 1 else 0
 
     @property
     def read_turns(self) -> tuple[int, ...]:
-        """Chunks by which read addresses of a lane differ (xor): one register each."""
+        """Chunks by which a lane's read addresses differ (xor): one address register each."""
         return tuple(sorted({self.read_turn(w, span) for w in range(self.wide) for span in range(self.line_spans)}))
 
     def read_turn(self, t: int, span: int) -> int:
-        """That of `read_turns` at which a lane reads atom t's chunk of a span."""
+        """Returns the element of `read_turns` at which a lane reads atom t's chunk of a span."""
         return t % self.wide * self.turned ^ span % self.line_spans * self.groups
 
     @property
     def pairs(self) -> bool:
-        """Whether a unit lies in one atom and neighbouring lanes in two: lanes of odd atoms then write each two pieces in reverse
-        order."""
+        """True if a unit is in one atom and neighbouring lanes in two. Lanes of odd atoms then write each two pieces in reverse
+        order.
+        """
         return self.fold > 2
 
     def piece(self, thread: Index, number: int) -> Index:
-        """Row within its unit that a work-item's LDS write `number` of a transposed unit moves."""
+        """Returns the row within its unit that a work-item moves with LDS write `number` of a transposed unit."""
         return number ^ thread // (ROW_LANES // 2) % 2 if self.pairs else number
 
     @property
     def fold(self) -> int:
-        """Rows of a transposed unit that go to one atom: its places fold, so that neighbouring lanes write neighbouring slots."""
+        """Rows of a transposed unit that go to one atom. Its places fold, so that neighbouring lanes write neighbouring slots."""
         return self.vec // self.wide if self.transposes else 1
 
     def row_of(self, t: Index, i: Index) -> Index:
-        """Row of the tile, from the wave's first, that row i of atom t holds; additive in the bits of i."""
+        """Returns the row of the tile, from the wave's first, that row i of atom t holds. Additive in the bits of i."""
         block, w = t // self.wide, t % self.wide
         run = self.atom // self.fold
         return self.wide * (self.atom * block + i % run * self.fold + i // run) + w
 
     def slot_of(self, row: Index) -> Index:
-        """Place among the LDS rows, atom after atom; the inverse of `row_of`."""
+        """Returns the index among the LDS rows, atom after atom: the inverse of `row_of`."""
         block, rest = row // (self.wide * self.atom), row % (self.wide * self.atom)
         w, i = rest % self.wide, rest // self.wide
         i = i % self.fold * (self.atom // self.fold) + i // self.fold
         return (block * self.wide + w) * self.atom + i
 
     def byte(self, row: Index, k: Index) -> Index:
-        """LDS byte of an element, from the tile's first."""
+        """Returns the LDS byte of an element, from the tile's first byte."""
         if self.lines:
             half = self.swap * (k // self.chunk % 2)
             return (k * self.rows + (row ^ half)) * self.element
@@ -302,7 +307,7 @@ class TileLayout:
         return first * self.kw * WORD + k % self.chunk * self.element
 
     def at(self, byte: Index) -> tuple[Index, Index]:
-        """(row, k) of the element at an LDS byte: the inverse of `byte`."""
+        """Returns (row, k) of the element at an LDS byte: the inverse of `byte`."""
         word = byte // self.element
         if self.lines:
             k, place = word // self.rows, word % self.rows
@@ -315,7 +320,7 @@ class TileLayout:
         return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
-        """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
+        """Returns (row, k) of the first element that a work-item moves in its staging unit number `load`."""
         if self.panel:
             return self._staged_of_panels(thread + load * self.threads)
         if not self.transposes:
@@ -337,20 +342,21 @@ class TileLayout:
 
     @property
     def last_block(self) -> int:
-        """The last of the tile's blocks of ROW_LANES transposed units."""
+        """Index of the tile's last block of ROW_LANES transposed units."""
         return self.rows // (self.vec * ROW_LANES) - 1
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
-        """(rows, k) from unit 0 to unit `load`, if it is the same for every work-item."""
+        """Returns (rows, k) from unit 0 to unit `load`, or None if the distance differs between work-items."""
         threads = np.arange(self.threads)
         first, other = self.staged(threads, 0), self.staged(threads, load)
         rows, k = np.unique(other[0] - first[0]), np.unique(other[1] - first[1])
         return (int(rows[0]), int(k[0])) if len(rows) == len(k) == 1 else None
 
     def write_step(self, load: int, piece: int) -> tuple[int, int]:
-        """(xor, plus) from a work-item's first LDS write of a tile to write number `piece` of unit `load`: (first ^ xor) + plus.
+        """Returns (xor, plus) from a work-item's first LDS write of a tile to write number `piece` of unit `load`.
 
-        One of them is 0 where the tile's rows are a power of two; ResourceError if the form does not fit.
+        The write's address is (first ^ xor) + plus. One of them is 0 if the tile's rows are a power of two. ResourceError if
+        the form does not fit.
         """
         threads = np.arange(self.threads)
         begin, moved = self.staged(threads, 0), self.piece(threads, piece)
@@ -366,7 +372,7 @@ class TileLayout:
         raise ResourceError(f"write {piece} of unit {load} of {self.name} is at no fixed distance from the first")
 
     def source(self, t: int, step: int) -> int:
-        """First register, among a turn's fragments, of atom t's operand at a step."""
+        """Returns the first register, among a turn's fragments, of atom t's operand at a step."""
         if not self.lines:
             return t * self.atom_words + step * self.operand
         return (step * self.atoms + t) * self.operand

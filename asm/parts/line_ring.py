@@ -1,26 +1,27 @@
-"""Rows of 6-bit elements by whole cache lines, through a ring in LDS: where bytes lie, which lane moves what, and when.
+"""Rows of 6-bit elements by whole cache lines, through a ring in LDS: byte places, lanes and timing.
 
-Four K steps of 128 elements, 96 bytes of a row each, are three cache lines. Loaded by K steps, a line of which two steps have
-parts is asked for twice. So lines are loaded, each once, and a row's part of LDS is a ring of three steps, 288 bytes:
+Four K steps of 128 elements, 96 bytes of a row each, are three cache lines. Loads by K step would request a line twice if two
+steps have parts of it. So each line is loaded once, and a row's part of LDS is a ring of three steps, 288 bytes:
 
-* When. Line n, bytes 128·n to 128·n + 127 of a row, is first read for step f(n) = 128·n // 96. Its LDS writes go under the matrix
-  instructions of step f(n) - 1, before that step's barrier and behind the one before: what they overwrite, 288 bytes back, was read
-  for step f(n) - 2 the latest. So one barrier a step is enough, and of four steps three write a line (`asm.gemm.lines`).
-* Registers. A work-item holds a line and a half of its pieces (units), or three lines (`limits.half_lines`). The load of a unit
-  takes the registers of the one so much before it as soon as that is in LDS, so that loads go on in the step that writes no line.
-* Who. LDS writes the 16 bytes of eight lanes at once. Four of them have 64 bytes of a row, which the vector cache takes at once,
-  the other four the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a time.
-* Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd one is half a turn ahead. Of the 64
-  bytes of a row one half takes banks that the other half leaves to it, all round the ring: a ring of 288 has nine halves, an odd
-  number, of which two would meet where it closes. Each eight slots are 16 bytes further, so that reads do not meet.
+* When. Line n is bytes 128·n to 128·n + 127 of a row. It is first read for step f(n) = 128·n // 96. Its LDS writes are emitted
+  among the matrix instructions of step f(n) - 1, between the previous step's barrier and that step's own. They overwrite bytes
+  288 back, which were read for step f(n) - 2 at the latest. So one barrier a step is enough. Of four steps, three write a line
+  (`asm.gemm.lines`).
+* Registers. A work-item holds pieces (units) of a line and a half, or of three lines (`limits.half_lines`). A unit's load
+reuses
+  the registers of the unit that many before it as soon as that unit is in LDS. So loads continue in the step that writes no line.
+* Who. LDS writes the 16 bytes of eight lanes at once. Four of them hold 64 bytes of a row, which the vector cache reads at
+once.
+  The other four hold the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a time.
+* Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd row is half a turn ahead. The two
+  halves of 64 bytes of a row use disjoint banks, all round the ring. A ring of 288 bytes would have nine halves, an odd number,
+  so that two of them would conflict at its end. Every eight slots are 16 bytes further on, so that reads do not conflict.
 
-The tests go through every read and write for bank conflicts.
+The tests check every read and write for bank conflicts.
 
-A row ends at a multiple of 24 bytes. Lanes whose pieces of the last line lie behind that have their offsets sent outside, and read
-0. A piece of which the first half alone is the row's is loaded 8 bytes further back, so that nothing behind the row is read, and
-its registers are put right before they are written (`mend`).
-
-Functions of LineRing take ints or integer arrays alike.
+A row ends at a multiple of 24 bytes. Lanes whose pieces of the last line start after that get offsets outside, and read 0. If
+only the first half of a piece belongs to the row, the piece is loaded from 8 bytes earlier, so that nothing after the row is
+read. Its registers are corrected before they are written (`mend`). Functions of LineRing accept ints or integer arrays.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from simgpu.operators.gemm.limits import LINE_ROWS, RING_BYTES
 Index = Any
 STEP = 96  # bytes of a row in a K step
 PAIR = 6 * STEP
-EIGHT = 8  # slots between which 16 bytes are left, and bytes of a read
+EIGHT = 8  # slots after which 16 bytes are skipped, and bytes of a read
 
 
 @dataclass(frozen=True)
 class LineRing:
-    """The ring of one operand's tile; layout: of its K step, which says how rows and slots go together."""
+    """The ring of one operand's tile."""
 
-    layout: TileLayout
+    layout: TileLayout  # layout of its K step, which maps rows to slots
 
     @property
     def units(self) -> int:
-        """Loads of a work-item that bring a line of each row, LINE_ROWS of them each; an even number."""
+        """Loads of a work-item that bring a line of each row, LINE_ROWS rows each. An even number."""
         return self.layout.rows // LINE_ROWS
 
     @property
@@ -59,13 +60,16 @@ class LineRing:
         return self.layout.rows * RING_BYTES
 
     def byte(self, slot: Index, at: Index) -> Index:
-        """LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
+        """Returns the LDS byte, from the tile's first, of byte `at` of the row in an LDS row."""
         return slot // 2 * PAIR + slot // EIGHT * WIDEST + (slot % 2 * (PAIR // 2) + at) % PAIR
 
     @staticmethod
     def place(thread: Index) -> tuple[Index, Index]:
-        """(slot of LINE_ROWS, byte of the line) of a work-item. Its bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2
-        of the piece, 0 of the slot, and what is left of the slot."""
+        """Returns (slot of LINE_ROWS, byte of the line) of a work-item.
+
+        The number's bits, from the lowest: 0 and 1 of the piece, 1 of the slot, 2 of the piece, 0 of the slot, the rest of the
+        slot.
+        """
         slot = (thread >> 2 & 1) << 1 | thread >> 4 & 1 | thread >> 5 << 2
         return slot, WIDEST * (thread & 3 | (thread >> 3 & 1) << 2)
 
@@ -75,9 +79,9 @@ class LineRing:
 
 
 class RingPointer:
-    """A lane's place in the rings of A and B: VGPRs with the LDS addresses, moved on by both at once.
+    """A lane's place in the rings of A and B: VGPRs with the LDS addresses, advanced together.
 
-    base: VGPR, the pair's first byte in A's ring; place: VGPR, byte in the ring; apart: bytes from A's address to B's.
+    base: VGPR, the pair's first byte in A's ring. place: VGPR, byte in the ring. apart: bytes from A's address to B's.
     """
 
     def __init__(self, k: KernelBuilder, what: str, step: int, base: Reg, place: Reg, apart: Operand) -> None:
@@ -90,7 +94,7 @@ class RingPointer:
         self.k.v_add_u32(self.b, self.apart, self.a)
 
     def step(self) -> None:
-        """On by a line or a K step, round the ring."""
+        """Advances by a line or a K step, round the ring."""
         k = self.k
         k.v_add_u32(self.a, self.bytes, self.place)
         k.v_add_u32(self.b, self.bytes - PAIR, self.place, note="negative but past the ring's end: more than any place")
@@ -98,17 +102,19 @@ class RingPointer:
         self._address()
 
     def release(self) -> None:
-        """Gives all registers back."""
+        """Frees all registers."""
         self.k.v.free(self.base, self.place, self.a, self.b, listed=True)
         if isinstance(self.apart, Reg):
             self.k.s.free(self.apart, listed=True)
 
 
 class LineStaging:
-    """Emits the staging of one operand by lines; arguments as `Staging`'s, half_lines: of a row that registers hold. Reads are at
-    `address`, once it is set."""
+    """Emits the staging of one operand by lines. Arguments as for `Staging`.
 
-    address: Reg
+    half_lines: half lines of a row that registers hold. Reads use `address`, once it is set.
+    """
+
+    address: Reg  # a lane's LDS address to read
 
     def __init__(
         self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, stride: Reg, rows_left: Reg, bits: int,
@@ -124,7 +130,7 @@ class LineStaging:
     # -- addresses ---------------------------------------------------------------------------
 
     def prepare_loads(self) -> None:
-        """Offsets of every unit, from 8 bytes before the buffer on, rows outside the view folded in."""
+        """Emits the offsets of every unit, with rows outside the view folded in. They start 8 bytes before the buffer."""
         k, layout, ring = self.k, self.layout, self.ring
         k.comment(f"{layout.name}: {ring.units} pieces of {WIDEST} bytes a work-item and line")
         slot, atom, limit = slot_of_item(k), k.v.alloc("atom"), k.s.alloc("limit")
@@ -149,17 +155,17 @@ class LineStaging:
     # -- moves -------------------------------------------------------------------------------
 
     def registers(self, number: int) -> Reg:
-        """Those of unit `number`, counted on from the row's first line."""
+        """Returns the registers of unit `number`, counted from the row's first line."""
         first = number % self.held * WIDEST // WORD
         return self.staged[first : first + WIDEST // WORD]
 
     def load(self, number: int) -> None:
-        """A unit's piece into registers."""
+        """Loads a unit's piece into registers."""
         offset, note = self.offsets[number % self.ring.units], f"{self.layout.name} line, unit {number}"
         self.k.buffer_load_dwordx4(self.registers(number), offset, self.resource, 0, offen=True, note=note)
 
     def load_bytes(self, number: int, left: Reg) -> None:
-        """The same byte by byte; left: SGPR, bytes of the row from the line's first on."""
+        """Loads a unit's piece byte by byte. left: SGPR, bytes of the row from the line's first on."""
         k, offset, piece = self.k, self.offsets[number % self.ring.units], byte_of_item(self.k)
         parts, limit = [k.v.alloc("byte") for _ in range(WORD)], k.s.alloc("limit")
         half = k.v.alloc("offset of 8 bytes")
@@ -177,13 +183,13 @@ class LineStaging:
         k.s.free(limit)
 
     def cut(self, inside: Operand, early: Reg) -> None:
-        """Sends the offsets of lanes outside where `inside` (a mask) lacks them, and others' `early` bytes back (a VGPR)."""
+        """Moves offsets outside in lanes that the mask `inside` excludes; in other lanes, subtracts `early` bytes (a VGPR)."""
         for offset in self.offsets:
             self.k.v_cndmask_b32(offset, OUTSIDE, offset, inside)
             self.k.v_sub_u32(offset, offset, early)
 
     def mend(self, number: int, whole: Operand) -> None:
-        """Moves a unit's later 8 bytes to the front and 0 behind them, in lanes that `whole` (a mask) lacks."""
+        """Moves a unit's last 8 bytes to the front and sets the rest to 0, in lanes that the mask `whole` excludes."""
         k, data = self.k, self.registers(number)
         for word in range(2):
             k.v_cndmask_b32(data[word], data[word + 2], data[word], whole)
@@ -191,24 +197,24 @@ class LineStaging:
             k.v_cndmask_b32(data[word], 0, data[word], whole)
 
     def advance(self) -> None:
-        """The buffer's base to the next line."""
+        """Moves the buffer's base to the next line."""
         advance_buffer(self.k, self.resource, CACHE_LINE, self.layout.name)
 
     def write(self, number: int, address: Reg) -> None:
-        """A unit to LDS; address: of the work-item's first unit."""
+        """Writes a unit to LDS. address: LDS address of the work-item's first unit."""
         offset = number % self.ring.units * LINE_ROWS * RING_BYTES
         note = f"{self.layout.name} line to LDS, unit {number}"
         self.k.ds_write_b128(address, self.registers(number), offset=offset, note=note)
 
     def release(self) -> None:
-        """Gives all registers back but the stride and the rows left: the last tile has been read."""
+        """Frees all registers except the stride and the rows left, after the last tile has been read."""
         self.k.v.free(self.fragment_registers, self.staged, *self.offsets, listed=True)
         self.k.s.free(self.resource, listed=True)
 
     # -- fragments ---------------------------------------------------------------------------
 
     def fragments(self, turn: int) -> list[StagedFragment]:
-        """Three reads of 8 bytes an atom, of the one turn of a K step."""
+        """Returns the reads of a K step's only turn: three of 8 bytes for each atom."""
         layout, width = self.layout, self.layout.atom_words
         return [
             StagedFragment(
@@ -220,7 +226,7 @@ class LineStaging:
         ]  # fmt: skip
 
     def source(self, t: int, step: int) -> Reg:
-        """Registers of atom t's operand."""
+        """Returns the registers of atom t's operand."""
         first = self.layout.source(t, step)
         return self.fragment_registers[first : first + self.layout.operand]
 
@@ -231,7 +237,7 @@ class LineStaging:
 
 
 def byte_of_item(k: KernelBuilder) -> Reg:
-    """A new VGPR with the byte of `LineRing.place`."""
+    """Returns a new VGPR with the byte of `LineRing.place`."""
     byte, high = k.v.alloc("byte of the line"), k.v.alloc("piece's high bit")
     k.v_and_b32(byte, 3, k.work_item)
     k.v_bfe_u32(high, k.work_item, 3, 1)
@@ -242,7 +248,7 @@ def byte_of_item(k: KernelBuilder) -> Reg:
 
 
 def slot_of_item(k: KernelBuilder) -> Reg:
-    """A new VGPR with the slot of `LineRing.place`."""
+    """Returns a new VGPR with the slot of `LineRing.place`."""
     slot, bit = k.v.alloc("slot"), k.v.alloc("bit")
     k.v_lshrrev_b32(slot, 5, k.work_item)
     k.v_lshlrev_b32(slot, 2, slot)
@@ -255,7 +261,7 @@ def slot_of_item(k: KernelBuilder) -> Reg:
 
 
 def write_pointer(k: KernelBuilder, a: LineStaging, b: LineStaging) -> RingPointer:
-    """Where a work-item writes line 0."""
+    """Returns the pointer at which a work-item writes line 0."""
     slot, place = slot_of_item(k), byte_of_item(k)
     base = _pair(k, slot, place, a.region.offset)
     return RingPointer(k, "write", CACHE_LINE, base, place, b.region.offset - a.region.offset)
@@ -264,7 +270,7 @@ def write_pointer(k: KernelBuilder, a: LineStaging, b: LineStaging) -> RingPoint
 def read_pointer(
     k: KernelBuilder, a: LineStaging, b: LineStaging, lane_row: Reg, group: Reg, wave_rows: tuple[Reg, Reg]
 ) -> RingPointer:
-    """Where a lane reads step 0; arguments as `Staging.prepare_reads`, wave_rows A's and B's."""
+    """Returns the pointer at which a lane reads step 0. Arguments as `Staging.prepare_reads`; wave_rows: A's and B's."""
     slot, place, apart = k.v.alloc("slot"), k.v.alloc("place in the ring"), k.s.alloc("from A's fragments to B's")
     k.v_mov_b32(slot, lane_row)
     k.v_mov_b32(place, 0)
@@ -282,7 +288,9 @@ def read_pointer(
 
 
 def _pair(k: KernelBuilder, slot: Reg, place: Reg, region: int) -> Reg:
-    """slot, made the LDS address of its pair's ring; adds to place, less than half a turn, where the slot begins in it."""
+    """Turns slot into the LDS address of its pair's ring. Adds to place, less than half a turn, where the slot begins in the
+    ring.
+    """
     odd = k.v.alloc("odd")
     k.v_and_b32(odd, 1, slot)
     k.v_mul_u32_u24(odd, PAIR // 2, odd)

@@ -12,7 +12,7 @@ LOWEST_BYTES = "[0,0,0]"  # op_sel_hi: a scale is its register's lowest byte
 
 
 def matrix_instruction(atom: MFMAAtom, target: str, dtype: str) -> tuple[str, dict[str, Any]]:
-    """Mnemonic and modifiers: CBSZ and BLGP where they name the operands' formats, 0 being the default, and the scales' bytes."""
+    """Returns mnemonic and modifiers: CBSZ and BLGP if they name the operands' formats (default 0), and the scales' bytes."""
     row = mfma.find(atom.mnemonic, target)
     codes = {"cbsz": FORMATS.index(dtype), "blgp": FORMATS.index(atom.dtype_b)} if row.flexible else {}
     named: dict[str, Any] = {name: code for name, code in codes.items() if code}

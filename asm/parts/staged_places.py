@@ -1,4 +1,4 @@
-"""Which element of an operand's tile a work-item moves, and where it goes in LDS: `TileLayout`'s closed forms as instructions."""
+"""Elements that a work-item moves, and their places in LDS: `TileLayout`'s closed forms as instructions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simgpu.hardware.isa.instruction import Reg
 
 
 def staged_place(k: KernelBuilder, layout: TileLayout, load: int) -> tuple[Reg, Reg]:
-    """VGPRs with the row and k of `TileLayout.staged`."""
+    """Returns VGPRs with the row and k of `TileLayout.staged`."""
     unit = k.v.alloc("unit")
     k.v_add_u32(unit, load * layout.threads, k.work_item)
     place = (
@@ -53,7 +53,7 @@ def _transposed_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: in
 
 
 def _panel_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: int) -> tuple[Reg, Reg]:
-    """As `TileLayout.staged` has it, of a preshuffled matrix."""
+    """Returns VGPRs with the row and k of `TileLayout.staged` for a preshuffled matrix."""
     name = layout.name
     rest, kk = vector_divmod(k, unit, layout.chunk // layout.vec, units, f"{name} piece")
     k.v_mul_u32_u24(kk, layout.vec, kk)
@@ -93,7 +93,7 @@ def _k_contiguous_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: 
 
 
 def swizzle_of(k: KernelBuilder, layout: TileLayout, slot: Reg) -> Reg:
-    """A new VGPR with `TileLayout.swizzle`."""
+    """Returns a new VGPR with `TileLayout.swizzle`."""
     step, count = SWIZZLES[layout.row_chunks, layout.kw]
     swizzle = k.v.alloc("swizzle")
     if layout.rows_a_line > 1:
@@ -106,7 +106,7 @@ def swizzle_of(k: KernelBuilder, layout: TileLayout, slot: Reg) -> Reg:
 
 
 def transposed_address(k: KernelBuilder, layout: TileLayout, address: Reg, unit: tuple[Reg, Reg]) -> None:
-    """`TileLayout.byte` of the first unit's first piece; its row is a multiple of `vec`."""
+    """Emits address = `TileLayout.byte` of the first unit's first piece, whose row is a multiple of `vec`."""
     block, slot = vector_divmod(k, unit[0], layout.wide * layout.atom, layout.rows, "slot")
     k.v_lshrrev_b32(slot, log2(layout.vec), slot)
     k.v_mul_u32_u24(block, layout.wide * layout.atom, block)
@@ -119,7 +119,7 @@ def transposed_address(k: KernelBuilder, layout: TileLayout, address: Reg, unit:
 
 
 def panel_address(k: KernelBuilder, layout: TileLayout, address: Reg) -> None:
-    """`TileLayout.byte` of a preshuffled matrix's first unit."""
+    """Emits address = `TileLayout.byte` of a preshuffled matrix's first unit."""
     row, kk = staged_place(k, layout, 0)
     block, rest = vector_divmod(k, row, layout.wide * layout.atom, layout.rows, "block")
     slot, w = vector_divmod(k, rest, layout.wide, layout.rows, "slot")
@@ -131,7 +131,7 @@ def panel_address(k: KernelBuilder, layout: TileLayout, address: Reg) -> None:
 
 
 def _address_of(k: KernelBuilder, layout: TileLayout, address: Reg, slot: Reg, kk: Reg) -> None:
-    """`TileLayout.byte` of k in an LDS slot, which is freed."""
+    """Emits address = `TileLayout.byte` of k in an LDS slot. Frees the slot's register."""
     chunk, rest = vector_divmod(k, kk, layout.chunk, layout.k, "chunk")
     span, group = vector_divmod(k, chunk, layout.row_chunks, layout.k, "span")
     k.v.free(chunk)

@@ -15,14 +15,14 @@ from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
-EIGHTS = 3  # reads of 8 bytes of a lane's operand of 6-bit elements
+EIGHTS = 3  # reads of 8 bytes that fetch a lane's operand of 6-bit elements
 
 
 @dataclass(frozen=True)
 class StagingUnit:
-    """One staging unit of a work-item: row + row_step and k + k_step are its first element's place."""
+    """A staging unit of a work-item. Its first element is at row + row_step, k + k_step."""
 
-    row: Reg  # needed by clipped loads only where rows are contiguous
+    row: Reg  # needed by clipped loads only if rows are contiguous
     k: Reg
     row_step: int
     k_step: int
@@ -31,21 +31,21 @@ class StagingUnit:
 
 @dataclass(frozen=True)
 class StagedFragment:
-    """A read of LDS at `address` + immediate that brings a lane `registers`, for the (atom, step) pairs that it feeds."""
+    """A read of LDS at `address` + `immediate`."""
 
-    registers: Reg
+    registers: Reg  # registers of the lane that it fills
     address: Reg
-    immediate: int
-    feeds: tuple[tuple[int, int], ...]
+    immediate: int  # bytes
+    feeds: tuple[tuple[int, int], ...]  # (atom, step) pairs that use it
 
 
 class Staging:
     """Emits the staging of one operand's tiles.
 
-    resource: raw buffer whose base is the tile's first element
-    stride: SGPR, bytes between stored rows
-    rows_left: SGPR, rows of the view from the tile's first row on
-    bits: of an element, where the layout counts bytes that elements share; 0: it counts elements
+        resource   raw buffer whose base is the tile's first element
+        stride     SGPR, bytes between stored rows
+        rows_left  SGPR, rows of the view from the tile's first row on
+        bits       bits of an element, if the layout counts bytes that elements share; 0: it counts elements
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Staging:
 
     @property
     def apart_along_k(self) -> int:
-        """Bytes from one k to another of whole chunks, each: of a preshuffled matrix a panel's rows lie between."""
+        """Bytes between whole chunks of adjacent k, for each k. In a preshuffled matrix the panel's rows are between them."""
         return self.layout.element * max(1, self.layout.panel)
 
     # -- addresses ---------------------------------------------------------------------------
 
     def prepare_loads(self) -> None:
-        """Offsets of every unit, rows outside the view folded in, and the step to the next tile."""
+        """Emits the offsets of every unit, with rows outside the view folded in, and the step to the next tile."""
         k, layout = self.k, self.layout
         k.comment(f"{layout.name}: {layout.loads} unit(s) of {layout.vec}x{layout.depth} elements a work-item and tile")
         for load in range(layout.loads):
@@ -102,7 +102,7 @@ class Staging:
             self.later_k = k.s.alloc(f"{layout.name} bytes to a unit's later k")
 
     def _offset(self, row: Reg, kk: Reg, row_step: int, k_step: int) -> Reg:
-        """Byte offset of (row + row_step, kk + k_step), OUTSIDE where the row is past the view."""
+        """Returns a new VGPR with the byte offset of (row + row_step, kk + k_step), OUTSIDE if the row is past the view."""
         k, layout = self.k, self.layout
         offset = k.v.alloc(f"{layout.name} load offset")
         if layout.panel:
@@ -126,7 +126,7 @@ class Staging:
         k.s.free(limit)
 
     def _panel_offset(self, offset: Reg, row: Reg, kk: Reg, row_step: int, k_step: int) -> None:
-        """Bytes to (row + row_step, kk + k_step) of a preshuffled matrix: panel, 16 bytes of k, row, byte of these."""
+        """Emits the offset of (row + row_step, kk + k_step) in a preshuffled matrix: panel, 16 bytes of k, row, byte in the 16."""
         k, layout, part = self.k, self.layout, self.k.v.alloc("place in the panel")
         k.v_add_u32(offset, row_step, row)
         k.v_and_b32(part, layout.panel - 1, offset)
@@ -135,15 +135,17 @@ class Staging:
         k.v_lshl_add_u32(offset, part, log2(WIDEST), offset)
         k.v_add_u32(part, k_step, kk)
         k.v_lshl_add_u32(offset, part, log2(self.apart_along_k), offset)
-        if layout.vec * layout.element < WIDEST:  # a piece of the 16 bytes is no panel's rows apart from the one before
+        if layout.vec * layout.element < WIDEST:  # a panel's rows do not separate pieces of the same 16 bytes
             k.v_and_b32(part, WIDEST // layout.element - 1, part)
             k.v_mul_u32_u24(part, self.apart_along_k - layout.element, part)
             k.v_sub_u32(offset, offset, part)
         k.v.free(part)
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
-        """LDS address of the wave's fragments; lane_row: i, group: g, wave_row: the wave's first
-        row (an SGPR); scratch: an SGPR."""
+        """Emits the LDS address of the wave's fragments.
+
+        lane_row: i. group: g. wave_row: SGPR, the wave's first row. scratch: an SGPR.
+        """
         k, layout, address = self.k, self.layout, self.read_addresses[0]
         temporary = k.v.alloc("temporary")
         if layout.lines:
@@ -176,7 +178,7 @@ class Staging:
         k.v.free(temporary)
 
     def _beside_addresses(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg, temporary: Reg) -> None:
-        """Of each 8 of a lane's 24 bytes."""
+        """Emits the address of each 8 of a lane's 24 bytes."""
         k, layout = self.k, self.layout
         swizzle, row = swizzle_of(k, layout, lane_row), k.v.alloc("LDS row")
         row_bytes = layout.row_chunks * layout.kw * WORD
@@ -193,24 +195,24 @@ class Staging:
         k.v.free(swizzle, row)
 
     def other_stage(self, step: Reg) -> None:
-        """Reads go to the other stage from here on; step: SGPR, bytes to it."""
+        """Switches reads to the other stage. step: SGPR, bytes to it."""
         for address in self.read_addresses:
             self.k.v_add_u32(address, step, address, note="the other stage")
 
     @property
     def write_base(self) -> int:
-        """What the write address must hold beside the work-item's place: what immediates cannot."""
+        """Bytes that the write address must add to the work-item's place, because immediates cannot hold them."""
         return self.region.offset if self.region.offset + self.layout.bytes > DS_REACH else 0
 
     @property
     def write_key(self) -> tuple[object, ...]:
-        """Stagings with the same key can share one write address."""
+        """Key of the write address: stagings with the same key can share one."""
         if self.layout.transposes or self.layout.panel:
             return self.layout.name, self.write_base
         return self.layout.vec * self.layout.element, self.write_base
 
     def write_address(self) -> Reg:
-        """A new VGPR with the LDS address of the work-item's first write, without what immediates add."""
+        """Returns a new VGPR with the LDS address of the work-item's first write, without the immediates."""
         k, layout = self.k, self.layout
         address = k.v.alloc("LDS write address")
         if layout.panel:
@@ -226,8 +228,10 @@ class Staging:
     # -- moves -------------------------------------------------------------------------------
 
     def loads(self) -> list[list[Callable[[], None]]]:
-        """The next tile into registers, unit by unit, one call a load, in this order: every k is inside and no wide access
-        straddles an edge."""
+        """Returns the loads of the next tile, unit by unit, one call a load, to be called in this order.
+
+        Every k must be inside the view, and no wide access may straddle an edge.
+        """
         layout = self.layout
 
         def load(number: int, j: int) -> None:
@@ -237,7 +241,7 @@ class Staging:
         return [[partial(load, number, j) for j in range(layout.depth)] for number in range(len(self.units))]
 
     def _soffset(self, j: int) -> Operand:
-        """Scalar offset of a unit's k number j; to be asked for in order."""
+        """Returns the scalar offset of a unit's k number j. Call in order."""
         if j < 2:
             return self.stride if j else 0
         if j == 2:
@@ -247,9 +251,9 @@ class Staging:
         return self.later_k
 
     def load_clipped(self, k_left: Reg) -> None:
-        """The same element by element, rows and k outside the view read as 0.
+        """Loads the next tile element by element; rows and k outside the view read as 0.
 
-        k_left: k of the view from the tile's first k on (an SGPR).
+        k_left: SGPR, k of the view from the tile's first k on.
         """
         k, layout = self.k, self.layout
         limit, taken = k.s.alloc("limit"), []
@@ -286,7 +290,7 @@ class Staging:
         k.v.free(*taken, *halves)
 
     def _join(self, target: Reg, parts: list[Reg]) -> None:
-        """Zero-extended elements to one register, the first lowest."""
+        """Packs zero-extended elements into one register, the first lowest."""
         bits = 8 * self.layout.element
         joined, into = parts[-1], target if target.file == "v" else parts[-1]
         for part in reversed(parts[:-1]):
@@ -295,7 +299,7 @@ class Staging:
             self.k.v_accvgpr_write_b32(target, into)
 
     def _target(self, unit: int, j: int, first: int, count: int) -> Reg:
-        """Staged registers of `count` elements of a unit's k number j, from element `first` on."""
+        """Returns the staged registers of `count` elements of a unit's k number j, from element `first` on."""
         layout = self.layout
         start = unit * layout.unit_words + (j * layout.vec + first) * layout.element // WORD
         return self.staged[start : start + count * layout.element // WORD]
@@ -309,11 +313,11 @@ class Staging:
         )
 
     def advance(self) -> None:
-        """The buffer's base to the next k tile."""
+        """Moves the buffer's base to the next k tile."""
         advance_buffer(self.k, self.resource, self.step, self.layout.name)
 
     def writes(self, address: Reg) -> list[Callable[[], None]]:
-        """Staged registers to LDS, one call an LDS write; address: `write_address`, in the right stage."""
+        """Returns calls that write staged registers to LDS, one for each write. address: `write_address`, in the right stage."""
         base = self.region.offset - self.write_base
         if self.transposition is not None:
             return self.transposition.writes(address, base)
@@ -330,7 +334,7 @@ class Staging:
         return [lambda load=load: write(load) for load in range(layout.loads)]  # type: ignore[misc]
 
     def release(self) -> None:
-        """Gives all registers back but the stride and the rows left: the last tile has been read."""
+        """Frees all registers except the stride and the rows left, after the last tile has been read."""
         units = {unit.k for unit in self.units} | {unit.offset for unit in self.units}
         if not self.layout.k_contiguous:
             units |= {unit.row for unit in self.units}
@@ -345,7 +349,7 @@ class Staging:
     # -- fragments ---------------------------------------------------------------------------
 
     def fragments(self, turn: int) -> list[StagedFragment]:
-        """The reads of one turn; every turn's take the same registers."""
+        """Returns the reads of one turn. All turns use the same registers."""
         layout, registers = self.layout, self.fragment_registers
         if layout.beside:
             row_bytes, width = layout.row_chunks * layout.kw * WORD, layout.atom_words
@@ -384,7 +388,7 @@ class Staging:
         ]
 
     def source(self, t: int, step: int) -> Reg:
-        """Registers of atom t's operand at a step of the turn."""
+        """Returns the registers of atom t's operand at a step of the turn."""
         first = self.layout.source(t, step)
         return self.fragment_registers[first : first + self.layout.operand]
 

@@ -1,4 +1,4 @@
-"""Blocks of v rows by u k, loaded row-contiguous, to v pieces of u consecutive k, in registers."""
+"""Transposes blocks of v rows by u k, loaded row-contiguous, to v pieces of u consecutive k, in registers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 class Transposition:
     """Emits the writes of transposed staging units; see `TileLayout` for v, u and the places.
 
-    16-bit types take one v_perm_b32 a register, 8-bit ones two; 32-bit ones only move. An LDS write
-    takes its data when it is issued, so two buffers are enough. Where lanes of odd atoms write two pieces in
-    reverse order (`TileLayout.pairs`), every lane has its own selectors of halves.
+    16-bit types need one v_perm_b32 a register, 8-bit types two; 32-bit types only move. An LDS write reads its data when it is
+    issued, so two buffers are enough. If lanes of odd atoms write two pieces in reverse order (`TileLayout.pairs`), every lane
+    has its own selectors of halves.
     """
 
     def __init__(self, k: KernelBuilder, layout: TileLayout, staged: Reg) -> None:
@@ -33,7 +33,7 @@ class Transposition:
         self.of_lanes = tuple(self._of_lanes(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
 
     def _of_lanes(self, value: int) -> Reg:
-        """A selector of halves in a VGPR; lanes of odd atoms have the other half's."""
+        """Returns a selector of halves in a VGPR; lanes of odd atoms select the other half."""
         k, uniform = self.k, self.selectors[value]
         selector = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
         k.v_bfe_i32(selector, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
@@ -43,12 +43,12 @@ class Transposition:
         return selector
 
     def release(self) -> None:
-        """Gives its registers back."""
+        """Frees its registers."""
         self.k.v.free(*self.of_lanes)
         self.k.s.free(*(selector for selector in self.selectors.values() if selector.file == "s"))
 
     def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
-        """One call an LDS write; `base` is added to every offset."""
+        """Returns one call for each LDS write. `base` is added to every offset."""
         moves: list[Callable[[], None]] = []
         for load in range(self.layout.loads):
             moves += self._unit(load, address, base)
@@ -58,7 +58,7 @@ class Transposition:
         layout = self.layout
         across, along = layout.vec * layout.element // WORD, max(1, layout.depth * layout.element // WORD)
         first = load * layout.unit_words
-        # words[k][w]: register with rows pack·w.. of k; bytes are interleaved in place before the first write.
+        # words[k][w]: register with rows pack·w.. of k. Bytes are interleaved in place before the first write.
         words = [[self.staged[first + j * across + w] for w in range(across)] for j in range(layout.depth)]
 
         spares: list[Reg] = []
@@ -76,8 +76,10 @@ class Transposition:
         self.k.v_perm_b32(target, high, low, self.selectors[selector])
 
     def _interleave_bytes(self, words: list[list[Reg]]) -> Reg:
-        """Pairs of k: (a, b) to bytes a0 b0 a1 b1 and a2 b2 a3 b3. The free register rotates; the one that
-        came in from the pool is returned, and holds a word until the unit is written."""
+        """Interleaves bytes of pairs of k: (a, b) to bytes a0 b0 a1 b1 and a2 b2 a3 b3.
+
+        The free register rotates. Returns the register that came from the pool; it holds a word until the unit is written.
+        """
         spare = first_spare = self.k.v.alloc("transposed bytes")
         for j in range(0, len(words), 2):
             for w in range(len(words[0])):

@@ -1,12 +1,12 @@
 """Kernels of a convolution.
 
     arguments.py  the kernels' arguments
-    place.py      where workgroup, waves and lanes stand
-    pixels.py     lanes' pixels: inside or not, and where
+    place.py      tile coordinates of workgroup, waves and lanes
+    pixels.py     lanes' pixels: in or out of the image, and their offsets
     staging.py    input halo and filter taps to LDS and fragments
     emitter.py    the main loop, and the kernel as a whole
     store.py      accumulators through the epilogue to Y
-    reduce.py     the second kernel where the epilogue takes one
+    reduce.py     the second kernel, which adds partial sums and applies the epilogue
     pack.py       the kernel that packs a filter
     naive.py      the kernel without tiles that the paper compares with
 """

@@ -1,4 +1,4 @@
-"""The arguments of a convolution's kernels: pointers, and the epilogue's factors where they are not 1."""
+"""The arguments of a convolution's kernels: pointers, and the epilogue's factors if they are not 1."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from simgpu.operators.conv2d.problem import Conv2dProblem
 
 @dataclass(frozen=True)
 class Arguments:
-    """SGPRs, two a pointer; None for what a kernel does not take."""
+    """SGPRs of a kernel's arguments; None for arguments that it does not have."""
 
-    pointers: dict[str, Reg]
-    output: Reg  # Y, or the parts of its sums
+    pointers: dict[str, Reg]  # SGPR pairs by name
+    output: Reg  # pointer to Y, or to the parts of its sums
     bias: Reg | None
     alpha: Reg | None
     scale_c: Reg | None
 
     @classmethod
     def load(cls, k: KernelBuilder, problem: Conv2dProblem, pointers: tuple[str, ...], epilogue: bool) -> Arguments:
-        """Declares and loads them: `pointers`, of which the last is what the kernel writes, and if it has the epilogue its own."""
+        """Declares and loads the arguments.
+
+        pointers: names; the kernel writes the last one. epilogue: True if the kernel also needs the epilogue's arguments.
+        """
         for name in (*pointers, *(["bias"] if problem.bias and epilogue else [])):
             k.argument(name, 8, "global_buffer")
         kind = problem.gemm.epilogue_type
@@ -35,6 +38,6 @@ class Arguments:
 
 
 def scalars(problem: Conv2dProblem) -> tuple[int | float, ...]:
-    """The values of those that are no pointers, for a kernel with the epilogue."""
+    """Returns the arguments that are not pointers, for a kernel with the epilogue."""
     alpha = int(problem.alpha) if problem.gemm.epilogue_type == "i32" else problem.alpha
     return (*([alpha] if problem.alpha != 1 else []), *([problem.scale_c] if problem.scale_c != 1 else []))

@@ -1,14 +1,12 @@
-"""Convolution, direct: Y = X * W from the tree's plan to kernels; sizes are constants of the code, only pointers are arguments.
+"""Convolution, direct: Y = X * W from the tree's plan to kernels. Sizes are compiled in; only pointers are arguments.
 
-A workgroup owns tOH x tOW pixels of an image by tOC channels. Per channel step the input halo goes to LDS once; every tap then
-reads its pixels from there at a fixed distance, and its filters, packed (OC/tOC, IC/tIC, KH, KW, tOC, tIC) and contiguous in the
-order of use, pass through two stages of LDS: one barrier a tap, the next tap's filters and the next step's halo in flight under
-this tap's matrix instructions, which take W as A and X as B, so that a lane's pixels are its columns and Y leaves in rows of
-pixels.
-
-Edges: raw buffers that end with the channels, and offsets outside for pixels outside the image, stand for the clipped views.
-With split input channels, blocks leave partial sums that a second kernel adds. The filter may be cut into windows of taps, which
-are steps as those of channels are (`operators.conv2d.problem.windowed`).
+A workgroup computes tOH x tOW pixels of an image by tOC channels. The input halo goes to LDS once per channel step. Every tap
+then reads its pixels from there at a fixed distance. Filters are packed as (OC/tOC, IC/tIC, KH, KW, tOC, tIC), contiguous in
+the order of use, and pass through two stages of LDS. There is one barrier a tap: loads of the next tap's filters and of the
+next step's halo are in flight during this tap's matrix instructions. These use W as A and X as B, so that a lane's pixels are
+its columns and Y is stored in rows of pixels. Edges: raw buffers that end with the channels, and offsets outside for pixels
+outside the image, implement the clipped views. With split input channels, blocks leave partial sums that a second kernel adds.
+The filter may be cut into windows of taps, which are steps like channel steps (`operators.conv2d.problem.windowed`).
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 
-# A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).
+# A raw buffer's offsets, plus what is added to an offset outside, stay below this (see `emit.OUTSIDE`).
 MOST_BYTES = 1 << 30
-UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of 32 (instruction cache)
-MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension have 32 bits (HSA, dispatch packet)
+UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of the 32 KiB instruction cache
+MOST_WORKGROUPS = (1 << 32) - 1  # a launch has 32 bits of work-items along a dimension (HSA, dispatch packet)
 
 
 @emit.register(Conv2d)
 def emit_conv2d(root: Conv2d) -> EmittedKernel:
-    """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
+    """Returns the kernel of a convolution's tree, followed by the one that adds partial sums if channels are split.
 
-    Operands: X, W packed (`operators.packed_filter`), Y, and the bias where there is one. LaunchError for sizes past the limits
-    of addresses.
+    Operands: X, W packed (`operators.packed_filter`), Y, and the bias if there is one. LaunchError for sizes past the limits of
+    addresses.
     """
     plan = root.plan
     check(plan)
@@ -56,7 +54,7 @@ def emit_conv2d(root: Conv2d) -> EmittedKernel:
 
 
 def check(plan: Conv2dPlan) -> None:
-    """Raises what keeps a plan from being emitted."""
+    """Raises LaunchError if a plan cannot be emitted."""
     p, e = plan.problem, plan.problem.element.bytes
     last, sums = p.layout == "nhwc", dtype(p.accumulator if plan.second_pass else p.dtype_c).bytes
     channels = (p.ic, p.oc) if last else (plan.tile_ic // plan.factor**2, plan.tile_oc)
@@ -73,7 +71,7 @@ def check(plan: Conv2dPlan) -> None:
 
 
 class ConvEmitter(Visitor):
-    """Visits the tree level by level, each emitting its part of the kernel."""
+    """Visits the tree; each level emits its part of the kernel."""
 
     def __init__(self, plan: Conv2dPlan) -> None:
         self.plan, p = plan, plan.problem
@@ -111,7 +109,7 @@ class ConvEmitter(Visitor):
     # -- prologue ----------------------------------------------------------------------------
 
     def _operands(self) -> None:
-        """Buffers of X and W, addresses of loads, LDS writes and reads, registers of the arrays."""
+        """Emits buffers of X and W, and addresses of loads, LDS writes and reads; allocates the arrays' registers."""
         k, plan, p, tiles = self.k, self.plan, self.plan.problem, self.place.tile
         sources = plan.tile_ic // plan.factor**2
         self.scratch = k.v.alloc("temporary")
@@ -120,7 +118,7 @@ class ConvEmitter(Visitor):
         self.w = TapStaging(k, plan, regions[0], resources[0], self.scratch)
         self.x = HaloStaging(k, plan, regions[1], resources[1], self.scratch)
         arrays = self._arrays()
-        k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries lie where they will be
+        k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries use the arrays' registers
         self.steps, self.left = k.s.alloc("channel steps left"), k.s.alloc("input channels left")
         first = k.s.alloc("first")
         k.s_mul_i32(first, tiles["part"], plan.ic_steps_per_block, note="the part's first step")
@@ -157,7 +155,7 @@ class ConvEmitter(Visitor):
             k.v.reserve(reg.index, reg.count, name)
 
     def _arrays(self) -> tuple[tuple[Reg, str], ...]:
-        """The arrays' registers and names; single registers last, so that tuples start evenly without gaps."""
+        """Returns the arrays' registers and names. Single registers come last, so that tuples start evenly without gaps."""
         arrays = self.x.allocate() + self.w.allocate()
         if self.w.loads * self.w.vec == 4:
             self.x.allocate_offsets()
@@ -167,7 +165,7 @@ class ConvEmitter(Visitor):
         return arrays
 
     def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:
-        """A raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""
+        """Builds a raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""
         k = self.k
         raw_buffer(k, resource, self.arguments.pointers[name], (0, 0), name)
         for index, count in terms:
@@ -176,7 +174,7 @@ class ConvEmitter(Visitor):
     # -- main loop ---------------------------------------------------------------------------
 
     def visit_block(self, block: BlockConv2dNode) -> None:
-        """Channel steps: the halo to LDS, then the taps."""
+        """Emits the channel steps: the halo to LDS, then the taps."""
         k, plan, x, w = self.k, self.plan, self.x, self.w
         p, atom = plan.cut, plan.atom
         warp = block.first()
@@ -211,7 +209,7 @@ class ConvEmitter(Visitor):
                 self._rows(warp)
 
     def _rows(self, warp: WarpConv2dNode) -> None:
-        """The taps of a large filter: a loop over its rows behind the first one, which starts the next halo's loads."""
+        """Emits the taps of a large filter: the first row, which starts the next halo's loads, then a loop over the other rows."""
         k, x, p = self.k, self.x, self.plan.cut
         taps = [*((0, kw) for kw in range(p.kw)), None]
         for tap, following in pairwise(taps):
@@ -232,9 +230,10 @@ class ConvEmitter(Visitor):
         return words // each * self.atoms[0] * self.atoms[1]
 
     def visit_warp(self, warp: WarpConv2dNode, tap: Pair, following: Pair | None, first: bool = True) -> None:
-        """One tap: the next one's filters from registers to LDS, those after it from memory, the matrix instructions.
+        """Emits one tap: the next tap's filters to LDS, loads of those after it, the matrix instructions.
 
-        following: the tap whose pixels can be read ahead, None if it is not known; first: whether tap (0, 0) is the step's first.
+        following: the tap whose pixels can be read ahead, None if it is not known. first: True if tap (0, 0) is the step's
+        first.
         """
         k, x, w = self.k, self.x, self.w
         atom = warp.first()
@@ -251,10 +250,10 @@ class ConvEmitter(Visitor):
         w.other_stage()
 
     def visit_atom(self, atom: AtomConv2dNode, following: Pair | None) -> None:
-        """A tap's matrix instructions, steps outermost, so that accumulators are independent.
+        """Emits a tap's matrix instructions, steps outermost, so that accumulators are independent.
 
-        Towards the end comes the barrier behind which the next tap's filters are in LDS, and all waves are done with those of the
-        tap before; from there on its fragments are read as soon as their registers are free.
+        Towards the end comes a barrier: after it the next tap's filters are in LDS, and all waves are done with those of the
+        previous tap. From there on, the next tap's fragments are read as soon as their registers are free.
         """
         k, plan, x, w = self.k, self.plan, self.x, self.w
         words, each = plan.fragment_words, plan.atom.elements_per_lane * x.bytes // 4

@@ -20,9 +20,9 @@ MOST_BYTES = 1 << 30
 
 
 def emit_naive(root: Conv2d) -> EmittedKernel:
-    """The kernel of operands X, W (oc,ic/groups,kh,kw), Y for a convolution's tree, whose tiles it does not use.
+    """Returns the kernel of operands X, W (oc,ic/groups,kh,kw), Y for a convolution's tree. The tree's tiles are not used.
 
-    A workgroup has 256 pixels of one channel of one image; X and W are loaded element by element for every product.
+    A workgroup has 256 pixels of one channel of one image. X and W are loaded element by element for every product.
     """
     p = root.problem
     size = dtype(p.dtype_c).bytes
@@ -56,7 +56,7 @@ def _check(root: Conv2d) -> None:
 
 
 def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> tuple[Reg, Reg, Reg]:
-    """Raw buffers: of X at the image's group, of W at the filter, of Y at the image's channel. group_x becomes the image."""
+    """Returns raw buffers: X at the image's group, W at the filter, Y at the image's channel. group_x becomes the image."""
     e, size, pixels = p.element.bytes, dtype(p.dtype_c).bytes, p.oh * p.ow
     x, w, y = (k.s.alloc(f"{name} buffer", 4) for name in "XWY")
     raw_buffer(k, y, arguments["Y"], (0, 0), "Y")
@@ -75,7 +75,7 @@ def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> t
 def _first_tap(
     k: KernelBuilder, p: Conv2dProblem, tile: Reg, place: tuple[Reg, Reg, Reg], bound: Reg, scratch: Reg
 ) -> None:
-    """pixel = the lane's output pixel; row, column = those of X under its first tap. bound: an SGPR."""
+    """Emits pixel = the lane's output pixel, and row, column = X's row and column under its first tap. bound: an SGPR."""
     pixel, row, column = place
     k.s_lshl_b32(bound, tile, log2(THREADS))
     k.v_add_u32(pixel, bound, k.work_item)
@@ -101,7 +101,7 @@ def _first_tap(
 
 
 def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:
-    """A VGPR with a pixel's sum over channels and taps; place: its registers, as `_first_tap` fills them."""
+    """Returns a VGPR with a pixel's sum over channels and taps. place: its registers, as `_first_tap` fills them."""
     (x, w), (_, row, column), e = buffers, place, p.element.bytes
     names = ("row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch")
     high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)

@@ -13,13 +13,14 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
-MOST_BYTES = 1 << 30  # of a tile's filters, as a convolution's offsets
+MOST_BYTES = 1 << 30  # limit for a tile's filters, the same as for a convolution's offsets
 
 
 def emit_pack(root: Conv2d) -> EmittedKernel:
-    """The kernel of operands (W, packed W) for a convolution's tree: what `operators.packed_filter` computes, element by element.
+    """Returns the kernel of operands (W, packed W) for a convolution's tree. It computes `operators.packed_filter`.
 
-    A workgroup writes the (tOC, tIC) block of one tap of one channel step. LaunchError for filters of 2^30 bytes a tile and more.
+    A workgroup writes the (tOC, tIC) block of one tap of one channel step. LaunchError for filters of 2^30 bytes a tile and
+    more.
     """
     plan = root.plan
     p, cut = plan.problem, plan.cut
@@ -41,13 +42,15 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
 
 
 def _blocks(plan: Conv2dPlan) -> int:
-    """(tOC, tIC) blocks of the packed filter."""
+    """Returns the number of (tOC, tIC) blocks in the packed filter."""
     return plan.problem.groups * plan.grid[2] * plan.ic_steps * plan.cut.kh * plan.cut.kw
 
 
 def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dict[str, Reg]:
-    """SGPRs with the block's first input channel ("step") and the first kh and kw of W under its tap; `source` becomes W from the
-    tile's first output channel on."""
+    """Returns SGPRs with the block's first input channel ("step"), and W's first kh and kw under its tap.
+
+    Turns `source` into W from the tile's first output channel on.
+    """
     p, cut = plan.problem, plan.cut
     filter_bytes = p.icg * p.kh * p.kw * p.element.bytes
     rest, limit, place = k.group_x, _blocks(plan), {}
@@ -77,7 +80,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
 
 
 def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], source: Reg, target: Reg) -> None:
-    """The block's elements from `source` to `target`, THREADS at a time."""
+    """Moves the block's elements from `source` to `target`, THREADS at a time."""
     p, f, e = plan.problem, plan.factor, plan.problem.element.bytes
     channel, oc, row, column, scratch = (k.v.alloc(name) for name in ("channel", "output channel", "kh", "kw", "scratch"))
     data, bound, inside = k.v.alloc("data", max(1, e // 4)), k.s.alloc("bound"), k.s.alloc("inside", 2)

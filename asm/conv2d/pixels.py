@@ -1,4 +1,4 @@
-"""Lanes' pixels of an image: which are inside, and where they lie in memory."""
+"""Lanes' pixels of an image: in or out of the image, and their offsets in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simgpu.operators.conv2d.problem import Pair
 
 
 def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
-    """mask = 0 <= value < limit."""
+    """Emits mask = 0 <= value < limit."""
     bound = k.s.alloc("limit")
     k.s_mov_b32(bound, limit)
     k.v_cmp_gt_u32(mask, bound, value)
@@ -21,7 +21,9 @@ def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
 def pixel_offset(
     k: KernelBuilder, target: Reg, pixel: tuple[Reg, Reg], image: Pair, plane: Operand, size: int, note: str
 ) -> None:
-    """target = plane + bytes from an image's first element of `size` bytes to a pixel (row, column), OUTSIDE where it has none."""
+    """Emits target = plane + byte offset of the pixel (row, column) in an image with elements of `size` bytes; OUTSIDE if not
+    in it.
+    """
     row, column = pixel
     inside = k.s.alloc("inside", 2)
     below(k, inside, image[0], row)

@@ -1,4 +1,4 @@
-"""Where a convolution's workgroup, its waves and its lanes stand."""
+"""Tile coordinates of a convolution's workgroup, waves and lanes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 
-ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
+ATOM = 16  # rows and columns of the matrix instructions that the layouts support
 
 
 @dataclass(frozen=True)
 class ConvPlace:
-    """SGPRs."""
+    """Tile coordinates in SGPRs."""
 
-    tile: dict[str, Reg]  # the workgroup's image, group, OC tile, part, OH tile, OW tile
-    wave_channel: Reg  # the wave's place in the tile, along channels
-    wave_pixel: Reg  # and along pixels
+    tile: dict[str, Reg]  # the workgroup's image, group, OC tile, part, OH tile, OW tile, by name
+    wave_channel: Reg  # the wave's place in the tile along channels
+    wave_pixel: Reg  # the wave's place in the tile along pixels
 
 
 def find_place(k: KernelBuilder, plan: Conv2dPlan) -> ConvPlace:
@@ -43,8 +43,10 @@ def find_place(k: KernelBuilder, plan: Conv2dPlan) -> ConvPlace:
 
 
 def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:
-    """The workgroup's number from its place in the order of dispatch, in which XCDs take turns: each gets consecutive ones, which
-    share halos and lines of X in its L2."""
+    """Converts the workgroup's place in dispatch order, in which XCDs take turns, into its number.
+
+    Each XCD gets consecutive numbers, which share halos and lines of X in its L2.
+    """
     xcds, number = min(plan.descriptor.xcds, plan.blocks), k.group_x
     if xcds == 1:
         return
@@ -62,7 +64,7 @@ def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:
 
 
 def find_lane(k: KernelBuilder) -> tuple[Reg, Reg]:
-    """Emits a lane's place in an atom and its group g: two VGPRs, owned by the caller."""
+    """Returns two VGPRs with a lane's place in an atom and its group g. The caller owns them."""
     place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
     lane_in_atom(k, place, group, ATOM)
     return place, group

@@ -1,4 +1,4 @@
-"""The second kernel of a convolution with an epilogue: adds the parts of Y's sums, a work-item 16 bytes of neighbours at a time."""
+"""The second kernel of a convolution: adds the parts of Y's sums and applies the epilogue. A work-item has 16 adjacent bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ELEMENTS = 1 << 32
 
 
 def emit_reduce(plan: Conv2dPlan, source: str) -> EmittedKernel:
-    """The kernel of `source`, plan.split_ic arrays of sums in Y's layout, Y and the bias."""
+    """Returns the kernel whose operands are `source` (plan.split_ic arrays of sums in Y's layout), Y and the bias."""
     return _Reduce(plan, source).emit()
 
 
@@ -35,7 +35,7 @@ class _Reduce:
         self.arguments = Arguments.load(self.k, self.p, (source, "Y"), True)
         self.words = dtype(self.p.accumulator).registers
         self.each = WIDE // (4 * self.words)  # elements of a work-item
-        self.share = THREADS * self.each  # and of a workgroup
+        self.share = THREADS * self.each  # elements of a workgroup
 
     def emit(self) -> EmittedKernel:
         k, p = self.k, self.p
@@ -65,7 +65,7 @@ class _Reduce:
         return k.finish(grid=(-(-self.count // self.share), 1, 1), scalars=scalars(p))
 
     def _sum(self, first: Reg) -> Reg:
-        """Registers with the work-item's sums."""
+        """Returns registers with the work-item's sums."""
         k, size = self.k, 4 * self.words
         resource, left, bytes_ = k.s.alloc("parts buffer", 4), k.s.alloc("parts left"), k.v.alloc("bytes")
         raw_buffer(k, resource, self.arguments.pointers[next(iter(self.arguments.pointers))], (0, 0), "parts")
@@ -91,7 +91,7 @@ class _Reduce:
         return total
 
     def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
-        """Y's buffer from the workgroup's first element on, and the work-item's bytes in it."""
+        """Returns Y's buffer from the workgroup's first element on, and the work-item's byte offset in it."""
         k, resource, offset = self.k, self.k.s.alloc("Y buffer", 4), self.k.v.alloc("Y offset")
         raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
         add_product(k, resource[0:2], first, size)
@@ -103,7 +103,7 @@ class _Reduce:
         return resource, offset
 
     def _bias(self, first: Reg) -> list[Reg]:
-        """The bias of each of the work-item's elements, in the epilogue's type."""
+        """Returns the bias of each of the work-item's elements, in the epilogue's type."""
         k, p = self.k, self.p
         if not p.bias:
             return [Reg("v", 0, 0)] * self.each
@@ -111,7 +111,7 @@ class _Reduce:
         kind, resource = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type), k.s.alloc("bias buffer", 4)
         raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
         k.s_mov_b32(resource[2], p.oc * kind.size)
-        # Element i is of channel i // pixels % oc, the pixels 1 with the channels last.
+        # Element i has channel i // pixels % oc. With channels last, pixels is 1.
         pixels, start = p.oh * p.ow if p.layout == "nchw" else 1, k.s.alloc("element")
         k.s_mov_b32(start, first)
         rest = scalar_divmod(k, start, pixels, self.count + self.share, "pixel")
@@ -133,7 +133,7 @@ class _Reduce:
         return found
 
     def _divide(self, x: Reg, pixels: int) -> None:
-        """x //= pixels, for x below pixels and a workgroup's elements more."""
+        """Emits x //= pixels, for x < pixels + elements of a workgroup."""
         k = self.k
         if pixels >= self.share:
             bound = k.s.alloc("pixels")
@@ -147,7 +147,7 @@ class _Reduce:
             k.v.free(quotient, remainder)
 
     def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
-        """Together where Y has whole work-items' elements, for a store is cut by words."""
+        """Stores a work-item's elements together if Y divides into them, because a store is cut by words."""
         k = self.k
         if self.count % self.each == 0:
             k.emit(elements.access("store", self.each), elements.narrow(values, spare), offset, resource, 0, offen=True, note="Y")

@@ -1,4 +1,4 @@
-"""A convolution's operands on their way to LDS and fragments: the input halo a channel step, the packed filter a tap at a time."""
+"""A convolution's operands on their way to LDS and fragments: input halo by channel steps, packed filter by taps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 
 def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:
-    """A VGPR and an immediate below `reach` for address + offset; the VGPR is `scratch` where the immediate cannot hold it all."""
+    """Returns a VGPR and an immediate below `reach` for address + offset. The VGPR is `scratch` if the immediate is too small."""
     if offset < reach:
         return address, offset
     k.v_add_u32(scratch, offset - offset % reach, address)
@@ -22,11 +22,11 @@ def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) 
 
 
 class HaloStaging:
-    """X: `tile_ic` channels of a pixel a work-item, element by element from rows of memory or, with the channels last, up to 16
-    bytes of them at once, to chunks of channels in LDS.
+    """X: the halo's `tile_ic` channels, a pixel a work-item, in chunks of channels in LDS.
 
-    resource: raw buffer at the step's first channel of the image, outside of which it reads 0. It ends with the group's channels
-    or, with the channels last, with the image: there loads of channels behind the group's find a buffer of no bytes.
+    Elements are loaded one by one from rows of memory or, with channels last, up to 16 bytes at once. resource: raw buffer at
+    the step's first channel of the image; reads outside it return 0. It ends with the group's channels, or with channels last
+    with the image. In that case loads of channels after the group's get a buffer of 0 bytes.
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -36,7 +36,7 @@ class HaloStaging:
         self.chunk_words = self.layout.chunk // 4
         self.channels = plan.tile_ic // plan.factor**2
         plane = p.ih * p.iw * self.bytes
-        self.last = p.layout == "nhwc"  # the channels
+        self.last = p.layout == "nhwc"  # True if channels are last
         self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if self.last else (plane, self.bytes)
         self.image_bytes = p.ic * plane
         self.clips = self.last and p.icg % self.channels > 0
@@ -48,21 +48,26 @@ class HaloStaging:
         self.read_address = k.v.alloc("X read address")
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """The arrays' registers, with their names."""
+        """Returns the arrays' registers, with their names."""
         k, plan = self.k, self.plan
         self.staged = k.v.alloc("X staging", plan.batch * plan.pixel_words)
         self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * plan.fragment_words)
         return (self.staged, "X staging"), (self.fragments, "X fragments")
 
     def allocate_offsets(self) -> None:
-        """The registers that hold from the prologue on where a work-item's pixels are: their offsets or, where windows of taps
-        differ in which of them are inside, their rows and columns under the first window."""
+        """Allocates the registers that hold, from the prologue on, the offsets of a work-item's pixels.
+
+        With windows of taps they hold rows and columns under the first window instead, because different pixels are inside the
+        image.
+        """
         self.offsets = self.k.v.alloc("X offsets", self.plan.offset_words)
 
     # -- addresses ---------------------------------------------------------------------------
 
     def prepare_loads(self, top: Reg, left: Reg) -> None:
-        """Byte offsets of a work-item's pixels in a channel; top, left: SGPRs with the halo's first row and column in the image."""
+        """Emits byte offsets of a work-item's pixels in a channel. top, left: SGPRs with the halo's first row and column in the
+        image.
+        """
         k, plan, layout, threads = self.k, self.plan, self.layout, self.plan.threads
         k.comment(f"X halo: {layout.slots} slots of {layout.chunks} x {layout.chunk} bytes, {plan.positions} pixel(s) a work-item")
         slot = k.v.alloc("slot")
@@ -94,7 +99,7 @@ class HaloStaging:
             k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
-        """Offsets of a pixel, and of those that its further taps as channels read."""
+        """Emits the offsets of a pixel, and of those read for its taps that are stored as channels."""
         k, p, f = self.k, self.plan.problem, self.plan.factor
         if f == 1:
             self._offset(self.offsets[position], row, column, f"pixel {position}")
@@ -107,7 +112,9 @@ class HaloStaging:
         k.v.free(down, across)
 
     def _offset(self, target: Reg, row: Reg, column: Reg, note: str) -> None:
-        """target = bytes to a pixel of X, OUTSIDE outside the image; both places are used up. target may be `column`."""
+        """Emits target = byte offset of a pixel of X, OUTSIDE if not in the image. Overwrites row and column; target may be
+        `column`.
+        """
         k, p = self.k, self.plan.problem
         inside, factor, shift = k.s.alloc("inside", 2), k.s.alloc("factor"), log2(self.pixel_bytes)
         below(k, inside, p.ih, row)
@@ -125,7 +132,7 @@ class HaloStaging:
         k.s.free(inside, factor)
 
     def first_window(self, number: Reg) -> None:
-        """The window of taps to begin with; number: SGPR, used up."""
+        """Sets the first window of taps. number: SGPR, overwritten."""
         assert self.window is not None
         k, plan, p = self.k, self.plan, self.plan.problem
         across = plan.windows[1]
@@ -135,7 +142,10 @@ class HaloStaging:
         k.s.free(column)
 
     def begin(self, group: Reg, first: Reg, left: Reg) -> None:
-        """The buffer's bytes. group, first: SGPRs with the group, and of it the first input channel; left: those behind it."""
+        """Emits the buffer's size.
+
+        group, first: SGPRs with the group and its first input channel here. left: SGPR with the channels from there on.
+        """
         k, p = self.k, self.plan.problem
         if not self.last:
             self.limit(left)
@@ -146,7 +156,10 @@ class HaloStaging:
         k.s_sub_u32(self.records, self.image_bytes, self.records, note="bytes to the end of the image")
 
     def prepare_reads(self, pixel: Reg, group: Reg, first: Reg) -> None:
-        """pixel: the lane's place in an atom, group: its g (VGPRs); first: SGPR, the wave's first byte in a plane."""
+        """Emits the read address.
+
+        pixel: VGPR, the lane's place in an atom. group: VGPR, its g. first: SGPR, the wave's first byte in a plane.
+        """
         k, plan, layout = self.k, self.plan, self.layout
         row, column = vector_divmod(k, pixel, plan.tile_ow, plan.atom.m, "atom row")
         k.v_mul_u32_u24(row, plan.cut.stride[0] * layout.pitch * layout.chunk, row)
@@ -160,7 +173,7 @@ class HaloStaging:
     # -- moves -------------------------------------------------------------------------------
 
     def load(self, batch: int, left: Reg) -> None:
-        """One batch of pixels, all channels of the step, into registers; left: SGPR with the channels from the step's first on."""
+        """Loads a batch of pixels, with all channels of the step. left: SGPR with the channels from the step's first on."""
         k, plan, f = self.k, self.plan, self.plan.factor
         places = list(enumerate(self._positions(batch)))
         addresses = [self.offsets[position * f * f : (position + 1) * f * f] for _, position in places]
@@ -185,7 +198,7 @@ class HaloStaging:
                    offset=immediate, note=f"X pixel {position}, channel {channel}")  # fmt: skip
 
     def _window_addresses(self, places: list[tuple[int, int]]) -> list[Reg]:
-        """Registers with the offsets of pixels under the window."""
+        """Returns registers with the offsets of pixels under the window."""
         assert self.window is not None
         k, first = self.k, 2 * self.plan.positions
         row = self.offsets[first]
@@ -203,11 +216,11 @@ class HaloStaging:
 
     @property
     def batches(self) -> int:
-        """How often the staging registers are filled a step."""
+        """Number of times that the staging registers are filled in a step."""
         return -(-self.plan.positions // self.plan.batch)
 
     def write(self, batch: int) -> None:
-        """The batch from registers to LDS, narrow elements packed first."""
+        """Writes the batch from registers to LDS. Narrow elements are packed first."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         for place, position in enumerate(self._positions(batch)):
             first = place * plan.pixel_words
@@ -230,9 +243,9 @@ class HaloStaging:
                 k.s_mov_b64("exec", -1)
 
     def advance(self, left: Reg) -> None:
-        """To the next step: the next window of taps, behind the last one the next channels.
+        """Advances to the next step: the next window of taps or, after the last window, the next channels.
 
-        left: SGPR with the channels from the step's first on, 0 or less behind the last.
+        left: SGPR with the channels from the step's first on, 0 or less after the last step.
         """
         k, p, plan, step = self.k, self.plan.problem, self.plan, self.k.s.alloc("bytes to the next step")
         same = k.new_label("next_window")
@@ -255,14 +268,14 @@ class HaloStaging:
         k.s.free(step)
 
     def limit(self, left: Reg) -> None:
-        """The buffer ends with the group's channels."""
+        """Ends the buffer with the group's channels."""
         k, resource = self.k, self.resource
         k.s_min_i32(resource[2], left, self.channels)
         k.s_mul_i32(resource[2], resource[2], self.channel_bytes, note="bytes of the channels that are left")
         k.s_max_i32(resource[2], resource[2], 1, note="none: no element fits, or the first, which nothing uses")
 
     def read(self, atom: int, tap: Pair) -> None:
-        """The fragment of an atom's pixels under a tap; its row counts from the read address's."""
+        """Reads the fragment of an atom's pixels under a tap. The tap's row counts from the read address."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         first = atom * plan.fragment_words
         rows = atom * plan.atom.m // plan.tile_ow
@@ -275,17 +288,17 @@ class HaloStaging:
                    note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
 
     def next_row(self) -> None:
-        """The read address to the next tap row."""
+        """Moves the read address to the next tap row."""
         step = self.layout.tap(1, 0) * self.layout.chunk
         self.k.v_add_u32(self.read_address, step, self.read_address, note="next tap row")
 
     def first_row(self, rows: int) -> None:
-        """Back by as many tap rows."""
+        """Moves the read address back by `rows` tap rows."""
         step = self.layout.tap(1, 0) * self.layout.chunk * rows
         self.k.v_subrev_u32(self.read_address, step, self.read_address, note="first tap row")
 
     def release(self) -> None:
-        """Gives the registers back."""
+        """Frees the registers."""
         addresses = self.write_address, self.last_address, self.read_address
         self.k.v.free(self.staged, self.offsets, self.fragments, *addresses, listed=True)
         scalars = *([self.records] if self.clips else []), *(self.window or ())
@@ -313,18 +326,18 @@ class TapStaging:
         self.busy_lanes = k.s.alloc("lanes with a piece of W", 2)
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """The arrays' registers, with their names."""
+        """Returns the arrays' registers, with their names."""
         k, plan = self.k, self.plan
         self.fragments = k.v.alloc("W fragments", plan.tile_oc // plan.waves_oc // plan.atom.n * plan.fragment_words)
         return ((self.fragments, "W fragments"),)
 
     def allocate_staging(self) -> tuple[tuple[Reg, str], ...]:
-        """The registers of a tap on its way."""
+        """Allocates the registers that hold a tap between load and LDS write."""
         self.staged = self.k.v.alloc("W staging", self.loads * self.vec // 4)
         return ((self.staged, "W staging"),)
 
     def _swizzled(self, target: Reg, channel: Reg, group: Reg) -> None:
-        """target = the LDS byte of a chunk from its channel's row on."""
+        """Emits target = the LDS byte of a chunk, from its channel's row on."""
         k, layout = self.k, self.layout
         line, step, count = layout.swizzle_terms
         k.v_lshrrev_b32(target, log2(line), channel)
@@ -335,7 +348,10 @@ class TapStaging:
         k.v_lshlrev_b32(target, log2(layout.chunk), target)
 
     def prepare(self, channel: Reg, group: Reg, first: Reg) -> None:
-        """channel: the lane's place in an atom, group: its g (VGPRs); first: SGPR, the wave's first byte of a tap."""
+        """Emits the load offset, and the LDS addresses to write and read.
+
+        channel: VGPR, the lane's place in an atom. group: VGPR, its g. first: SGPR, the wave's first byte of a tap.
+        """
         k, layout = self.k, self.layout
         row = layout.row * layout.reads
         k.comment(f"W: taps of {layout.channels} x {row} bytes, two in LDS, {self.loads} load(s) of {self.vec} bytes")
@@ -365,7 +381,7 @@ class TapStaging:
         k.v.free(place, other)
 
     def load(self) -> None:
-        """The next tap into registers; behind the last 0."""
+        """Loads the next tap into registers; after the last tap, 0."""
         k, words = self.k, self.vec // 4
         for load in range(self.loads):
             address, immediate = near(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
@@ -374,9 +390,9 @@ class TapStaging:
         k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")
 
     def write(self) -> None:
-        """The staged tap to LDS."""
+        """Writes the staged tap to LDS."""
         k, words = self.k, self.vec // 4
-        step = self.plan.threads * self.vec // self.layout.reads  # whole periods of the swizzle
+        step = self.plan.threads * self.vec // self.layout.reads  # a multiple of the swizzle's period
         for load in range(self.loads):
             if self.spare and load == self.loads - 1:
                 k.s_mov_b64("exec", self.busy_lanes)
@@ -386,7 +402,7 @@ class TapStaging:
             k.s_mov_b64("exec", -1)
 
     def read(self, atom: int) -> None:
-        """The fragment of an atom's output channels."""
+        """Reads the fragment of an atom's output channels."""
         k, words, first = self.k, self.chunk_words, atom * self.plan.fragment_words
         for h in range(self.layout.reads):
             target = self.fragments[first + h * words : first + (h + 1) * words]
@@ -395,13 +411,13 @@ class TapStaging:
                    note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
 
     def other_stage(self) -> None:
-        """Writes and reads go to the other stage from here on."""
+        """Switches writes and reads to the other stage."""
         k = self.k
         for address in (self.write_address, self.read_address):
             k.v_add_u32(address, self.stage_step, address, note="the other stage")
         k.s_sub_u32(self.stage_step, 0, self.stage_step)
 
     def release(self) -> None:
-        """Gives the registers back."""
+        """Frees the registers."""
         self.k.s.free(self.resource, self.stage_step, self.busy_lanes, listed=True)
         self.k.v.free(self.staged, self.load_offset, self.write_address, self.read_address, self.fragments, listed=True)

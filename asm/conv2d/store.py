@@ -1,4 +1,4 @@
-"""The end of a convolution: a wave's pixels by channels from accumulators through the epilogue to Y, or to its part of the sums."""
+"""The end of a convolution: a wave's accumulators through the epilogue to Y, or to its part of the sums."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 
-SLOTS = 4  # elements' stores in flight, each with its data and its address
+SLOTS = 4  # elements' stores in flight, each with its own data and address registers
 
 
 class Store:
-    """Stores Y[oc][pixel] of every atom: lane i has pixel i, element r of group g channel 4g + r, in f64 4r + g.
+    """Stores Y[oc][pixel] of every atom. Lane i has pixel i; element r of group g is channel 4g + r (f64: 4r + g).
 
-    acc: the accumulators of `atoms` along channels and pixels. Pixels outside of Y get offsets outside; the buffer ends with the
-    group's channels or, with the channels last, with the image, and channels behind the group's get offsets outside too. There a
-    lane's neighbouring channels go together, where the number of a group's channels lets no lane have some that are not its own.
+    acc: the accumulators of `atoms` along channels and pixels. Pixels outside Y get offsets outside. The buffer ends with the
+    group's channels or, with channels last, with the image; then channels after the group's also get offsets outside. With
+    channels last, a lane stores adjacent channels together if the group's channel count is a multiple of 4.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Store:
     ):  # fmt: skip
         self.k, self.plan, self.place, self.arguments, self.acc, self.atoms = k, plan, place, arguments, acc, atoms
         p = plan.problem
-        self.sums = plan.second_pass  # are stored, not Y
+        self.sums = plan.second_pass  # True: partial sums are stored, not Y
         self.last = p.layout == "nhwc"
         kind, compute = (p.accumulator, p.accumulator) if self.sums else (p.dtype_c, p.gemm.epilogue_type)
         alpha, scale = (None, None) if self.sums else (arguments.alpha, arguments.scale_c)
@@ -38,14 +38,14 @@ class Store:
         self.elements, self.size, self.words = Elements(k, kind, compute, scale), dtype(kind).bytes, dtype(compute).registers
         self.converts = compute != p.accumulator
         self.with_bias = p.bias and not self.sums
-        # Channels of a lane that follow each other, and from one element of a lane to the next.
+        # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
         self.together = self.run if self.last and p.ocg % 4 == 0 else 1
-        self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels follow each other unless it is last
+        self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels are adjacent unless channels are last
         self.pixel = p.oc * self.size if self.last else self.size
 
     def emit(self) -> None:
-        """All of it, to the last store."""
+        """Emits everything up to the last store."""
         k, plan = self.k, self.plan
         k.comment(f"Y: {self.atoms[0]} x {self.atoms[1]} atoms of a wave to memory")
         resource, left = self._buffer()
@@ -75,7 +75,7 @@ class Store:
     # -- where things lie ------------------------------------------------------------------------
 
     def _buffer(self) -> tuple[Reg, Reg]:
-        """Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
+        """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
         k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
         resource, left, first = k.s.alloc("Y buffer", 4), k.s.alloc("channels left"), k.s.alloc("first channel")
         raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
@@ -97,7 +97,7 @@ class Store:
         return resource, left
 
     def _lane(self, left: Reg) -> tuple[Reg, Reg, Reg, Reg]:
-        """VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
+        """Returns VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
         k, plan, tile, place = self.k, self.plan, self.place.tile, self.place
         column, channel = find_lane(k)
         row, offset, scalar, first = k.v.alloc("row"), k.v.alloc("channel offset"), k.s.alloc("scratch"), k.s.alloc("first row")
@@ -119,7 +119,7 @@ class Store:
         return channel, offset, row, column
 
     def _pixels(self, row: Reg, column: Reg, offset: Reg) -> list[Reg]:
-        """Registers with the bytes of each atom's pixel at the lane's first channel."""
+        """Returns registers with the byte offset of each atom's pixel at the lane's first channel."""
         k, plan, p = self.k, self.plan, self.plan.problem
         found = []
         for pixel in range(self.atoms[1]):
@@ -133,7 +133,9 @@ class Store:
     # -- elements --------------------------------------------------------------------------------
 
     def _bias_buffer(self, channel: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
-        """The bias from the tile's first channel to the group's last; its type, a VGPR for offsets, and those of a run."""
+        """Returns a buffer of the bias from the tile's first channel to the group's last, its type, a VGPR for offsets, a run's
+        values.
+        """
         if not self.with_bias:
             return None
         k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
@@ -153,7 +155,9 @@ class Store:
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
 
     def _load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
-        """The bias of a run of channels in the epilogue's type; place: of the run's first, from the lane's first channel on."""
+        """Returns the bias of a run of channels in the epilogue's type. place: the run's first channel, from the lane's first
+        on.
+        """
         if bias is None:
             return [Reg("v", 0, 0)] * self.run
         resource, kind, offset, registers = bias
@@ -163,7 +167,7 @@ class Store:
         return [kind.widen(register, register, 0) for register in registers]
 
     def _finish(self, elements: list[Reg], number: tuple[int, int, int], added: list[Reg], scratch: list[Reg]) -> None:
-        """The sums of neighbouring channels through the epilogue; number: atom along channels and pixels, element of the lane."""
+        """Applies the epilogue to sums of adjacent channels. number: atom along channels and pixels, element of the lane."""
         k, plan, (oc, pixel, r) = self.k, self.plan, number
         words = dtype(plan.problem.accumulator).registers
         for e, element in enumerate(elements):
@@ -178,7 +182,9 @@ class Store:
             self.epilogue.activate(element, scratch)
 
     def _store(self, data: Reg, pixel: Reg, places: tuple[Reg, Reg, Reg], channel: int, resource: Reg) -> None:
-        """Neighbouring channels of a pixel. places: a VGPR for the address, the lane's first channel, the SGPR of those left."""
+        """Stores adjacent channels of a pixel. places: VGPR for the address, the lane's first channel, SGPR with the channels
+        left.
+        """
         k, (address, lane, left) = self.k, places
         name, note = self.elements.access("store", self.together), f"Y channel {channel} + {self.run}g"
         if not self.last:

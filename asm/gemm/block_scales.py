@@ -1,15 +1,14 @@
 """Scales of blocks of k: their way from memory through LDS to registers, and products that are scaled before they are added.
 
-Every `scale_ahead` blocks of k a work-item loads as many scales of one row of A, and a wave those of op(B) into lanes: rows lie far
-apart, so that each load costs a line a row, whether of one block's scale or of many. As many blocks later the products of both go
-to LDS, a row of them for each block of k and of columns, in the order in which a wave's atoms have the rows, and the next loads
-take their registers; this is out of the loop's line, which else has no room for it. A lane reads the four rows of an atom's
-elements at once.
+Every `scale_ahead` blocks of k a work-item loads that many scales of one row of A, and a wave those of op(B) into lanes. Rows
+are far apart, so each load costs one cache line per row, whether it fetches one scale or many. `scale_ahead` blocks later, the
+products of both scales go to LDS, and the next loads reuse their registers. LDS has a row of products for each block of k and
+of columns, in the order in which a wave's atoms have the rows. This code is out of line, because the loop has no room for it. A
+lane reads the four rows of an atom's elements at once.
 
-Matrix instructions of an atom begin a turn at 0 and end in a small pool; `add` multiplies these by the scales into the sums a few
-instructions later. Two atoms take turns to go through their steps, and what adds the products of one pair is spread evenly under
-the matrix instructions of the next, those of a tile's last pair under the next tile's first: their pool is that of the pair behind
-it.
+Matrix instructions of an atom start a turn at 0 and write to a small pool. A few instructions later, `add` multiplies these
+products by the scales and adds them to the sums. Two atoms alternate their steps. The additions of one pair's products are
+spread evenly among the matrix instructions of the next pair; those of a tile's last pair, among the next tile's first ones.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WIDE = 4  # scales of one load
 
 
 class BlockScales:
-    """Emits what block scales take beside A's and B's tiles. Their LDS lies before the tiles'."""
+    """Emits the code for block scales next to A's and B's tiles. Their LDS is before the tiles'."""
 
     def __init__(self, k: KernelBuilder, plan: GemmPlan, rows: TileLayout, arguments: dict[str, Reg], place: TilePlace) -> None:
         self.k, self.plan, self.rows = k, plan, rows
@@ -64,12 +63,12 @@ class BlockScales:
         k.v_mov_b32(self.read_address, self.first_address)
 
     def _blocks(self, target: Reg, size: Reg) -> None:
-        """target = blocks of SCALE_BLOCK in size."""
+        """Emits target = number of SCALE_BLOCK blocks in size."""
         self.k.s_add_u32(target, size, SCALE_BLOCK - 1)
         self.k.s_lshr_b32(target, target, log2(SCALE_BLOCK))
 
     def _find(self, arguments: dict[str, Reg], place: TilePlace, stride: Reg) -> None:
-        """Buffers at the tile's first row and block of columns, that end with the view's or the tile's last."""
+        """Builds buffers that start at the tile's first row and block of columns, and end with the view's or the tile's last."""
         k, each, count, first = self.k, self.k.s.alloc("bytes of scales", 2), self.k.s.alloc("rows"), self.k.s.alloc("first")
         for buffer, name in zip(self.buffers, ("scale_a", "scale_b"), strict=True):
             if name == "scale_a":
@@ -82,7 +81,7 @@ class BlockScales:
                 most = self.columns
             k.s_mul_i32(each[0], count, stride)
             k.s_mul_hi_u32(each[1], count, stride)
-            if name == "scale_a" and self.plan.problem.groups:  # the group's begin at the pointer
+            if name == "scale_a" and self.plan.problem.groups:  # a group's scales start at the pointer
                 k.s_mov_b64(each, 0)
             tile_buffer(k, buffer, arguments[name], name, (first, 0), stride, WORD, place.batch, each)
             k.s_sub_u32(count, count, first)
@@ -91,7 +90,9 @@ class BlockScales:
         k.s.free(each, count, first)
 
     def _row_offset(self, stride: Reg, first: Reg) -> Reg:
-        """Byte offset of the first block's scale of the work-item's row: of `TileLayout.row_of` for the place of its number."""
+        """Returns the byte offset of the first block's scale of the work-item's row: `TileLayout.row_of` of the work-item's
+        number.
+        """
         k, rows, offset = self.k, self.rows, self.k.v.alloc("row's scales' offset")
         run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
         k.v_and_b32(offset, rows.atom - 1, k.work_item, note="i of the atom's row")
@@ -110,7 +111,7 @@ class BlockScales:
         return offset
 
     def _column_offset(self, stride: Reg, first: Reg) -> Reg:
-        """Byte offset of the lane's scale of B: `ahead` blocks of k of each block of columns, one behind the other."""
+        """Returns the byte offset of the lane's scale of B: `ahead` consecutive blocks of k for each block of columns."""
         k, offset, column = self.k, self.k.v.alloc("columns' scales' offset"), self.k.v.alloc("block of columns")
         k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
         k.v_lshrrev_b32(column, log2(self.ahead), offset)
@@ -122,7 +123,7 @@ class BlockScales:
         return offset
 
     def _first_address(self, place: TilePlace) -> Reg:
-        """LDS address of the first block's scales of the lane's rows."""
+        """Returns the LDS address of the first block's scales of the lane's rows."""
         k, address, first = self.k, self.k.v.alloc("first block's LDS address to read"), self.k.s.alloc("wave's first")
         k.s_lshr_b32(first, place.wave_column, log2(SCALE_BLOCK))
         k.s_mul_i32(first, first, self.plan.tile_m)
@@ -136,7 +137,7 @@ class BlockScales:
     # -- moves ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """The next blocks' scales into registers. Beyond k they are another row's, or 0, and scale nothing."""
+        """Loads the next blocks' scales into registers. Scales beyond k are another row's, or 0, and scale nothing."""
         k, (a, b) = self.k, self.buffers
         self._rows_alone()
         for number in range(0, self.ahead, WIDE):
@@ -148,7 +149,7 @@ class BlockScales:
         k.s_mov_b64("exec", -1)
 
     def write(self, first: bool = False) -> None:
-        """Their products to LDS, where the blocks before the last ones were; first: where nothing was."""
+        """Writes the products of scales to LDS, over those of earlier blocks. first: True if there are none to overwrite."""
         k, scaled, of_b = self.k, self.k.v.alloc("scale of A times B's"), self.k.s.alloc("scale of B")
         address = self.write_address
         if not first:
@@ -165,22 +166,24 @@ class BlockScales:
         k.s.free(of_b)
 
     def _rows_alone(self) -> None:
-        """Turns off the lanes whose number is no row of the tile's."""
+        """Disables the lanes whose number is not a row of the tile."""
         self.k.v_cmp_gt_u32("vcc", self.plan.tile_m, self.k.work_item)
         self.k.s_mov_b64("exec", "vcc")
 
     def _point(self, target: Reg, first: Reg) -> None:
-        """target = the LDS address for the block of `k_read`, where `first` is the first block's."""
+        """Emits target = the LDS address for the block of `k_read`, if `first` is the first block's."""
         k, block = self.k, self.k.s.alloc("block in LDS")
-        # offset and width of the field: blocks that LDS holds
+        # offset and width of the bit field: number of blocks that LDS holds
         k.s_bfe_u32(block, self.k_read, self.ahead.bit_length() << 16 | SCALE_BLOCK.bit_length() - 1)
         k.s_mul_i32(block, block, self.block_bytes)
         k.v_add_u32(target, block, first, note="block scales of the next tile")
         k.s.free(block)
 
     def next_tile(self) -> None:
-        """On to the next tile. Where the one behind it is the first of `ahead` blocks, its scales go to LDS, and the loads of as
-        many more take their registers."""
+        """Advances to the next tile.
+
+        If the tile after it is the first of `ahead` blocks, writes its scales to LDS and loads the following ones.
+        """
         k, rest, back = self.k, self.k.s.alloc("k in the blocks"), self.k.new_label("scales_are_there")
         k.s_add_u32(self.k_read, self.k_read, self.plan.tile_k)
         k.s_and_b32(rest, self.k_read, self.ahead * SCALE_BLOCK - 1)
@@ -192,22 +195,22 @@ class BlockScales:
         k.label(back)
 
     def read(self, mt: int) -> None:
-        """The scales of an atom's rows into registers."""
+        """Reads the scales of an atom's rows into registers."""
         note = f"block scales of atom {mt}"
         self.k.ds_read_b128(self._of(self.scales, mt), self.read_address, offset=mt * self.rows.atom * WORD, note=note)
 
     def clear(self, rows: Iterable[int]) -> None:
-        """Products and the scales of some atoms' rows as if a tile of zeros came before the first."""
+        """Clears products, and the scales of some atoms' rows, as if a tile of zeros preceded the first."""
         for register in (self.pool, *(self._of(self.scales, mt) for mt in rows)):
             for number in range(register.count):
                 self.k.v_mov_b32(register[number], 0)
 
     def point(self) -> None:
-        """Reads are of the next tile's scales from here on."""
+        """Points reads to the next tile's scales."""
         self._point(self.read_address, self.first_address)
 
     def release(self) -> None:
-        """Gives all registers back."""
+        """Frees all registers."""
         k = self.k
         addresses = self.row_offset, self.column_offset, self.write_address, self.first_address, self.read_address
         k.v.free(self.pool, self.scales, self.of_a, self.of_b, *addresses, listed=True)
@@ -216,11 +219,13 @@ class BlockScales:
     # -- products ------------------------------------------------------------------------------------
 
     def products(self, number: int) -> Reg:
-        """Where the products of a tile's atom number so and so are, of all its turns' atoms in order."""
+        """Returns the registers of the products of a tile's atom `number`, counted over the atoms of all its turns."""
         return self._of(self.pool, number % POOL_ATOMS)
 
     def add(self, acc: Accumulators, number: int, mt: int, nt: int, r: int) -> None:
-        """Adds one register of an atom's scaled products to its sums; not packed: what is waits for the matrix unit's end."""
+        """Adds one register of an atom's scaled products to its sums. Not packed, because a packed add would wait for the
+        matrix unit.
+        """
         products, scales, sums = self.products(number), self._of(self.scales, mt), acc.atom(mt, nt)
         self.k.v_fmac_f32(sums[r], products[r], scales[r], note=f"C[{mt}][{nt}] += scaled products")
 

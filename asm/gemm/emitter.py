@@ -1,18 +1,18 @@
 """GEMM: C = activation(alpha·op(A)·op(B) + beta·C + bias) + R, row-major, from the tree's plan to a kernel.
 
-One code object serves every m, n, k, stride, batch, alpha and beta; tiles, transposes, types, bias and
-activation are its own. Where the plan splits K, this kernel writes partial products that a second one
-adds (reduce.py).
+m, n, k, strides, batch, alpha and beta are kernel arguments. Tiles, transposes, types, bias and activation are compiled in. If
+the plan splits K, this kernel writes partial products that a second kernel adds (reduce.py).
 
-The main loop is a software pipeline over two LDS stages, one barrier a k tile. Under the matrix instructions
-of tile t, tile t+1 goes from registers to LDS, the loads of t+2 take its registers, and behind the barrier the
-fragments of t+1 are read as the registers of t's become free; 128-bit LDS reads feed several matrix
-instructions each (parts/lds_tile.py). The last tile is a copy without the moves. (One stage: two barriers.)
-Operands that come by whole cache lines have a loop of their own (lines.py).
+The main loop is a software pipeline over two LDS stages, with one barrier a k tile. During the matrix instructions of tile t,
+tile t+1 goes from registers to LDS, and the loads of t+2 reuse its registers. After the barrier, the fragments of t+1 are read
+as the registers of t's become free. 128-bit LDS reads feed several matrix instructions each (parts/lds_tile.py). The last tile
+is a copy of the loop body without the moves. With one stage there are two barriers a tile.
 
-Edges: a raw buffer whose out-of-range lanes read 0 and store nothing stands for the clipped view.
-Tiles inside the view (in k, and in rows where those are contiguous) take wide loads; the others, and
-operands that are not aligned to 4 bytes, load element by element, each with its own predicate, out of line.
+Operands loaded by whole cache lines have their own loop (lines.py).
+
+Edges: raw buffers, whose out-of-range lanes read 0 and store nothing, implement the clipped view. Tiles inside the view (in k,
+and in rows if those are contiguous) use wide loads. Other tiles, and operands that are not aligned to 4 bytes, load element by
+element with a predicate each, out of line.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from simgpu.operators.tree import Visitor
 
 @emit.register(TiledComputation)
 def emit_gemm(root: TiledComputation) -> EmittedKernel:
-    """The kernel of a GEMM tree; TargetError, ResourceError, LaunchError for what cannot be."""
+    """Returns the kernel of a GEMM tree. TargetError, ResourceError or LaunchError if the plan has no kernel."""
     return GemmEmitter(root.plan).visit(root)
 
 
@@ -66,7 +66,7 @@ Moves = dict[int, list[Callable[[], None]]]
 
 
 class Prefetch(Enum):
-    """What goes on under a k tile's matrix instructions."""
+    """Loads that go on during a k tile's matrix instructions."""
 
     NONE = "nothing: it is the last"
     ANY = "the loads of a tile that an edge may cut"
@@ -74,7 +74,7 @@ class Prefetch(Enum):
 
 
 class GemmEmitter(Visitor):
-    """Visits the GEMM tree level by level, each emitting its part of the kernel."""
+    """Visits the GEMM tree; each level emits its part of the kernel."""
 
     def __init__(self, plan: GemmPlan) -> None:
         check(plan)
@@ -138,7 +138,7 @@ class GemmEmitter(Visitor):
         k.label(done)
 
     def _tile_loop(self, warp: WarpGemmNode) -> None:
-        """K steps through stages of LDS."""
+        """Emits the loop over K steps through stages of LDS."""
         k, plan = self.k, self.plan
         k.comment("BlockGemmNode: the first k tile")
         self._load_next()
@@ -167,7 +167,7 @@ class GemmEmitter(Visitor):
                     write()
 
     def _pipelined_loop(self, warp: WarpGemmNode) -> None:
-        """All tiles but the last prefetch: the loop's end is the middle of the pipeline."""
+        """Emits the pipelined loop. All tiles except the last prefetch."""
         k, plan = self.k, self.plan
         last = k.new_label("last_tile")
         for address in self.tiles.write_address.values():
@@ -187,7 +187,7 @@ class GemmEmitter(Visitor):
         self.visit(warp, Prefetch.NONE)
 
     def _whole_tiles(self, warp: WarpGemmNode) -> None:
-        """The loop while tiles to be loaded lie inside the view: their loads go between matrix instructions."""
+        """Emits the loop over loads of whole tiles, which go between matrix instructions."""
         k, behind = self.k, self.k.new_label("whole_tiles_end")
         top = k.new_label("whole_tile")
         k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k)
@@ -221,18 +221,18 @@ class GemmEmitter(Visitor):
         self._advance()
 
     def _advance(self) -> None:
-        """On to the k tile behind the one that was loaded."""
+        """Advances to the k tile after the loaded one."""
         for staging in self.tiles.tiled:
             staging.advance()
         self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
-        """Staged registers to LDS, one call an LDS write."""
+        """Returns calls that write staged registers to LDS, one for each write."""
         tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.tiled]
         return list(chain(*tiles))
 
     def _read_first_turn(self) -> None:
-        """The fragments that a tile begins with, in the order of their use, behind the scales, as the loop has them."""
+        """Reads the fragments that a tile starts with, in the order of their use, after the scales."""
         if self.scales is not None:
             carried = {mt for _, (_, mt, _, _) in self.turn.carried_products()}
             self.scales.clear(carried)
@@ -245,7 +245,7 @@ class GemmEmitter(Visitor):
                 staging.read(fragment, 0)
 
     def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch, phase: int = 0) -> None:
-        """One k tile from registers that its first fragments are on their way to; phase: of four, where operands come by lines."""
+        """Emits one k tile, whose first fragments are already being read. phase: of four, if operands are loaded by lines."""
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
@@ -273,7 +273,7 @@ class GemmEmitter(Visitor):
         backlog.flush()
 
     def visit_atom(self, atom: AtomHint, turn: int, step: int, mt: int, nt: int) -> None:
-        """One matrix instruction."""
+        """Emits one matrix instruction."""
         staged_a, staged_b = self.tiles.staging
         d = self.acc.atom(mt, nt)
         c: Operand = d
@@ -288,10 +288,10 @@ class GemmEmitter(Visitor):
         )
 
     def _moves(self, prefetch: Prefetch, phase: int) -> tuple[Moves, Moves]:
-        """What follows each matrix instruction of a tile, by its number, and what adds its scaled products.
+        """Returns what follows each matrix instruction of a tile, by its number: moves, and additions of its scaled products.
 
         The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
-        registers to LDS, the loads of the one behind it follow, and a barrier in time for the reads of its first turn.
+        registers to LDS and the loads of the one after it follow. A barrier precedes the reads of the next tile's first turn.
         """
         a, turn = self.operands.a, len(self.turn.order)
         moves: Moves = {}
@@ -306,7 +306,8 @@ class GemmEmitter(Visitor):
             self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier, phase)
         if prefetch is Prefetch.WHOLE:
             lines = self.tiles.lines
-            add(max(moves), self._count_down if lines is None else lines.count_down)  # nothing behind it changes SCC
+            # the last move, so that nothing after it changes SCC
+            add(max(moves), self._count_down if lines is None else lines.count_down)
         sums = self._scaled_sums(add, barrier, prefetch)
         for number, staging, fragment in self.fragments.next_reads:
             free = self.fragments.uses(staging, fragment)[1]
@@ -318,16 +319,16 @@ class GemmEmitter(Visitor):
         return moves, sums
 
     def _count_down(self) -> None:
-        """Leaves in SCC whether the loop of whole tiles goes on."""
+        """Sets SCC if the loop of whole tiles continues."""
         self.k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
         self.k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
 
     def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:
-        """What adds each atom's scaled products, behind its last matrix instruction. Adds, with a prefetch, behind the barrier and
-        the last use of an atom's scales, the reads of the next tile's.
+        """Returns the additions of each atom's scaled products, after its last matrix instruction.
 
-        What comes behind a tile's last matrix instruction nothing would hide: it goes under the next tile's first ones, before the
-        reads of its rows' scales.
+        With a prefetch, also adds the reads of the next tile's scales, after the barrier and the last use of an atom's scales.
+        No matrix instruction of the same tile can hide what follows its last one. So that goes among the next tile's first
+        matrix instructions, before the reads of its rows' scales.
         """
         scales, sums = self.scales, Moves()
         if scales is None:
@@ -350,12 +351,12 @@ class GemmEmitter(Visitor):
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int, phase: int) -> None:
         """Adds LDS writes, loads, the barrier and the change of stage.
 
-        The writes come LDS_CLOCKS of matrix instructions before the barrier, so that it need not wait for them.
+        The writes end LDS_CLOCKS of matrix instructions before the barrier, so that it need not wait for them.
 
-        Of a tile that is known to be inside the view the moves are spread evenly: the vector cache takes loads one after the other,
-        and a wave that waits for its place there issues no matrix instruction. Loads have the whole tile, each behind the write
-        that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
-        loads come earlier.
+        In a tile that is known to be inside the view the moves are spread evenly. The vector cache accepts loads one at a time,
+        and a wave that waits for it issues no matrix instruction. Loads use the whole tile, each after the write that frees its
+        registers. The last load then has the time of the writes to arrive from memory. If that is too short, the loads are
+        earlier.
         """
         count, room, step = self.turn.count, self._room(barrier), self.tiles.stage_step
         assert step is not None
@@ -385,7 +386,7 @@ class GemmEmitter(Visitor):
         add(room, turn_writes)
         if not whole:
             add(room, self._load_next)
-        # This tile's last reads are behind them: those of the last turn, and those that the tile before left.
+        # This tile's last reads precede the switch: those of the last turn, and those that the previous tile left.
         begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.left)])
         turns: list[Callable[[], None]] = [partial(staging.other_stage, step) for staging in self.tiles.tiled]
         if lines is not None:
@@ -397,12 +398,12 @@ class GemmEmitter(Visitor):
             add(barrier, self.scales.next_tile)
 
     def _room(self, barrier: int) -> int:
-        """Matrix instructions before which a tile's LDS writes come."""
+        """Returns the number of matrix instructions before which a tile's LDS writes are placed."""
         return max(min(1, barrier), barrier - self.turn.lds_wait)
 
     @property
     def _behind_loads(self) -> int:
-        """Matrix instructions for what comes behind the last load, the step to the next tile and the count, before the last one."""
+        """Matrix instructions needed after the last load for the step to the next tile and the count."""
         return -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
 
     def _pace(self) -> Pace:
@@ -413,7 +414,7 @@ class GemmEmitter(Visitor):
         return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line), held)
 
     def _units(self) -> list[SpreadUnit]:
-        """The staging units of a tile."""
+        """Returns the staging units of a tile."""
         units = []
         for staging in self.tiles.tiled:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()

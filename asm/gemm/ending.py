@@ -1,4 +1,4 @@
-"""Behind the main loop: where C, its bias, residual and scales lie; stores clipped or not, with beta or without."""
+"""After the main loop: places of C, bias, residual and scales; stores clipped or not, with beta or without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.operators.gemm.problem import GATES
 
 
 class Ending:
-    """Emits the end of a GEMM kernel, `emit` to the last s_endpgm."""
+    """Emits the end of a GEMM kernel: `emit` up to the last s_endpgm."""
 
     def __init__(
         self, k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg],
@@ -27,11 +27,11 @@ class Ending:
     ) -> None:
         self.k, self.plan, self.operands, self.arguments, self.place, self.acc = k, plan, operands, arguments, place, acc
         self.split, self.problem = second_pass(plan), plan.problem
-        self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # of what is stored
+        self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # type that is stored
         self.compute = self.problem.accumulator if self.split else self.problem.epilogue_type
 
     def emit(self) -> None:
-        """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
+        """Stores C in one of four ways: inside the view or clipped, with or without beta. Partial products have two."""
         k, plan = self.k, self.plan
         inputs = self._inputs()
         store = TileStore(k, self.acc, inputs)
@@ -53,7 +53,7 @@ class Ending:
                 self._scaled_store(store, edge)
 
     def _branch_if_misaligned(self, inputs: StoreInputs, clipped: str) -> None:
-        """Elements go one by one where narrow ones lie on no 4-byte boundaries."""
+        """Branches to single-element stores if narrow elements are not on 4-byte boundaries."""
         k, bases = self.k, [inputs.resource, *([inputs.residual] if inputs.residual is not None else [])]
         if inputs.elements.size >= WORD:
             return
@@ -127,7 +127,7 @@ class Ending:
         )  # fmt: skip
 
     def _bias(self) -> tuple[Reg, Elements] | None:
-        """The bias at the tile's first column."""
+        """Returns a buffer of the bias at the tile's first column, and its elements."""
         if "bias" not in self.arguments:
             return None
         k, kind = self.k, Elements(self.k, self.problem.dtype_addend, self.compute)
@@ -136,7 +136,7 @@ class Ending:
         return resource, kind
 
     def _scales(self) -> tuple[Reg, Reg] | None:
-        """Buffers of scales by row and by column; those of whole tensors become a part of alpha."""
+        """Returns buffers of scales by row and by column. Scales of whole tensors are multiplied into alpha instead."""
         if self.split or not self.problem.scales_at_end:
             return None
         k, place = self.k, self.place
@@ -144,13 +144,15 @@ class Ending:
             self._scale_alpha()
             return None
         buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
-        each = None if self.problem.groups else self.arguments["m"]  # the group's begin at the pointer
+        each = None if self.problem.groups else self.arguments["m"]  # a group's scales start at the pointer
         self._vector(buffers[0], "scale_a", place.m0, each, WORD)
         self._vector(buffers[1], "scale_b", place.n0, self.arguments["n"], WORD)
         return buffers
 
     def _vector(self, resource: Reg, name: str, first: Reg, each: Reg | None, size: int) -> None:
-        """A raw buffer at element `first` of a vector of `each` elements a product of the batch or group, or of one for all."""
+        """Builds a raw buffer at element `first` of a vector. each: elements for each product of the batch; None: one vector
+        for all.
+        """
         k, shift = self.k, self.k.s.alloc(f"{name} offset", 2)
         k.s_mov_b32(shift[1], 0)
         if each is None:
@@ -164,7 +166,7 @@ class Ending:
         k.s.free(shift)
 
     def _scale_alpha(self) -> None:
-        """alpha *= both tensors' scales."""
+        """Emits alpha *= both tensors' scales."""
         k, alpha, product = self.k, self.arguments["alpha"], self.k.v.alloc("alpha and scales")
         shift = k.s.alloc("scale's offset")
         k.s_lshl_b32(shift, self.place.batch, log2(WORD))
@@ -181,7 +183,7 @@ class Ending:
         k.s.free(shift)
 
     def _row_of_place(self, i: Reg, layout: TileLayout) -> None:
-        """i = `TileLayout.row_of` of row i of the first atom."""
+        """Emits i = `TileLayout.row_of` of row i of the first atom."""
         k = self.k
         if layout.fold > 1:
             run, high = layout.atom // layout.fold, k.v.alloc("fold")

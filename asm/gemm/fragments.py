@@ -12,39 +12,39 @@ from simgpu.asm.parts.line_ring import LineStaging
 from simgpu.asm.parts.staging import StagedFragment, Staging
 
 Moved = Staging | LineStaging | MxScales
-Place = tuple[int, Moved, StagedFragment]  # the number of the matrix instruction that a fragment's read follows
+Place = tuple[int, Moved, StagedFragment]  # number of the matrix instruction that a fragment's read follows, operand, read
 
 
 @dataclass(frozen=True)
 class Fragments:
-    """All fragments of a turn. moved: what the main loop moves."""
+    """All fragments of a turn."""
 
     turn: Turn
-    moved: tuple[Moved, ...]
+    moved: tuple[Moved, ...]  # operands that the main loop moves
 
     @cached_property
     def first(self) -> list[tuple[Moved, StagedFragment]]:
-        """Those of a tile's first turn."""
+        """Fragments of a tile's first turn."""
         return [(staging, fragment) for staging in self.moved for fragment in staging.fragments(0)]
 
     @staticmethod
     def later(staging: Moved, fragment: StagedFragment, turn: int) -> StagedFragment:
-        """The read of a later turn that takes the same registers."""
+        """Returns the read of a later turn that uses the same registers."""
         return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
 
     def uses(self, staging: Moved, fragment: StagedFragment) -> tuple[int, int]:
-        """Numbers of the turn's first and last matrix instruction that read the fragment."""
+        """Returns the numbers of the turn's first and last matrix instruction that read the fragment."""
         which = 1 if staging.layout is self.turn.operands.a else 2
         numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
         return min(numbers), max(numbers)
 
     @cached_property
     def barriers(self) -> tuple[int, int]:
-        """Numbers that the barrier follows in tiles with any loads, and in whole ones.
+        """Numbers of the matrix instructions that the barrier follows: in tiles with any loads, and in whole tiles.
 
-        It comes with the first free register of the last turn; in whole tiles later, where the last load would else have too little
-        time to come from memory, but it leaves LDS half of the next turn's reads, the half that it begins with; all of them with
-        block scales.
+        The barrier is at the first free register of the last turn. In whole tiles it is later if the last load would otherwise
+        have too little time to arrive from memory. It still leaves time for the first half of the next turn's reads, or for all
+        with block scales.
         """
         turn, share = self.turn, 1 if self.turn.plan.problem.scales == "block" else 0.5
         first = turn.count - len(turn.order) + min(self.uses(*item)[1] for item in self.first)
@@ -53,8 +53,10 @@ class Fragments:
 
     @cached_property
     def next_reads(self) -> list[Place]:
-        """The reads of the next tile's first turn, what is free first before the others: from this tile's count on they are left to
-        the next tile."""
+        """Reads of the next tile's first turn, in the order in which registers become free.
+
+        Those with numbers from this tile's count on are left to the next tile.
+        """
         turn, barrier = self.turn, self.barriers[1]
 
         def free(item: tuple[Moved, StagedFragment]) -> tuple[int, int]:
@@ -68,6 +70,6 @@ class Fragments:
 
     @cached_property
     def left(self) -> list[Place]:
-        """The reads of a tile's first turn that the tile before leaves to it, and the numbers that they follow in it."""
+        """Reads of a tile's first turn that the previous tile leaves to it, and the numbers that they follow."""
         count = self.turn.count
         return [(number - count, moved, read) for number, moved, read in self.next_reads if number >= count]

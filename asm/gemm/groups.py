@@ -1,8 +1,8 @@
-"""Which group of a grouped GEMM a workgroup's tile lies in: a search through a prefix sum of tile counts.
+"""The group of a workgroup's tile in a grouped GEMM: a search through a prefix sum of tile counts.
 
-Memory holds each group's rows. 64 lanes take 64 groups at once: their tiles of rows, and the tiles and rows of those before them,
-by DPP; the first lane whose groups so far have more tiles than the tile's number has the group. A workgroup behind the last one's
-tiles ends.
+Memory holds each group's row count. 64 lanes process 64 groups at once. They compute each group's row tiles, and a prefix sum
+of tiles and rows by DPP. The tile belongs to the first lane whose groups so far have more tiles than the tile's number. A
+workgroup past the last group's tiles ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import SCALE_BLOCK
 
 MASKS: dict[str, Any] = {"row_mask": "0xf", "bank_mask": "0xf", "bound_ctrl": 0}
-# Lanes of a row of 16 add those before them, then rows 1 and 3 the row before, then rows 2 and 3 the half before.
+# Lanes of a row of 16 add the lanes before them, then rows 1 and 3 add the row before, then rows 2 and 3 the half
+# before.
 _SCAN: tuple[dict[str, Any], ...] = (
     *({"row_shr": step, **MASKS} for step in (1, 2, 4, 8)),
     {"row_bcast": 15, **MASKS, "row_mask": "0xa"},
@@ -29,9 +30,10 @@ _SCAN: tuple[dict[str, Any], ...] = (
 
 
 def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:
-    """group = the tile's, tile = its number in the group, m = the group's rows; A, C and what lies as they do begin at its first.
+    """Emits group = the tile's group, tile = its number in the group, m = the group's rows.
 
-    tile (an SGPR) is the number among all groups' tiles of rows.
+    tile: SGPR, the number among all groups' row tiles. The pointers of A, C and arrays with the same rows move to the group's
+    first.
     """
     k.comment("which group: the first that ends behind the tile")
     buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")
@@ -82,7 +84,7 @@ def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile
 
 
 def _begin_at(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], start: Reg) -> None:
-    """Moves the pointers of what has a row for each of A's to row `start`."""
+    """Moves the pointers of arrays that have a row for each row of A to row `start`."""
     problem, size_c = plan.problem, dtype(plan.problem.dtype_c).bytes
     size_a = 1 if problem.scales == "mx" else problem.element.bytes  # lda of MX formats counts bytes
     strides: dict[str, tuple[Reg | None, int]] = {"A": (arguments["lda"], size_a), "C": (arguments["ldc"], size_c)}

@@ -1,10 +1,10 @@
-"""The main loop of operands that come by whole cache lines (`parts/line_ring.py`, which has the rules): four K steps of code.
+"""The main loop of operands loaded by whole cache lines (`parts/line_ring.py` has the rules): four K steps of code.
 
-Step t is of phase (t + 1) % 4, the number of the line that is written to LDS under its matrix instructions; under those of phase 3
-none is. Before step 0 comes what phase 0 does. Lines and scales that the view's end cuts, or that lie behind it, are loaded like
-others, their lanes' offsets sent outside: so the loop runs up to the last step, a copy without the moves.
+Step t has phase (t + 1) % 4: the number of the line that is written to LDS among its matrix instructions. Phase 3 writes no
+line. The moves of phase 0 also precede step 0. Lines and scales that are cut by the view's end, or are past it, are loaded like
+others, with their lanes' offsets set outside. So the loop runs up to the last step, which is a copy without the moves.
 
-Operands that do not lie on 4-byte boundaries take a loop without a pipeline, which loads byte by byte: right, but slow.
+Operands that are not on 4-byte boundaries use a loop without a pipeline, which loads byte by byte: correct, but slow.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from simgpu.operators.gemm.limits import LINE_STEPS, LINES
 from simgpu.operators.gemm.problem import MX_BLOCK
 
 Move = Callable[[], None]
-NO_LINE = LINE_STEPS - 1  # the phase that writes none
+NO_LINE = LINE_STEPS - 1  # the phase that writes no line
 HALF = WIDEST // 2
-SIMULATED = 4  # times four steps, of which the last but one goes as all that follow
+SIMULATED = 4  # rounds of four steps; the last but one is the steady state
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Where a step's writes and loads go among its `count` matrix instructions: writes before number `room`, loads before `end` and
-    `wait` of them before what they bring is written. scales: writes of scales in a step; units: of a line; held: units that
-    registers hold."""
+    """Places of a step's writes and loads among its matrix instructions."""
 
-    count: int
-    room: int
-    end: int
-    wait: int
-    scales: int
-    units: int
-    held: int
+    count: int  # matrix instructions of a step
+    room: int  # writes come before this number
+    end: int  # loads come before this number
+    wait: int  # matrix instructions from a load to the write of its data
+    scales: int  # writes of scales in a step
+    units: int  # units of a line
+    held: int  # units that registers hold
 
     def write(self, number: int) -> int:
-        """The place of a step's write."""
+        """Returns the place of a step's write."""
         return number * self.room // (self.scales + self.units)
 
     def _write_of(self, unit: int) -> int:
-        """That of a unit, numbered on from a line of phase 0, counted on from its step."""
+        """Returns the place of a unit's write, counted from its step. Units are numbered from a line of phase 0."""
         line, place = divmod(unit, self.units)
         step = line // LINES * LINE_STEPS + line % LINES
         return step * self.count + self.write(self.scales + place)
 
     @cached_property
     def loads(self) -> list[list[tuple[int, int]]]:
-        """(unit, place of its load) by phase, of three lines' units from the first that is loaded in phase 0 on. Each load comes
-        behind the write that frees its registers, that of the unit `held` before."""
+        """(unit, place of its load) by phase, for the units of three lines from the first that is loaded in phase 0.
+
+        Each load follows the write that frees its registers: that of the unit `held` before.
+        """
         some = range(SIMULATED * LINES * self.units)
         begins = [self._write_of(unit - self.held) for unit in some]
         numbers = load_numbers(begins, [self._write_of(unit) - self.wait for unit in some])
@@ -73,27 +73,25 @@ class Pace:
 
 @dataclass(frozen=True)
 class Lines:
-    """A's and B's lines and scales on their way. unread, unwritten: SGPRs, bytes of a row from the line on that is loaded, and
-    written, next; k_left, k_unloaded: SGPRs, k left to multiply, and whose scales are left to load; scales_ahead: K steps whose
-    scales registers hold, a divisor of four."""
+    """A's and B's lines and scales between memory and LDS."""
 
     k: KernelBuilder
     staging: tuple[LineStaging, LineStaging]
     scales: tuple[MxScales, ...]
     write: RingPointer
     read: RingPointer
-    write_scales: Reg  # VGPR
+    write_scales: Reg  # VGPR: LDS address
     stage_step: Reg  # SGPR: bytes to the scales' other stage
-    unread: Reg
-    unwritten: Reg
-    k_left: Reg
-    k_unloaded: Reg
-    step_k: int
-    scales_ahead: int
+    unread: Reg  # SGPR: bytes of a row from the next line to be loaded
+    unwritten: Reg  # SGPR: bytes of a row from the next line to be written
+    k_left: Reg  # SGPR: k left to multiply
+    k_unloaded: Reg  # SGPR: k whose scales are left to load
+    step_k: int  # k of a step
+    scales_ahead: int  # K steps whose scales registers hold, a divisor of four
 
     @property
     def line(self) -> list[tuple[LineStaging, int]]:
-        """The units of a line, A's and B's at one pace: of each operand, half a line is half of its units."""
+        """Units of a line. A's and B's have the same pace: at half the line, half of each operand's units are done."""
         counts = [staging.ring.units for staging in self.staging]
         units = sorted((unit / count, at, unit) for at, count in enumerate(counts) for unit in range(count))
         return [(self.staging[at], unit) for _, at, unit in units]
@@ -101,7 +99,7 @@ class Lines:
     # -- the moves of a step -----------------------------------------------------------------------
 
     def writes(self, phase: int) -> list[Move]:
-        """Lines to LDS, one call a write."""
+        """Returns calls that write a phase's line to LDS, one for each write."""
         if phase == NO_LINE:
             return []
 
@@ -114,7 +112,7 @@ class Lines:
         return [lambda number=number: write(number) for number in range(len(self.line))]  # type: ignore[misc]
 
     def written(self, phase: int) -> None:
-        """Behind a step's writes: on to the next line."""
+        """Advances to the next line after a step's writes."""
         if phase != NO_LINE:
             self.write.step()
             self.k.s_sub_u32(self.unwritten, self.unwritten, CACHE_LINE)
@@ -123,7 +121,7 @@ class Lines:
         return self.write.a if staging is self.staging[0] else self.write.b
 
     def _load(self, number: int) -> None:
-        """A unit's load, numbered on from the first line's."""
+        """Loads a unit, numbered from the first line's first."""
         line, place = divmod(number, len(self.line))
         staging, unit = self.line[place]
         if number and place == 0:
@@ -147,14 +145,14 @@ class Lines:
         return [load for scales in self.scales for unit in scales.loads(phase % self.scales_ahead) for load in unit]
 
     def next_scales(self) -> None:
-        """On to the scales of the K step behind those that were loaded."""
+        """Advances to the scales of the K step after the loaded ones."""
         for scales in self.scales:
             scales.advance()
         self.k.s_sub_u32(self.k_unloaded, self.k_unloaded, self.step_k)
         self._cut_scales()
 
     def count_down(self) -> None:
-        """Leaves in SCC whether the step behind this one is the last."""
+        """Sets SCC if the next step is the last."""
         self.k.s_sub_u32(self.k_left, self.k_left, self.step_k)
         self.k.s_cmp_le_i32(self.k_left, 0)
 
@@ -167,8 +165,10 @@ class Lines:
         self._cut()
 
     def _cut(self) -> None:
-        """Out of line, for a line that the rows' end cuts and those behind it: offsets of pieces past the end go outside, that of
-        half a piece 8 bytes back."""
+        """Emits, out of line, for lines at or past the rows' end: offsets of pieces past the end go outside.
+
+        The offset of half a piece moves 8 bytes back.
+        """
         k, back = self.k, self.k.new_label("loaded_from")
         with k.out_of_line("cut_line", back) as cut:
             byte, early, limit = byte_of_item(k), k.v.alloc("bytes back"), k.s.alloc("limit")
@@ -186,7 +186,7 @@ class Lines:
         k.label(back)
 
     def _mend(self, phase: int) -> None:
-        """Out of line, before a line is written that the rows' end cuts: what `_cut` loaded early."""
+        """Emits, out of line, for a line at the rows' end before it is written: corrects pieces that `_cut` loaded early."""
         k, back = self.k, self.k.new_label("mended")
         with k.out_of_line("cut_piece", back) as cut:
             byte, limit = byte_of_item(k), k.s.alloc("limit")
@@ -201,7 +201,7 @@ class Lines:
         k.label(back)
 
     def _cut_scales(self) -> None:
-        """Offsets of scales behind the view's k go outside: they are 0."""
+        """Moves offsets of scales past the view's k outside, so that they are 0."""
         k, blocks = self.k, self.k.s.alloc("blocks left")
         k.s_ashr_i32(blocks, self.k_unloaded, log2(MX_BLOCK))
         for scales in self.scales:
@@ -209,7 +209,7 @@ class Lines:
         k.s.free(blocks)
 
     def release(self) -> None:
-        """Gives the registers back that are the lines' own."""
+        """Frees the registers that only the lines use."""
         self.write.release()
         self.read.release()
         self.k.s.free(self.unread, self.unwritten, listed=True)
@@ -217,8 +217,11 @@ class Lines:
     # -- the loop ----------------------------------------------------------------------------------
 
     def loop(self, pace: Pace, step: Callable[[int], None], last: Move, read_first: Move, done: str) -> None:
-        """All K steps. pace: of each; step, last: emit a step's matrix instructions, with a phase's moves or none, step with
-        `count_down` last; read_first: emits the reads of a step's first fragments; done: label of what follows."""
+        """Emits all K steps.
+
+        pace: of each step. step, last: emit a step's matrix instructions, with a phase's moves or with none; step ends with
+        `count_down`. read_first: emits the reads of a step's first fragments. done: label of the code after the loop.
+        """
         k, end = self.k, self.k.new_label("last_tile")
         slow = k.new_label("byte_by_byte")
         self._branch_if_misaligned(slow)

@@ -1,8 +1,8 @@
-"""E8M0 scales of an operand's rows by 32 k: their way from memory through LDS to the matrix instructions, beside the operand's own.
+"""E8M0 scales of an operand's rows by 32 k: their way from memory through LDS to the matrix instructions.
 
-In memory the rows' scales of one block of k lie behind each other. A work-item loads those of 4 or 8 neighbouring rows in one of
-the K step's 4 or 8 blocks, and LDS has them in the same order, blocks MX_PITCH bytes apart, so that lane groups read other banks. A
-lane then reads the one byte that its matrix instruction wants of it: its row's, of the block of k that its group holds.
+In memory the rows' scales of one block of k are adjacent. A work-item loads those of 4 or 8 neighbouring rows, in one of the K
+step's 4 or 8 blocks. LDS has them in the same order, with blocks MX_PITCH bytes apart, so that lane groups read different
+banks. A lane then reads the byte that its matrix instruction needs: its row's scale, of the block of k that its group holds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from simgpu.operators.gemm.problem import MX_BLOCK
 
 
 class MxScales:
-    """Emits what one operand's scales take; the methods are `Staging`'s, so that the main loop moves them as it moves tiles.
+    """Emits the code for one operand's scales. Its methods are those of `Staging`, so that the main loop moves both alike.
 
-    layout: of the operand's tile; resource: raw buffer at the tile's first scale; step: SGPR, bytes between blocks of k, made
-    those between K steps; rows_left: SGPR, rows of the view from the tile's first on; size: blocks of a K step, and rows of a
-    work-item; ahead: K steps whose scales registers hold.
+        layout     layout of the operand's tile
+        resource   raw buffer at the tile's first scale
+        step       SGPR, bytes between blocks of k; becomes bytes between K steps
+        rows_left  SGPR, rows of the view from the tile's first on
+        size       blocks of a K step, and rows of a work-item
+        ahead      K steps whose scales registers hold
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class MxScales:
         k.s_lshl_b32(step, step, log2(size), note="bytes to the next K step")
 
     def _place(self) -> tuple[Reg, Reg]:
-        """New VGPRs with the work-item's block of the K step and its first row of the tile."""
+        """Returns new VGPRs with the work-item's block of the K step and its first row of the tile."""
         k, block, row = self.k, self.k.v.alloc("block of k"), self.k.v.alloc("row")
         k.v_lshrrev_b32(block, log2(SCALE_ROWS // self.size), k.work_item)
         k.v_and_b32(row, SCALE_ROWS // self.size - 1, k.work_item)
@@ -48,7 +51,7 @@ class MxScales:
         return block, row
 
     def _offset(self, rows_left: Reg) -> Reg:
-        """Byte offset of the work-item's rows, OUTSIDE behind the view's or the tile's last."""
+        """Returns the byte offset of the work-item's rows, OUTSIDE past the view's or the tile's last row."""
         k = self.k
         k.comment(f"{self.name}: {self.size} rows of a block of k a work-item")
         (block, row), limit, offset = self._place(), k.s.alloc("limit"), k.v.alloc(f"{self.name}' offset")
@@ -62,7 +65,7 @@ class MxScales:
         return offset
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg) -> None:
-        """LDS address of the lane's byte of the wave's first atom; arguments as `Staging.prepare_reads`."""
+        """Emits the LDS address of the lane's byte for the wave's first atom. Arguments as `Staging.prepare_reads`."""
         k, block = self.k, self.k.v.alloc("block of k")
         k.v_mul_u32_u24(self.address, self.layout.wide, lane_row)
         k.v_add_u32(self.address, wave_row, self.address)
@@ -75,7 +78,7 @@ class MxScales:
     # -- moves ---------------------------------------------------------------------------------------
 
     def loads(self, held: int = 0) -> list[list[Callable[[], None]]]:
-        """A K step's scales into registers: one unit of one load. held: which of `ahead` K steps' registers."""
+        """Returns the load of a K step's scales: one unit of one load. held: index of the K step's registers, below `ahead`."""
         return [[lambda: self._load(self.offset, held)]]
 
     def _registers(self, held: int) -> Reg:
@@ -86,7 +89,7 @@ class MxScales:
         self.k.emit(f"buffer_load_{suffix}", self._registers(held), offset, self.resource, 0, offen=True, note=self.name)
 
     def load_clipped(self, k_left: Reg) -> None:
-        """The same, blocks past the view's k as 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
+        """Loads a K step's scales; blocks past the view's k read 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
         k, (block, row), blocks = self.k, self._place(), self.k.s.alloc("blocks left")
         k.s_lshr_b32(blocks, k_left, log2(MX_BLOCK))
         k.v_cmp_gt_i32("vcc", blocks, block)
@@ -96,24 +99,26 @@ class MxScales:
         k.s.free(blocks)
 
     def cut(self, blocks_left: Reg) -> None:
-        """Sends the offset outside for good where the next step's block is past the view: its scale is then 0, 2^-127.
-        blocks_left: SGPR, blocks from the step's first on, negative where it lies behind."""
+        """Moves the offset outside for good if the next step's block is past the view. Its scale is then 0, i.e. 2^-127.
+
+        blocks_left: SGPR, blocks from the step's first on; negative if it is past the view.
+        """
         k, (block, row) = self.k, self._place()
         k.v_cmp_gt_i32("vcc", blocks_left, block)
         k.v_cndmask_b32(self.offset, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
         k.v.free(block, row)
 
     def advance(self) -> None:
-        """On to the next K step."""
+        """Advances to the next K step."""
         advance_buffer(self.k, self.resource, self.step, self.name)
 
     @property
     def write_key(self) -> tuple[object, ...]:
-        """A's and B's share the address to write."""
+        """Key of the write address, which A and B share."""
         return ("MX scales", self.size)
 
     def write_address(self) -> Reg:
-        """A new VGPR with the work-item's place, without the region's."""
+        """Returns a new VGPR with the work-item's place, without the region's offset."""
         block, row = self._place()
         self.k.v_mul_u32_u24(block, MX_PITCH, block)
         self.k.v_add_u32(block, block, row, note="scales' LDS write address")
@@ -121,7 +126,7 @@ class MxScales:
         return block
 
     def writes(self, address: Reg, held: int = 0) -> list[Callable[[], None]]:
-        """The staged scales to LDS: one write; held as in `loads`."""
+        """Returns the call that writes the staged scales to LDS. held: as in `loads`."""
 
         def write() -> None:
             data, note = self._registers(held), f"{self.name} to LDS"
@@ -130,18 +135,18 @@ class MxScales:
         return [write]
 
     def other_stage(self, step: Reg) -> None:
-        """Reads go to the other stage from here on; step: SGPR, bytes to it."""
+        """Switches reads to the other stage. step: SGPR, bytes to it."""
         self.k.v_add_u32(self.address, step, self.address, note="the other stage")
 
     def release(self) -> None:
-        """Gives all registers back."""
+        """Frees all registers."""
         self.k.v.free(self.staged, self.registers, self.offset, self.address, listed=True)
         self.k.s.free(self.resource, self.step, listed=True)
 
     # -- fragments -----------------------------------------------------------------------------------
 
     def fragments(self, turn: int) -> list[StagedFragment]:
-        """A byte an atom; every turn's take the same registers."""
+        """Returns the reads of a turn: a byte for each atom. All turns use the same registers."""
         layout, first = self.layout, turn * self.layout.groups * MX_PITCH
         return [
             StagedFragment(
@@ -151,7 +156,7 @@ class MxScales:
         ]
 
     def source(self, t: int) -> Reg:
-        """The register whose lowest byte scales atom t."""
+        """Returns the register whose lowest byte scales atom t."""
         return self.registers[t]
 
     def read(self, fragment: StagedFragment, turn: int) -> None:

@@ -1,4 +1,4 @@
-"""From a GEMM plan to the layouts of its operand tiles, and what no kernel can be emitted for."""
+"""Layouts of a GEMM plan's operand tiles, and the plans that have no kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.operators.gemm.problem import GATES, PANEL_ROWS, SCALE_BLOCK, GemmPr
 
 @dataclass(frozen=True)
 class TileLayouts:
-    """The layouts of A's and B's tiles for a plan."""
+    """Layouts of A's and B's tiles for a plan."""
 
     a: TileLayout
     b: TileLayout
@@ -37,12 +37,12 @@ class TileLayouts:
 
 
 def _run(rows: int) -> int:
-    """Rows of A or B at whose multiples alone the problem's end."""
+    """Returns the largest power of two that divides `rows`: loads of that many rows straddle no edge."""
     return rows & -rows
 
 
 def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:
-    """What a layout says of k. Of MX formats it counts bytes, which elements of 6 and 4 bits share."""
+    """Returns the layout's fields about k. For MX formats it counts bytes, because 6- and 4-bit elements share them."""
     atom, problem = plan.atom, plan.problem
     row = mfma.find(atom.mnemonic, plan.descriptor.arch)
     if row.flexible:
@@ -58,17 +58,17 @@ def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:
 
 
 def second_pass(plan: GemmPlan) -> bool:
-    """Whether a second kernel makes C: where K is split, and where an activation takes hundreds of instructions an element."""
+    """Returns True if a second kernel computes C: if K is split, or if an activation needs hundreds of instructions an element."""
     return plan.split_k > 1 or (plan.problem.epilogue_type == "f64" and base_activation(plan.problem) in PAIRS)
 
 
 def base_activation(problem: GemmProblem) -> str:
-    """The function of one element: of a gated activation its gate's."""
+    """Returns the function of one element; for a gated activation, its gate's function."""
     return GATES.get(problem.activation, problem.activation)
 
 
 def check(plan: GemmPlan) -> None:
-    """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
+    """Raises an error if a plan cannot be emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
     problem = plan.problem
     size_c = max(dtype(kind).bytes for kind in (problem.dtype_c, problem.accumulator))
     if plan.atom.blocks != 1:

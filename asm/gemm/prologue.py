@@ -26,30 +26,30 @@ from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
-BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's
+BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes between consecutive matrices of the batch
 SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
-MX_SIZES = ("rows_of_scale_a", "rows_of_scale_b")  # bytes from one block's MX scales to the next one's
+MX_SIZES = ("rows_of_scale_a", "rows_of_scale_b")  # bytes between MX scales of consecutive blocks
 
 
 def pointers(plan: GemmPlan) -> tuple[str, ...]:
-    """Names of the kernel's pointers."""
+    """Returns the names of the kernel's pointers."""
     first = ("A", "B", "partials") if second_pass(plan) else ("A", "B", "C", *epilogue_pointers(plan.problem))
     return first + loop_pointers(plan.problem)
 
 
 def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Names of the pointers behind C that the epilogue reads."""
+    """Returns the names of the pointers after C that the epilogue reads."""
     scales = ["scale_a", "scale_b"] * problem.scales_at_end
     return (*(["bias"] * problem.bias), *(["residual"] * problem.residual), *scales)
 
 
 def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Names of the pointers behind these: what the main loop reads, and the groups' rows."""
+    """Returns the names of the last pointers: scales that the main loop reads, and the groups' rows."""
     return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)))
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
-    """What of the epilogue is the kernel's own, for its name."""
+    """Returns name parts for the epilogue's features that are compiled into the kernel."""
     said = ["grouped"] * bool(problem.groups) + [problem.dtype_c] * (problem.dtype_c != problem.accumulator)
     said += [f"{problem.scales}_scales"] * (problem.scales != "none")
     said += ["bias"] * problem.bias + [problem.activation] * (problem.activation != "none")
@@ -57,7 +57,7 @@ def epilogue_names(problem: GemmProblem) -> list[str]:
 
 
 def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
-    """The arguments' SGPRs by name."""
+    """Declares and loads the arguments. Returns their SGPRs by name."""
     kind = plan.problem.epilogue_type
     for name in pointers(plan):
         k.argument(name, 8, "global_buffer")
@@ -75,7 +75,7 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
 
 
 def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
-    """The arguments behind the pointers, in order."""
+    """Returns the arguments after the pointers, in order."""
     problem, split = plan.problem, second_pass(plan)
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
@@ -83,7 +83,7 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     ldc = problem.n if split else problem.ldc
     rows = problem.element.packed(problem.lda), problem.element_b.packed(problem.ldb)
     strides = (shapes[0][0] * rows[0], shapes[1][0] * rows[1], problem.m * ldc * size_c)
-    if problem.groups:  # where a group's rows of A and C begin, the kernel finds
+    if problem.groups:  # the kernel computes where a group's rows of A and C begin
         strides = (0, strides[1], 0)
     part = plan.k_steps_per_block * plan.tile_k if split else problem.k
     scales = [problem.alpha] if split else [problem.alpha, problem.beta]
@@ -98,32 +98,32 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
 
 @dataclass(frozen=True)
 class TilePlace:
-    """Where a workgroup's tile (I, J) of C, its waves and its lanes stand; SGPRs but for the lane's."""
+    """Coordinates of a workgroup's tile (I, J) of C, its waves and its lanes. SGPRs, except the lane's."""
 
     lane_row: Reg  # VGPR: i, the lane's row in an atom
     group: Reg  # VGPR: g, the lane group
-    wave_row: Reg  # the wave's first row and column in the tile
-    wave_column: Reg
-    m0: Reg  # the tile's first row and column
-    n0: Reg
+    wave_row: Reg  # the wave's first row in the tile
+    wave_column: Reg  # the wave's first column in the tile
+    m0: Reg  # the tile's first row
+    n0: Reg  # the tile's first column
     batch: Reg  # product of the batch, or group
     part: Reg  # part of K
-    m_left: Reg  # rows and columns from the tile's first on
-    n_left: Reg
+    m_left: Reg  # rows of the view from the tile's first on
+    n_left: Reg  # columns of the view from the tile's first on
     k0: Reg  # first k of the part
     k_left: Reg  # k left to multiply
     k_unloaded: Reg  # k left to load
 
 
 def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> TilePlace:
-    """Emits where the workgroup, the wave and the lane stand."""
+    """Emits the coordinates of workgroup, wave and lane."""
     k.work_item_x()
     lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
     wave = k.s.alloc("wave")
     wave_number(k, wave, group)
     lane_in_atom(k, lane_row, group, plan.atom.n)
     wave_row, wave_column = k.s.alloc("wave's first row"), k.s.alloc("wave's first column")
-    # (row, column) = divmod(wave, waves_n); a block has at most 16 waves.
+    # (row, column) = divmod(wave, waves_n). A block has at most 16 waves.
     k.s_mul_i32(wave_row, wave, -(-256 // plan.waves_n))
     k.s_lshr_b32(wave_row, wave_row, 8, note=f"wave / {plan.waves_n}")
     k.s_mul_i32(wave_column, wave_row, plan.waves_n)
@@ -155,9 +155,9 @@ def tile_buffer(
     k: KernelBuilder, resource: Reg, pointer: Reg, name: str, corner: tuple[Reg, Operand], stride: Reg, size: int, batch: Reg,
     each: Reg,
 ) -> None:
-    """Raw buffer at the corner (row, column) of matrix number `batch`; 64-bit arithmetic.
+    """Builds a raw buffer at the corner (row, column) of matrix number `batch`, with 64-bit arithmetic.
 
-    stride: bytes of a row; size: of an element; each: from one matrix to the next.
+    stride: bytes of a row. size: bytes of an element. each: bytes between consecutive matrices.
     """
     outer, inner = corner
     offset, more = k.s.alloc("byte offset", 2), k.s.alloc("more bytes", 2)
@@ -181,23 +181,23 @@ def tile_buffer(
 
 @dataclass(frozen=True)
 class OperandTiles:
-    """A's and B's way through LDS."""
+    """Staging of A and B through LDS."""
 
     staging: tuple[Staging | LineStaging, Staging | LineStaging]
-    scales: tuple[MxScales, ...]  # A's and B's, of MX formats
-    write_address: dict[tuple[object, ...], Reg]  # VGPRs by `Staging.write_key`: one where A and B can share it
+    scales: tuple[MxScales, ...]  # A's and B's scales, for MX formats
+    write_address: dict[tuple[object, ...], Reg]  # VGPRs by `Staging.write_key`: one if A and B can share it
     stage_step: Reg | None  # SGPR: bytes to the other stage of LDS, if there are two
     wide_k: Reg | None  # SGPR: the least k left for which a tile may be loaded wide: a whole tile's, or never
-    lines: Lines | None = None  # the main loop, where A and B come by cache lines
+    lines: Lines | None = None  # the main loop, if A and B are loaded by cache lines
 
     @property
     def moved(self) -> tuple[Staging | LineStaging | MxScales, ...]:
-        """All that the main loop moves, what is only copied before what is transposed."""
+        """Operands that the main loop moves, copied ones before transposed ones."""
         return (*sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
 
     @property
     def tiled(self) -> tuple[Staging | MxScales, ...]:
-        """Of that what comes by K steps, through stages of LDS."""
+        """Operands that are staged through LDS, one K step at a time."""
         return tuple(moved for moved in self.moved if not isinstance(moved, LineStaging))
 
 
@@ -272,7 +272,7 @@ def _in_memory(layout: TileLayout) -> str:
 def _mx_scales(
     k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg], place: TilePlace
 ) -> tuple[MxScales, MxScales]:
-    """Emits buffers and offsets of A's and B's E8M0 scales, and takes their LDS."""
+    """Emits buffers and offsets of A's and B's E8M0 scales, and allocates their LDS."""
     size, made = mx_scale_bytes(plan.tiling), []
     regions = [k.region(f"{name} scales, stage 0", MX_PITCH * size) for name in "AB"]
     first, blocks, each = k.s.alloc("first block"), k.s.alloc("blocks of k"), k.s.alloc("bytes of scales", 2)
@@ -284,7 +284,7 @@ def _mx_scales(
         pitch = arguments[f"rows_of_{name}"]
         k.s_mul_i32(each[0], blocks, pitch)
         k.s_mul_hi_u32(each[1], blocks, pitch)
-        if plan.problem.groups and layout is operands.a:  # the group's begin at the pointer
+        if plan.problem.groups and layout is operands.a:  # a group's scales start at the pointer
             k.s_mov_b64(each, 0)
         buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
         tile_buffer(k, buffer, arguments[name], name, (first, row), pitch, 1, place.batch, each)
@@ -294,7 +294,7 @@ def _mx_scales(
 
 
 def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:
-    """`OperandTiles.wide_k`."""
+    """Returns an SGPR with `OperandTiles.wide_k`."""
     wide_k = k.s.alloc("k left that allows wide loads")
     k.s_mov_b32(wide_k, plan.tile_k)
     rest = k.s.alloc("rest")
@@ -317,7 +317,7 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
 
 
 def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts) -> Accumulators:
-    """A wave's sums, set to 0 (gfx908 has no inline constant as an MFMA's C)."""
+    """Sets a wave's sums to 0 (gfx908 has no inline constant as an MFMA's C)."""
     a, b, per_atom = operands.a, operands.b, plan.atom.acc_registers
     count = a.atoms * b.atoms * per_atom
     registers = k.array("accumulators", count)

@@ -1,9 +1,9 @@
-"""The second kernel of a GEMM whose K is split, or whose activation is long (`operands.second_pass`): adds the partial
-products in order, then the epilogue.
+"""The second kernel of a GEMM with a split K, or with a long activation (`operands.second_pass`).
 
-The partial products lie behind each other, parts of one product of the batch together, without padding.
-A work-item takes ELEMENTS elements of C, a workgroup apart, so that lanes stay neighbours in memory; of a gated activation each is
-made of two neighbours of the product. It adds the parts in their order: the result does not depend on which workgroup ran first.
+It adds the partial products in order, then applies the epilogue. The partial products are consecutive and unpadded; parts of
+one product of the batch are together. A work-item computes ELEMENTS elements of C, a workgroup apart, so that lanes access
+adjacent memory. With a gated activation each element is made of two neighbours of the product. The order of addition is fixed,
+so the result does not depend on which workgroup ran first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = ("parts", "elements", *("n" + part for part in PARTS), "ldc")
 
 
 def reduce_kernel(plan: GemmPlan) -> EmittedKernel:
-    """The kernel that turns `partials` into C."""
+    """Returns the kernel that turns `partials` into C."""
     return _Reduction(plan).emit()
 
 
@@ -37,12 +37,12 @@ class _Reduction:
     def __init__(self, plan: GemmPlan) -> None:
         self.plan, self.problem = plan, plan.problem
         self.sum_words = dtype(self.problem.accumulator).registers
-        self.per = 2 if self.problem.activation in GATES else 1  # elements of the product in one of C
+        self.per = 2 if self.problem.activation in GATES else 1  # elements of the product for one of C
         names = epilogue_names(self.problem)
         self.k = KernelBuilder("_".join(("gemm_reduce", self.problem.accumulator, *names)), plan.descriptor.arch, THREADS)
 
     def emit(self) -> EmittedKernel:
-        """Sum, epilogue, store."""
+        """Emits sum, epilogue and store."""
         k, problem = self.k, self.problem
         self._prologue(("partials", "C", *epilogue_pointers(problem)))
         values = self._sum()
@@ -84,7 +84,7 @@ class _Reduction:
             k.v_cmp_gt_u32(self.inside[e], self.arguments["elements"], index)
 
     def _batch_offset(self, each: Reg, offset: Reg, number: Reg) -> None:
-        """offset (64 bits) = number · each."""
+        """Emits offset (64 bits) = number · each."""
         k = self.k
         k.s_mul_i32(offset[1], number, each[1])
         k.s_mul_hi_u32(offset[0], number, each[0])
@@ -92,7 +92,7 @@ class _Reduction:
         k.s_mul_i32(offset[0], number, each[0])
 
     def _sum(self) -> list[Reg]:
-        """Registers with the sums of ELEMENTS elements, gate and up behind each other."""
+        """Returns registers with the sums of ELEMENTS elements; gate and up are adjacent."""
         k, arguments, words = self.k, self.arguments, self.sum_words * self.per
         resource, offset, number = k.s.alloc("partials buffer", 4), k.s.alloc("byte offset", 2), k.s.alloc("number")
         k.s_mul_i32(number, k.group_y, arguments["parts"])
@@ -125,7 +125,7 @@ class _Reduction:
         return values
 
     def _buffers(self) -> dict[str, Reg]:
-        """Raw buffers of C, the residual, the bias and the scales, at this product of the batch."""
+        """Returns raw buffers of C, the residual, the bias and the scales, at this product of the batch."""
         k, arguments, offset = self.k, self.arguments, self.k.s.alloc("byte offset", 2)
         self._batch_offset(arguments["batch_c"], offset, k.group_y)
         found = {}
@@ -142,7 +142,7 @@ class _Reduction:
         return found
 
     def _places(self, values: list[Reg]) -> None:
-        """Row and column of each element; epilogue and store."""
+        """Emits row and column of each element, then epilogue and store."""
         k, arguments, problem = self.k, self.arguments, self.problem
         self.buffers = self._buffers()
         self.epilogue = Epilogue(k, problem.epilogue_type, arguments["alpha"], arguments["beta"], base_activation(problem))
@@ -183,7 +183,7 @@ class _Reduction:
         k.s_endpgm()
 
     def _product(self, x: Reg, number: int, column: Reg, at: Reg, address: Reg, inside: Reg) -> None:
-        """x = scales · alpha · x + beta · C + bias, of element `number` of the pair at a column of C."""
+        """Emits x = scales · alpha · x + beta · C + bias, for element `number` of the pair at a column of C."""
         k, problem, epilogue = self.k, self.problem, self.epilogue
         if problem.epilogue_type != problem.accumulator:
             k.v_cvt_f32_i32(x, x)
@@ -203,7 +203,7 @@ class _Reduction:
             epilogue.add(x, self._load(kind, "bias", at))
 
     def _row_scale(self, row: Reg, inside: Reg) -> None:
-        """The scale of A's row, in `row_scale`."""
+        """Loads the scale of A's row into `row_scale`."""
         k = self.k
         if self.problem.scales == "row":
             k.v_lshlrev_b32(row, log2(WORD), row)
@@ -213,7 +213,7 @@ class _Reduction:
         k.buffer_load_dword(self.row_scale, row, self.buffers["scale_a"], 0, offen=True, note="scale of A's row")
 
     def _offset(self, target: Reg, column: Reg, number: int, size: int, inside: Reg) -> None:
-        """Bytes of the product's column in a vector of elements of `size` bytes."""
+        """Emits the byte offset of the product's column in a vector of elements of `size` bytes."""
         k = self.k
         k.v_mul_lo_u32(target, column, self.per * size)
         if number:
@@ -221,7 +221,7 @@ class _Reduction:
         k.v_cndmask_b32(target, OUTSIDE, target, inside)
 
     def _load(self, kind: Elements, name: str, offset: Reg) -> Reg:
-        """An element of a buffer in the epilogue's type."""
+        """Loads an element of a buffer in the epilogue's type."""
         loaded = self.other[0 : kind.registers(1)]
         self.k.emit(kind.access("load", 1), loaded, offset, self.buffers[name], 0, offen=True, note=name)
         return kind.widen(self.other, self.other, 0)

@@ -1,4 +1,4 @@
-"""Where a tile's LDS writes, the loads behind them and the next tile's first reads go among its matrix instructions."""
+"""Places of a tile's LDS writes, the loads after them and the next tile's first reads among its matrix instructions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ Move = Callable[[], None]
 
 @dataclass(frozen=True)
 class SpreadUnit:
-    """A staging unit: its LDS writes, the loads that take its registers, and twice the matrix instructions in which LDS takes one
-    of the writes from all waves."""
+    """A staging unit."""
 
-    writes: Sequence[Move]
-    loads: Sequence[Move]
-    pace: float
+    writes: Sequence[Move]  # its LDS writes
+    loads: Sequence[Move]  # loads that reuse its registers
+    pace: float  # twice the matrix instructions in which LDS accepts one of the writes from all waves
 
 
 def add_writes_and_loads(
     add: Callable[[int, Move], None], units: Sequence[SpreadUnit], room: int, count: int, behind: int, waited: int
 ) -> int:
-    """Adds each unit's LDS writes before number `room` of the tile's `count`, and behind them its loads, evenly, but `behind`
-    matrix instructions before the tile's end and `waited` before its first write in the next tile. Returns the last load's number.
+    """Adds each unit's LDS writes before number `room` of the tile's `count`, and its loads after them, evenly spread.
 
-    All of a transposed unit's registers are free only behind its last write, and all are needed at its first: its writes go half as
-    fast as LDS takes them.
+    Loads end `behind` matrix instructions before the tile's end, and `waited` before the unit's first write in the next tile.
+    Returns the last load's number. A transposed unit's registers are all free only after its last write, and all needed at its
+    first. So its writes go at half the speed of LDS.
     """
     all_writes, before = sum(len(unit.writes) for unit in units), 0
     loads: list[tuple[float, float, Move]] = []
@@ -44,8 +43,10 @@ def add_writes_and_loads(
 
 
 def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Numbers of the matrix instructions that loads follow, in their order: none before its begin, evenly, and each by its end
-    where that can be."""
+    """Returns the numbers of the matrix instructions that loads follow, in order.
+
+    Loads are spread evenly. None comes before its begin, and each comes by its end if possible.
+    """
     following, numbers = 0.0, []
     for place, begin in enumerate(begins):
         following = max(begin, following)
@@ -56,21 +57,21 @@ def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True)
 class Read:
-    """A fragment of a turn: numbers of the turn's first and last matrix instruction that it feeds, and the matrix instructions in
-    which LDS brings it to all waves."""
+    """A read of a fragment in a turn."""
 
-    first: int
-    last: int
-    pace: float
+    first: int  # number of the turn's first matrix instruction that uses it
+    last: int  # number of the last one
+    pace: float  # matrix instructions in which LDS delivers it to all waves
 
 
 def read_numbers(reads: Sequence[Read], turn: int, count: int, barriers: tuple[int, int], ahead: int) -> list[int]:
-    """Numbers that the reads of the next tile's first turn follow, counted on into the next tile.
+    """Returns the numbers that the reads of the next tile's first turn follow, counted on into the next tile.
 
-    Each goes behind the barrier and the last use of its registers, and no faster than LDS takes them, since a wave that waits for
-    its place in LDS's queue issues nothing else; but `ahead` matrix instructions before its first use. turn: matrix instructions of
-    a turn; count: of a tile, whose last turn frees the registers. barriers: numbers of the barrier in tiles with any loads, and in
-    whole ones; reads that are left to the next tile come before its barrier.
+    Each read follows the barrier and the last use of its registers. Reads are no faster than LDS serves them, because a wave
+    that waits in LDS's queue issues nothing else; but each comes `ahead` matrix instructions before its first use.
+
+    turn: matrix instructions of a turn. count: matrix instructions of a tile, whose last turn frees the registers. barriers:
+    numbers of the barrier in tiles with any loads, and in whole tiles. Reads left to the next tile come before its barrier.
     """
     early, barrier = barriers
     place, numbers = 0.0, []

@@ -1,4 +1,4 @@
-"""The end of a GEMM: from accumulators through the epilogue to C, tile rows at a time."""
+"""The end of a GEMM: accumulators through the epilogue to C, one row of the tile at a time."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 
-BATCH = 8  # groups of C that are in flight at once where beta reads them
+BATCH = 8  # most groups of C in flight at once, if beta reads them
 DPP_ROW = 16  # lanes that DPP rotates among
 ALL_LANES = {"row_mask": "0xf", "bank_mask": "0xf"}
 
 
 @dataclass(frozen=True)
 class Accumulators:
-    """A wave's C tile, atom by atom, `per_atom` registers each, `words` an element.
+    """A wave's C tile, atom by atom.
 
     32-bit element r of a lane holds A-row 4G(r//4)+4g+r%4, 64-bit element r A-row Gr+g.
     """
 
     registers: Reg
-    rows: TileLayout
-    columns: TileLayout
-    per_atom: int
-    words: int
+    rows: TileLayout  # A's tile
+    columns: TileLayout  # B's tile
+    per_atom: int  # registers of an atom
+    words: int  # registers of an element
 
     def element(self, mt: int, nt: int, r: int) -> Reg:
-        """The registers of one element."""
+        """Returns the registers of one element."""
         return self.atom(mt, nt)[r * self.words : (r + 1) * self.words]
 
     def atom(self, mt: int, nt: int) -> Reg:
-        """The registers of one atom."""
+        """Returns the registers of one atom."""
         start = (mt * self.columns.atoms + nt) * self.per_atom
         return self.registers[start : start + self.per_atom]
 
     @property
     def lane_rows(self) -> int:
-        """A-rows from one lane group to the next."""
+        """Number of A-rows from one lane group to the next."""
         return 4 if self.words == 1 else 1
 
     def tile_rows(self) -> Iterator[tuple[int, int, int]]:
-        """(mt, r, row) for every element of an atom; row without the lane's own part, wide·lane_rows·g."""
+        """Yields (mt, r, row) for every element of an atom; row without the lane's own part, wide·lane_rows·g."""
         run = self.lane_rows
         for mt in range(self.rows.atoms):
             for r in range(self.per_atom // self.words):
@@ -58,19 +58,19 @@ class Accumulators:
 
 @dataclass(frozen=True)
 class StoreInputs:
-    """Where C goes, and what happens to its elements. Buffers are raw ones, at the tile's first element."""
+    """Inputs of the store: destination of C, and the epilogue of its elements. Buffers are raw, at the tile's first element."""
 
     resource: Reg  # buffer of C, or of partial products
-    row: Reg  # VGPRs: the lane's first row and column of the product in the tile, and C's byte offset there
-    column: Reg
-    offset: Reg
+    row: Reg  # VGPR: the lane's first row of the product in the tile
+    column: Reg  # VGPR: the lane's first column of the product in the tile
+    offset: Reg  # VGPR: C's byte offset there
     stride: Reg  # SGPR: bytes of a row of C
-    rows_left: Reg  # SGPRs: rows and columns of the product's view from the tile's first on
-    columns_left: Reg
+    rows_left: Reg  # SGPR: rows of the product's view from the tile's first on
+    columns_left: Reg  # SGPR: columns of the product's view from the tile's first on
     epilogue: Epilogue
     elements: Elements  # of C and the residual
-    gated: bool = False  # columns are taken in pairs, gate and up
-    exact: bool = False  # sums are integers, the epilogue is in f32
+    gated: bool = False  # True if columns form pairs, gate and up
+    exact: bool = False  # True if sums are integers and the epilogue is in f32
     bias: tuple[Reg, Elements] | None = None  # buffer at the tile's first column, and the type
     residual: Reg | None = None  # buffer
     scales: tuple[Reg, Reg] | None = None  # buffers of A's scales by row and B's by column
@@ -78,23 +78,23 @@ class StoreInputs:
 
 @dataclass
 class StoreGroup:
-    """Consecutive columns of one row in a lane: C[row][column..], its registers and addresses."""
+    """Consecutive columns of one row in a lane: C[row][column..]."""
 
-    mt: int
-    r: int
-    row: int
-    block: int
-    data: Reg
-    old: Reg
-    added: Reg
-    address: Reg
+    mt: int  # atom along rows
+    r: int  # element of the lane
+    row: int  # row of the tile, without the lane's own part
+    block: int  # column block
+    data: Reg  # registers of the sums
+    old: Reg  # registers of C's old elements
+    added: Reg  # registers of the residual
+    address: Reg  # byte offsets
 
 
 class TileStore:
     """Emits the store of one wave's tile: `emit(clipped, scaled)` for each of the four cases.
 
-    clipped: elements outside the view are neither read nor written, each on its own; else wide.
-    scaled: beta is not 0; C is read only then.
+    clipped: True if elements are accessed one by one, those outside the view not at all; False: wide accesses. scaled: True if
+    beta is not 0; only then C is read.
     """
 
     def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs) -> None:
@@ -111,7 +111,7 @@ class TileStore:
 
     @property
     def apart(self) -> bool:
-        """Whether gate and up lie in two lanes, of which only the first stores."""
+        """True if gate and up are in two lanes. Only the first lane stores."""
         return self.inputs.gated and self.wide == 1
 
     def emit(self, clipped: bool, scaled: bool) -> None:
@@ -139,7 +139,7 @@ class TileStore:
         k.s.free(*masks)
 
     def _slots(self, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg, Reg]]:
-        """Registers of as many groups in flight as the plan's registers allow, at least one and at most BATCH."""
+        """Returns registers of as many groups in flight as the plan's registers allow, at least one and at most BATCH."""
         read = self.stored * self.words
         added = read if self.inputs.residual is not None else 0
         slots: list[tuple[Reg, Reg, Reg, Reg]] = []
@@ -160,7 +160,7 @@ class TileStore:
     # -- operands of rows and columns --------------------------------------------------------------
 
     def _by_column(self, name: str, resource: Reg, kind: Elements, masks: list[Reg]) -> list[Reg]:
-        """The lane's columns' elements of a row of n, column block after column block, as memory has them."""
+        """Loads elements of a row of n for the lane's columns, by column block, in memory's form."""
         k, inputs = self.k, self.inputs
         offset, clipped = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset")
         k.v_mul_u32_u24(offset, kind.size, inputs.column)
@@ -179,7 +179,7 @@ class TileStore:
         return values
 
     def _load_bias(self, masks: list[Reg]) -> list[Reg]:
-        """The lane's columns' elements of the bias, in the epilogue's type."""
+        """Loads the bias of the lane's columns, in the epilogue's type."""
         if self.inputs.bias is None:
             return []
         resource, kind = self.inputs.bias
@@ -189,7 +189,10 @@ class TileStore:
         return values
 
     def _load_scales(self, masks: list[Reg]) -> tuple[list[Reg], list[Reg]]:
-        """Those of A by row of the lane's, and of B by column. Rows past the view read others' scales, and are not stored."""
+        """Loads scales of A for the lane's rows, and of B for its columns.
+
+        Rows past the view read another row's scale, and are not stored.
+        """
         k, inputs = self.k, self.inputs
         if inputs.scales is None:
             return [], []
@@ -219,7 +222,7 @@ class TileStore:
                 number += 1
 
     def _column_masks(self) -> list[Reg]:
-        """One lane mask per column atom: which lanes' column is inside the view."""
+        """Returns one lane mask for each column atom: lanes whose column is inside the view."""
         k, columns = self.k, self.acc.columns
         limit = k.s.alloc("limit")
         masks = []
@@ -232,7 +235,7 @@ class TileStore:
         return masks
 
     def _address(self, group: StoreGroup, row_address: Reg, clipped: bool, masks: list[Reg]) -> None:
-        """The group's byte offsets, without what the instruction adds."""
+        """Emits the group's byte offsets, without the instruction's own offset."""
         k, inputs = self.k, self.inputs
         scratch = k.s.alloc("scratch")
         if group.block == 0 or not clipped:
@@ -254,7 +257,7 @@ class TileStore:
             k.v_cndmask_b32(group.address[j], OUTSIDE, row_address, mask)
 
     def _transfer(self, direction: str, group: StoreGroup, data: Reg, resource: Reg, clipped: bool) -> None:
-        """Moves a group between memory and `data`: packed, or clipped each element in registers of its own."""
+        """Moves a group between memory and `data`: packed or, if clipped, each element in its own registers."""
         k, kind = self.k, self.inputs.elements
         start = group.block * self.block_bytes
         note = f"C row {group.row}, column block {group.block}"
@@ -271,7 +274,7 @@ class TileStore:
             )  # fmt: skip
 
     def _loaded(self, data: Reg, j: int, clipped: bool) -> Reg:
-        """Element j of what `_transfer` loaded, in the epilogue's type."""
+        """Returns element j that `_transfer` loaded, in the epilogue's type."""
         kind = self.inputs.elements
         if clipped:
             return kind.widen(self.spare, data[j * self.words : (j + 1) * self.words], 0)
@@ -280,7 +283,7 @@ class TileStore:
     def _combine(
         self, group: StoreGroup, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]], clipped: bool
     ) -> list[Reg]:
-        """The group through the epilogue: the registers of C's elements, one behind the other."""
+        """Applies the epilogue to a group. Returns the registers of C's elements, consecutive."""
         k, words, epilogue = self.k, self.words, self.inputs.epilogue
         elements = [group.data[w * words : (w + 1) * words] for w in range(self.wide)]
         for w, element in enumerate(elements):
@@ -310,9 +313,9 @@ class TileStore:
         return elements
 
     def _gated(self, elements: list[Reg]) -> list[Reg]:
-        """activation(gate)·up of pairs, each moved behind the one before it."""
+        """Emits activation(gate)·up for pairs, and packs the results."""
         k, epilogue, columns, results = self.k, self.inputs.epilogue, self.acc.columns, []
-        rotation = DPP_ROW - (columns.atom // columns.fold if columns.fold > 1 else 1)  # to the next column's lane
+        rotation = DPP_ROW - (columns.atom // columns.fold if columns.fold > 1 else 1)  # distance to the next column's lane
         ups = [self.spare] if self.apart else elements[1::2]
         for number, (gate, up) in enumerate(zip(elements[:: 1 if self.apart else 2], ups, strict=True)):
             if self.apart:

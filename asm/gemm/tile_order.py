@@ -1,9 +1,9 @@
-"""Which tile a workgroup takes: an order that shares tiles of A and B in each L2.
+"""The tile that a workgroup computes: an order that shares tiles of A and B in each L2.
 
-Workgroups are launched in one row; the hardware deals them to the XCDs in turn (ids i, i + X, ... go to
-the same one). The kernel turns that round: every XCD gets consecutive tiles. Tiles run down groups of
-`group_rows` rows before they go on to the next column, so that those in flight together form a
-block as square as can be (`simgpu.operators.gemm.order`). Divisions are by multiplication, exact for 31 bits.
+Workgroups are launched in one row. The hardware assigns them to the XCDs in turn (ids i, i + X, ... go to the same one). The
+kernel reverses that: every XCD gets consecutive tiles. Tiles run down groups of `group_rows` rows before the next column, so
+that tiles in flight together form a block as square as possible (`simgpu.operators.gemm.order`). Divisions are by
+multiplication, exact for 31 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT = 1 << 31
 
 
 def division_words(divisor: int) -> tuple[int, int, int]:
-    """(d, magic, shift): x // d = (2x · magic >> 32) >> shift for 0 <= x < 2^31.
+    """Returns (d, magic, shift): x // d = (2x · magic >> 32) >> shift for 0 <= x < 2^31.
 
     magic = ceil(2^(31+l)/d), l = ceil(log2 d) (Granlund and Montgomery 1994, theorem 4.2, N = 31).
     """
@@ -32,7 +32,7 @@ def division_words(divisor: int) -> tuple[int, int, int]:
 
 
 def order_words(plan: GemmPlan) -> tuple[int, ...]:
-    """The values of NAMES for a plan; LaunchError if there are 2^31 workgroups or more."""
+    """Returns the values of NAMES for a plan. LaunchError if there are 2^31 workgroups or more."""
     gx, gy = plan.grid
     total = plan.workgroups
     if total >= LIMIT:
@@ -49,11 +49,13 @@ class TileOrder:
     """Emits the order from the arguments `order_words`."""
 
     k: KernelBuilder
-    arguments: dict[str, Reg]
+    arguments: dict[str, Reg]  # SGPRs by name
     xcds: int
 
     def emit(self, row: Reg, column: Reg, batch: Reg, part: Reg) -> None:
-        """Row and column of the tile, number of the product and part of K, each in tiles; frees its arguments but `parts`."""
+        """Emits row and column of the tile, number of the product and part of K, each in tiles. Frees its arguments except
+        `parts`.
+        """
         k = self.k
         k.comment("which tile: every XCD a run of them, down groups of rows")
         number, scratch, group = k.group_x, k.s.alloc("scratch"), k.s.alloc("group")
@@ -77,7 +79,7 @@ class TileOrder:
         k.s.free(scratch, group, *(self.arguments[name] for name in NAMES if name != "parts"))
 
     def _consecutive(self, number: Reg, local: Reg, xcd: Reg) -> None:
-        """number = xcd·(tiles of an XCD) + min(xcd, rest) + local, (local, xcd) = divmod(number, X)."""
+        """Emits number = xcd·(tiles of an XCD) + min(xcd, rest) + local, with (local, xcd) = divmod(number, X)."""
         k = self.k
         shift = (self.xcds - 1).bit_length()
         if self.xcds == 1 << shift:
@@ -95,7 +97,7 @@ class TileOrder:
         k.s_add_u32(number, number, xcd)
 
     def _rows_of_last_group(self, first_row: Reg, scratch: Reg) -> None:
-        """"rows" become "last" in the group that is cut."""
+        """Replaces "rows" by "last" in the last group, which may have fewer rows."""
         k, arguments = self.k, self.arguments
         k.s_add_u32(scratch, first_row, arguments["rows"])
         k.s_cmp_gt_u32(scratch, arguments["tile_rows"], note="the last group has fewer rows")
@@ -107,7 +109,7 @@ class TileOrder:
 
 
 def divide(k: KernelBuilder, quotient: Reg, x: Reg, magic: Reg, shift: Reg) -> None:
-    """quotient = x // d by `division_words`, all in SGPRs."""
+    """Emits quotient = x // d by `division_words`, all in SGPRs."""
     k.s_lshl_b32(quotient, x, 1)
     k.s_mul_hi_u32(quotient, quotient, magic)
     k.s_lshr_b32(quotient, quotient, shift)

@@ -1,4 +1,4 @@
-"""In which order a turn of a k tile multiplies its atoms."""
+"""The order in which a turn of a k tile multiplies its atoms."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.limits import POOL_ATOMS
 from simgpu.operators.gemm.plan import GemmPlan
 
-LDS_CLOCKS = 128  # of an LDS access until it is done, assumed (facts: 60 to 130); sets distances, not correctness
-# Of a load until it is there, memory busy [GPUB: 640 to 670 with misses of the TLB; GLUON: 1000 under load]; as LDS_CLOCKS.
+LDS_CLOCKS = 128  # clocks of an LDS access, assumed (facts: 60 to 130); affects distances, not correctness
+# Clocks of a load when memory is busy [GPUB: 640 to 670 with misses of the TLB; GLUON: 1000 under load]. Affects
+# distances, not correctness.
 MEMORY_CLOCKS = {"gfx908": 640, "gfx90a": 640, "gfx942": 1000, "gfx950": 1000}
 
-LATER = 3  # matrix instructions behind an atom's last one at which its products are there
+LATER = 3  # matrix instructions after an atom's last one until its products are available
 
-Product = tuple[int, int, int, int]  # an atom's number, mt, nt, and which of its registers
+Product = tuple[int, int, int, int]  # an atom's number, mt, nt, and index among its registers
 
-ISSUE_CLOCKS = 4  # from one instruction of a wave to its next
+ISSUE_CLOCKS = 4  # clocks from one instruction of a wave to its next
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The matrix instructions between two fillings of the fragment registers."""
+    """Matrix instructions between two fillings of the fragment registers."""
 
     plan: GemmPlan
     operands: TileLayouts
@@ -38,17 +39,17 @@ class Turn:
 
     @cached_property
     def count(self) -> int:
-        """Matrix instructions of a tile."""
+        """Number of matrix instructions in a tile."""
         return len(self.order) * self.operands.a.turns
 
     @property
     def lds_wait(self) -> int:
-        """Matrix instructions in which an LDS access is done."""
+        """Matrix instructions in the time of an LDS access."""
         return -(-LDS_CLOCKS // self.clocks)
 
     @property
     def memory_wait(self) -> int:
-        """Matrix instructions in which a load is there from behind L2."""
+        """Matrix instructions in the time of a load that misses L2."""
         return -(-MEMORY_CLOCKS[self.plan.descriptor.arch] // self.clocks)
 
     @property
@@ -59,28 +60,32 @@ class Turn:
 
     @property
     def room(self) -> int:
-        """Instructions that a wave issues behind a matrix instruction in its time, one of them a wait; with block scales most add
-        scaled products and wait for nothing."""
+        """Instructions that a wave can issue in the time of a matrix instruction, except one for a wait.
+
+        With block scales, most of them add scaled products and wait for nothing.
+        """
         return max(1, self.clocks // ISSUE_CLOCKS - (1 if self.plan.problem.scales == "block" else 2))
 
     def read_pace(self, words: int) -> float:
-        """Matrix instructions in which LDS brings all waves fragments of so many registers."""
+        """Returns the matrix instructions in which LDS delivers fragments of `words` registers to all waves."""
         return WORD * words * self.plan.threads / sustained(self.plan.descriptor).rates.lds_read / self.clocks
 
     @property
     def write_rate(self) -> float:
-        """Bytes that LDS takes in the time of a matrix instruction."""
+        """Bytes that LDS accepts in the time of a matrix instruction."""
         return sustained(self.plan.descriptor).rates.lds_write * self.clocks
 
     @cached_property
     def order(self) -> list[tuple[int, int, int]]:
         """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
 
-        A step goes column by column through the first half of the rows, then through the second. So a turn begins with the rows of
-        half of A and one column of B, takes another column every so many instructions, and in its last step gives them back in
-        the same order: from the end of a fragment's use to its next turn's beginning it is nearly half a step, in which LDS brings
-        it. Where that is too short for it, two atoms take turns to go through all their steps: then it is nearly half a turn.
-        With block scales they always do, so that few products wait to be scaled.
+        A step goes column by column through the first half of the rows, then through the second half. So a turn begins with the
+        rows of half of A and one column of B, and needs another column at regular distances. Its last step frees them in the
+        same order. From the end of a fragment's use to its first use in the next turn there is nearly half a step, in which LDS
+        delivers it.
+
+        If that is too short, two atoms alternate through all their steps: then it is nearly half a turn. With block scales they
+        always do, so that few products wait to be scaled.
         """
         steps = range(self.operands.a.steps)
         if self.plan.problem.scales != "block" and self._half_a_step_brings_fragments():
@@ -88,32 +93,36 @@ class Turn:
         return [(step, *place) for pair in self.pairs for step in steps for place in pair]
 
     def _half_a_step_brings_fragments(self) -> bool:
-        """Whether LDS brings B's fragments in the matrix instructions of half a step: its latency, and all waves' reads."""
+        """Returns True if LDS delivers B's fragments within half a step: its latency, and all waves' reads."""
         a, b = self.operands.a, self.operands.b
         return a.atoms // 2 * b.atoms >= LDS_CLOCKS / self.clocks + b.atoms * self.read_pace(self.fragment_words)
 
     @cached_property
     def pairs(self) -> list[list[tuple[int, int]]]:
-        """`atoms`, two and two; the last of an odd number is the third of a pair, but one of its own with block scales, whose pool
-        holds two pairs."""
+        """Atoms in pairs. The last of an odd number joins the pair before it.
+
+        With block scales it is on its own, because the pool holds two pairs.
+        """
         count = len(self.atoms)
         starts = list(range(0, count - 1 if count > 1 and self.plan.problem.scales != "block" else count, 2))
         return [self.atoms[first:end] for first, end in zip(starts, [*starts[1:], count], strict=True)]
 
     @cached_property
     def atoms(self) -> list[tuple[int, int]]:
-        """(mt, nt) column by column through the first half of the rows, then through the second."""
+        """(mt, nt) of atoms, column by column through the first half of the rows, then through the second half."""
         a, b = self.operands.a, self.operands.b
         half = -(-a.atoms // 2)
         return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]
 
     def atom_number(self, turn: int, mt: int, nt: int) -> int:
-        """An atom's number among those of all turns of a tile, in the order in which they end."""
+        """Returns an atom's number among those of all turns of a tile, in the order in which they end."""
         return turn * len(self.atoms) + self.atoms.index((mt, nt))
 
     def scaled_products(self) -> list[tuple[int, Product]]:
-        """All products of a tile to be scaled, each with the number of the matrix instruction that it follows: those of a pair are
-        spread under the instructions of the next."""
+        """Returns all products of a tile to be scaled, each with the number of the matrix instruction that it follows.
+
+        Products of a pair are spread among the instructions of the next pair.
+        """
         steps, registers, found = self.operands.a.steps, range(self.plan.atom.acc_registers), []
         for turn in range(self.operands.a.turns):
             for pair in self.pairs:
@@ -123,8 +132,10 @@ class Turn:
         return found
 
     def carried_products(self) -> list[tuple[int, Product]]:
-        """Those that come behind a tile's last matrix instruction, by the number in the next tile. None where its first atoms would
-        take their registers: where atoms do not go through the pool in whole rounds."""
+        """Returns the products that follow a tile's last matrix instruction, by the number in the next tile.
+
+        Empty if atoms do not fill the pool in whole rounds, because the next tile's first atoms would use their registers.
+        """
         turns = self.operands.a.turns
         if turns * len(self.atoms) % POOL_ATOMS:
             return []

@@ -1,16 +1,15 @@
-"""Register-chained attention: R = softmax(scale · Q K^T) V, S^T and P^T never leaving a wave's registers.
+"""Register-chained attention: R = softmax(scale · Q K^T) V, where S^T and P^T never leave a wave's registers.
 
-A workgroup's four waves own the same queries and a quarter each of every key step's keys. S^T = K Q^T leaves query i on lane column
-i, so the softmax is lane-local (softmax.py) and P^T is the second product's operand as it lies: O^T += V^T P^T.
-Nothing of K, V, S or P goes through LDS; there is no barrier in the loop. Per step, in this order, each stream hiding behind the
-products:
+A workgroup's four waves own the same queries, and a quarter each of every key step's keys. S^T = K Q^T leaves query i in lane
+column i, so the softmax is lane-local (softmax.py) and P^T is already the second product's operand: O^T += V^T P^T. Nothing of
+K, V, S or P goes through LDS, and the loop has no barrier. The products of a step hide the other instructions:
 
     S^T of half the queries     V's rows interleaved (2-byte types), next V loaded
     S^T of the other half       softmax of the first half
     O^T of the first half       next K loaded, softmax of the other half
     O^T of the other half       next V loaded (f32)
 
-Edges: raw buffers that end with the view read 0 past it and store nothing there; steps that no query sees are not visited; steps
+Edges: raw buffers that end with the view read 0 past it and store nothing there. Steps that no query sees are skipped. Steps
 that some query sees in part are masked out of line.
 """
 
@@ -45,8 +44,10 @@ LEAD = 6  # matrix instructions before the first filler that waits for their pre
 
 @emit.register(FusedAttention)
 def emit_attention(root: FusedAttention) -> EmittedKernel:
-    """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError,
-    LaunchError for what cannot be."""
+    """Returns the kernel of an attention tree: register-chained, shared or, under the policy "published", the paper's.
+
+    UnsupportedInstruction, ResourceError or LaunchError if the plan has no kernel.
+    """
     plan = root.plan
     check(plan)
     if plan.policy == "corrected":
@@ -55,7 +56,7 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
 
 
 class ChainedEmitter(FusedEmitter):
-    """Visits the attention tree level by level, each emitting its part of the kernel."""
+    """Visits the attention tree; each level emits its part of the kernel."""
 
     wave: KeyWave
 
@@ -82,7 +83,7 @@ class ChainedEmitter(FusedEmitter):
         self._lane_offsets()
 
     def _whole_buffers(self) -> None:
-        """Of K and V of a head, and the bytes from a step to the next."""
+        """Emits buffers of a head's K and V, and the bytes from a step to the next."""
         k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
         self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e_kv)
         self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e_kv)
@@ -91,7 +92,7 @@ class ChainedEmitter(FusedEmitter):
         k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
 
     def _lane_offsets(self) -> None:
-        """What a lane reads of K and V of a step, from the head's first key on, of pages from the atom's."""
+        """Emits a lane's offsets in K and V of a step, from the head's first key on or, with pages, from the atom's first."""
         k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
         first = 0 if self.pages else block.first_key
         temporary = wave.ranges["temporaries"][0]
@@ -165,7 +166,7 @@ class ChainedEmitter(FusedEmitter):
             self.k.v_add_u32(offset, self.value_step, offset, note="V: next step")
 
     def _key_step(self) -> None:
-        """WarpAttentionNode: one key step of a wave (the first block may see no key, so no node stands for all)."""
+        """Emits one key step of a wave (WarpAttentionNode). The first block may see no key, so no node represents all blocks."""
         k, wave, shape, p = self.k, self.wave, self.shape, self.plan.problem
         self._step_scalars()
         if p.narrow_kv:
@@ -198,7 +199,7 @@ class ChainedEmitter(FusedEmitter):
         k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
     def _step_scalars(self) -> None:
-        """Nothing is loaded behind the last step; whether an edge cuts this one."""
+        """Stops loads after the last step, and emits whether an edge cuts this step."""
         k, wave = self.k, self.wave
         k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
         if self.pages is not None:

@@ -1,4 +1,4 @@
-"""What attention kernels begin with: arguments, lanes, the block's queries and the keys that they see, buffers of the arrays."""
+"""The beginning of attention kernels: arguments, lanes, the block's queries and the keys that they see, buffers of the arrays."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from simgpu.operators.attention.tiles import AttentionTiles
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
 SLOPES, LSE = "slopes", "LSE"
-BLOCKS, LENGTHS, SCALE_K, SCALE_V = "blocks", "lengths", "scale_K", "scale_V"  # of a cache
-# What parts of split keys leave, in f32: (split, batch·heads, lq, columns), and (split, batch·heads, lq, 2) -m and row sums.
+BLOCKS, LENGTHS, SCALE_K, SCALE_V = "blocks", "lengths", "scale_K", "scale_V"  # arrays of a cache
+# Results of parts of split keys, in f32: (split, batch·heads, lq, columns), and (split, batch·heads, lq, 2) -m and row
+# sums.
 PARTIAL, STATISTICS = "partial_O", "statistics"
 
 
 def check(plan: AttentionTiles) -> None:
-    """Raises what keeps a plan from being emitted."""
+    """Raises LaunchError if a plan cannot be emitted."""
     p = plan.problem
     assert p.scale is not None
     if plan.policy == "published" and not p.scale > 0:
@@ -44,20 +45,23 @@ def check(plan: AttentionTiles) -> None:
 
 
 def operands(p: AttentionProblem) -> tuple[str, ...]:
-    """The arrays of a launch, in order."""
+    """Returns the names of a launch's arrays, in order."""
     return ("Q", "K", "V", *more_inputs(p), "R", *((LSE,) if p.lse else ()))
 
 
 def more_inputs(p: AttentionProblem) -> tuple[str, ...]:
-    """The arrays between V and R."""
+    """Returns the names of the arrays between V and R."""
     paged, narrow = (BLOCKS, LENGTHS) * (p.page > 0), (SCALE_K, SCALE_V) * p.narrow_kv
     return (*((SLOPES,) if p.alibi else ()), *paged, *narrow)
 
 
 def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
-    """The arguments behind the pointers for contiguous arrays: lq, lk; bytes of rows and heads of Q, K, V and of R (where keys are
-    split, of a part's O); heads of the whole batch; window; scale · log2(e). With a soft cap, the factor of an exponential that is
-    (1 + tanh) / (1 - tanh) of the scaled score over the cap, then cap · log2(e) and minus twice as much."""
+    """Returns the arguments after the pointers, for contiguous arrays.
+
+    They are: lq, lk; bytes of rows and of heads of Q, K, V and R (or of a part's O, if keys are split); heads of the whole
+    batch; window; scale · log2(e). With a soft cap there are three factors instead of the last: the factor of an exponential
+    that is (1 + tanh) / (1 - tanh) of the scaled score over the cap, cap · log2(e), and minus twice the latter.
+    """
     p, e = plan.problem, plan.problem.element.bytes
     key, value = p.d * p.element_kv.bytes, p.dv * p.element_kv.bytes
     together = p.kv_heads if p.page else 1  # heads of K and V whose rows alternate
@@ -72,7 +76,7 @@ def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
 
 
 def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
-    """The builder of a plan's kernel; kind: the name's beginning."""
+    """Returns the builder of a plan's kernel. kind: the beginning of its name."""
     p = plan.problem
     group = p.heads // p.kv_heads
     tile_heads = f"of{plan.tile_heads}" * (plan.tile_heads > 1)
@@ -88,14 +92,14 @@ def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
 
 
 def grid(plan: AttentionTiles) -> tuple[int, int, int]:
-    """Workgroups of the kernel."""
+    """Returns the workgroups of the kernel."""
     p, turn = plan.problem, plan.heads_at_once
     heads = p.batch * p.heads // plan.tile_heads
     return (turn * plan.blocks_of_head, heads // turn * plan.split_kv, 1)
 
 
 class AttentionFrame:
-    """What every fused kernel begins with: its arguments, where workgroup, waves and lanes stand, which keys they see."""
+    """The beginning of every fused kernel: its arguments, coordinates of workgroup, waves and lanes, keys that they see."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:
         self.k, self.plan = k, plan
@@ -120,7 +124,7 @@ class AttentionFrame:
         self.arguments = k.load_arguments()
 
     def _coordinates(self) -> None:
-        """Lane, wave, first query and heads."""
+        """Emits lane, wave, first query and heads."""
         k = self.k
         k.work_item_x()
         self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
@@ -161,7 +165,7 @@ class AttentionFrame:
             self._cache()
 
     def _cache(self) -> None:
-        """Of a cache: the sequence's keys in place of lk, its row of `blocks`, the head's place among those of a page; scales."""
+        """Emits, for a cache, the sequence's keys instead of lk, its row of `blocks`, the head's place in a page, and scales."""
         k, p, a = self.k, self.plan.problem, self.arguments
         batch, scratch = k.s.alloc("sequence"), k.s.alloc("scratch")
         self._divide(batch, self.shared_head, p.kv_heads)
@@ -193,13 +197,14 @@ class AttentionFrame:
         k.s.free(batch, scratch)
 
     def _advance(self, pointer: Reg, offset: Reg) -> None:
-        """pointer += offset, 32 bits of bytes."""
+        """Emits pointer += offset (32 bits, bytes)."""
         self.k.s_add_u32(pointer[0], pointer[0], offset)
         self.k.s_addc_u32(pointer[1], pointer[1], 0)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
-        """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
-        1994)."""
+        """Emits target = source // divisor, for source · divisor < 2^32. Then 2^32 // divisor + 1 is exact (Granlund and
+        Montgomery 1994).
+        """
         shift = log2(divisor)
         if shift is not None:
             self.k.s_lshr_b32(target, source, shift)
@@ -207,7 +212,7 @@ class AttentionFrame:
             self.k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
 
     def _extent_of_keys(self) -> None:
-        """[first, high) of the keys that some query of the block sees, and [full_low, full_high) that all of them see."""
+        """Emits [first, high), the keys that some query of the block sees, and [full_low, full_high), which all of them see."""
         k, p, a = self.k, self.plan.problem, self.arguments
         names = ("position", "last position", "keys end", "all see from", "all see to", "first key", "steps left")
         self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
@@ -245,7 +250,7 @@ class AttentionFrame:
         k.s_min_u32(self.rows, self.rows, self.plan.tile_queries)
 
     def _share(self, bound: Reg) -> None:
-        """Steps of the block's keys; the wave's first key."""
+        """Emits the number of steps in the block's keys, and the wave's first key."""
         k, plan = self.k, self.plan
         if plan.problem.page and plan.problem.window is not None:
             k.s_and_b32(self.first_key, self.first_key, -ATOM, note="a key atom lies in one page")
@@ -263,7 +268,7 @@ class AttentionFrame:
         k.s_sub_u32(self.high, self.high, 1, note="last key")
 
     def _own_rows(self, scratch: Reg) -> None:
-        """The wave's first row; its queries see all keys up to a later one than the block's first query."""
+        """Emits the wave's first row. Its queries see all keys up to a later one than the block's first query."""
         k, plan = self.k, self.plan
         self.first_row = k.s.alloc("the wave's first row")
         k.s_mul_i32(self.first_row, self.wave_number, plan.tile_Q // plan.waves_q)
@@ -273,7 +278,7 @@ class AttentionFrame:
             k.s_min_i32(self.full_high, self.full_high, self.arguments["lk"])
 
     def _part(self, scratch: Reg) -> None:
-        """The part's own of the block's steps, each part but the last with as many."""
+        """Emits the part's own steps of the block; all parts except the last have the same number."""
         k, plan = self.k, self.plan
         k.comment(f"one of {plan.split_kv} parts of the keys")
         each = k.s.alloc("steps of a part")
@@ -292,7 +297,7 @@ class AttentionFrame:
         k.s.free(each)
 
     def next_tile(self) -> None:
-        """Where a block has two tiles and this was the first, on to the second; waves that still read LDS are waited for."""
+        """Emits the jump to a block's second tile, after a barrier because waves may still read LDS."""
         if not self.plan.tile_pairs:
             return
         k, ended = self.k, self.k.new_label("no_second_tile")
@@ -304,7 +309,8 @@ class AttentionFrame:
         k.label(ended)
 
     def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
-        """target = bytes from the block's first row to `row`, a VGPR, of the Q tile; outside of every buffer where no query is.
+        """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; outside every buffer if there is no
+        query.
 
         strides: bytes from a query to the next, and from a head to the next. target, spare: VGPRs, target not `row`.
         """
@@ -324,21 +330,23 @@ class AttentionFrame:
         k.v_cndmask_b32(target, OUTSIDE, target, "vcc")
 
     def row_of(self, target: Reg, q: int) -> None:
-        """target = row of the tile that a lane has in query atom q of its wave."""
+        """Emits target = row of the tile that a lane has in query atom q of its wave."""
         self.k.v_add_u32(target, ATOM * q, self.lane_row)
         if self.plan.waves_q > 1:
             self.k.v_add_u32(target, self.first_row, target)
 
     def query_of(self, target: Reg, q: int) -> None:
-        """target = query of the tile that a lane has in query atom q."""
+        """Emits target = query of the tile that a lane has in query atom q."""
         k, slots = self.k, self.plan.row_slots
         self.row_of(target, q)
         if slots > 1:
             k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
 
     def buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, columns: int) -> Reg:
-        """Raw buffer of a head's rows from `first_row` on, `rows` of them of so many bytes, for Q and R of all heads of the tile;
-        an SGPR with its bytes."""
+        """Builds a raw buffer of a head's `rows` rows from `first_row` on, with rows of `columns` bytes.
+
+        For Q and R it covers all heads of the tile. Returns an SGPR with its bytes.
+        """
         k, a = self.k, self.arguments
         low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
         k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")

@@ -1,4 +1,4 @@
-"""What both forms of fused attention share: arguments and coordinates, Q's fragments, the softmax's registers, buffers of rows."""
+"""Code that both forms of fused attention share: arguments, coordinates, Q's fragments, the softmax's registers, row buffers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from simgpu.operators.tree import Visitor
 
 
 class FusedEmitter(Visitor):
-    """What both forms of the kernel share: arguments, Q, the softmax's registers, buffers of rows."""
+    """Base of both kernels' emitters: arguments, Q, the softmax's registers, buffers of rows."""
 
     wave: WaveRegisters
 
@@ -77,15 +77,15 @@ class FusedEmitter(Visitor):
         return SoftmaxUpdate
 
     def _buffers(self) -> None:
-        """Q's fragments, buffers and addresses."""
+        """Emits Q's fragments, buffers and addresses."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """From partial sums and O to memory."""
+        """Emits the end: partial sums and O to memory."""
         raise NotImplementedError
 
     def _load_slopes(self, resource: Reg) -> None:
-        """ALiBi's slopes of the lanes' heads, negated and to base 2."""
+        """Loads ALiBi's slopes of the lanes' heads, negated and to base 2."""
         k, block, p = self.k, self.block, self.plan.problem
         offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
         raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
@@ -100,7 +100,7 @@ class FusedEmitter(Visitor):
             k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
 
     def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
-        """Raw buffer of what every query of the block has so many bytes of."""
+        """Builds a raw buffer of an array that has `nbytes` bytes for every query of the block."""
         k, a = self.k, self.block.arguments
         row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
         k.s_mul_i32(row[0], self.block.head, a["lq"])

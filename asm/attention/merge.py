@@ -17,21 +17,21 @@ from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
 
 LN_2 = math.log(2)
-LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
+LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: any other wave's value wins
 
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """Where R goes, or a part's undivided O where the keys are split."""
+    """Destination of R, or of a part's undivided O if the keys are split."""
 
     buffer: Reg  # raw buffer at the block's first query
-    columns: int  # of a row
-    statistics: Reg | None  # buffer of the block's (-m, row sum) pairs where the keys are split
-    logarithms: Reg | None  # buffer of the block's log(sum(exp)) where they are wanted
+    columns: int  # columns of a row
+    statistics: Reg | None  # buffer of the block's (-m, row sum) pairs, if the keys are split
+    logarithms: Reg | None  # buffer of the block's log(sum(exp)), if it is wanted
 
 
 class Merge:
-    """Emits the end of a block; partial and statistics are LDS regions."""
+    """Emits the end of a block. partial, statistics: LDS regions."""
 
     def __init__(self, softmax: SoftmaxUpdate, block: AttentionFrame, partial: LdsRegion, statistics: LdsRegion) -> None:
         self.softmax, self.wave, self.k, self.block = softmax, softmax.wave, softmax.k, block
@@ -41,7 +41,7 @@ class Merge:
         self.row_bytes = merge_row_words(self.wave.shape.dv, self.wave.shape.e) * WORD
 
     def emit(self, output: AttentionOutput) -> None:
-        """From partial sums and O to memory."""
+        """Emits partial sums and O to memory."""
         k = self.k
         k.comment("the waves' references and row sums meet in LDS")
         spent = (self.wave.ranges[name] for name in LOOP_RANGES if name in self.wave.ranges)
@@ -71,11 +71,11 @@ class Merge:
         k.v.free(none, address)
 
     def _place(self, wave: int, number: int, q: int) -> int:
-        """LDS byte of reference (0) or sum (1) of query 16q, from the lane's 4i."""
+        """Returns the LDS byte of the reference (0) or sum (1) of query 16q, from the lane's 4i."""
         return self.statistics.offset + ((2 * wave + number) * self.queries + ATOM * q) * WORD
 
     def _factor(self, q: int, factor: Reg, output: AttentionOutput) -> None:
-        """2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
+        """Emits 2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
         k, softmax = self.k, self.softmax
         references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
         largest, total = pair[0], pair[1]
@@ -109,7 +109,7 @@ class Merge:
             k.v_mul_f32(factor, self.block.scale_v, factor)
 
     def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
-        """One or two words of each query of an atom, by the first wave."""
+        """Stores one or two words of each query of an atom, by the first wave."""
         k, address, row, spare = self.k, self.parts[12], self.parts[13], self.parts[14]
         stored, stride = k.new_label("stored"), k.s.alloc("head's bytes")
         k.s_cmp_lg_u32(self.wave_number, 0)
@@ -142,7 +142,7 @@ class Merge:
         k.v.free(write, values)
 
     def _write(self, q: int, block: int, factor: Reg, write: Reg, values: Reg) -> None:
-        """A lane's 4·wide neighbouring columns, four at a time."""
+        """Writes a lane's 4·wide adjacent columns to LDS, four at a time."""
         k = self.k
         atoms = self.wave.shape.atoms_of(block)
         wide = len(atoms)
@@ -159,7 +159,7 @@ class Merge:
         k.v.free(group)
 
     def _reader(self, wide: int, output: AttentionOutput) -> tuple[Reg, Reg]:
-        """LDS address and first row of a work-item's four columns in a block of `wide` atoms."""
+        """Returns LDS address and first row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
         row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
         column = self.parts[0]
@@ -171,7 +171,7 @@ class Merge:
         return address, row
 
     def _column(self, target: Reg, first: int, wide: int) -> None:
-        """target = the first of a work-item's four columns in a block of `wide` atoms that begins at column `first`."""
+        """Emits target = the first of a work-item's four columns in a block of `wide` atoms that begins at column `first`."""
         k = self.k
         k.v_and_b32(target, QUAD * wide - 1, self.work_item)
         k.v_lshlrev_b32(target, log2(QUAD), target)
@@ -186,7 +186,7 @@ class Merge:
             k.s_cmp_ge_u32(self.wave_number, wide)
             k.s_cbranch_scc1(done)
         parts = self.parts
-        rows = ATOM * WAVES // max(WAVES, wide)  # that a round of the work-items covers
+        rows = ATOM * WAVES // max(WAVES, wide)  # rows that a round of the work-items covers
         for first in range(0, ATOM, rows):
             for wave in range(WAVES):
                 k.ds_read_b128(parts[QUAD * wave : QUAD * (wave + 1)], address,
@@ -198,7 +198,7 @@ class Merge:
         k.label(done)
 
     def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int, output: AttentionOutput) -> None:
-        """A work-item's four columns, of row `first` + row; columns that do not exist are not stored."""
+        """Stores a work-item's four columns of row `first` + row. Columns that do not exist are skipped."""
         k, a = self.k, self.block.arguments
         offset, spare, place = parts[4], parts[5], parts[6]
         k.v_add_u32(place, first, row)
@@ -213,7 +213,7 @@ class Merge:
 def store_columns(
     k: KernelBuilder, values: Reg, offset: Reg, column: Reg, buffer: Reg, columns: int, ends: bool, spare: Reg
 ) -> None:
-    """Stores four neighbouring columns, from `column` on, of a row of so many; ends: the row may end before or among them."""
+    """Stores four adjacent columns, from `column` on, of a row with `columns` columns. ends: True if the row may end among them."""
     if not ends:
         k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
     elif columns % QUAD == 0:

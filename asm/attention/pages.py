@@ -1,4 +1,4 @@
-"""Paged K and V: the raw buffer of a key atom, which lies in one page, so that its address is scalar; `blocks` has the number."""
+"""Paged K and V: the raw buffer of a key atom. An atom is in one page, so its address is scalar; `blocks` has page numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.operators.attention.tiles import AttentionTiles
 
 
 class Pages:
-    """Emits, before the loads of each key atom, the buffer that they read, and ahead of them the loads of pages' numbers."""
+    """Emits the buffer of each key atom before its loads, and loads of page numbers before that."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles, block: AttentionFrame, wave: KeyWave) -> None:
         self.k, self.plan, self.block, self.wave, p = k, plan, block, wave, plan.problem
@@ -36,17 +36,17 @@ class Pages:
         self._fetch()
 
     def advance(self) -> None:
-        """Behind a step's loads: on to the next step's keys."""
+        """Advances to the next step's keys, after a step's loads."""
         self.k.s_add_u32(self.next_key, self.next_key, self.plan.tile_KV)
         self._fetch()
 
     def only_if_more(self) -> None:
-        """Loads from here on read nothing if this is the last step."""
+        """Makes further loads read nothing if this is the last step."""
         self.k.s_cmp_gt_i32(self.block.steps_left, 1)
         self.k.s_cselect_b32(self.limit, self.block.arguments["lk"], 0)
 
     def _fetch(self) -> None:
-        """The pages' numbers; behind the last key its page's."""
+        """Loads the pages' numbers; past the last key, the number of its page."""
         k = self.k
         for a, number in enumerate(self.numbers):
             k.s_sub_u32(self.low, self.block.arguments["lk"], 1)
@@ -58,7 +58,7 @@ class Pages:
             k.s_load_dword(number, self.block.arguments[BLOCKS], self.first, note=f"page of key atom {a}")
 
     def _place(self, name: str, buffer: Reg, a: int) -> None:
-        """The buffer begins with the atom's first row and ends with the sequence's last, or the atom's."""
+        """Emits a buffer that begins with the atom's first row and ends with the sequence's last, or the atom's."""
         k, page, row = self.k, self.plan.problem.page, self.block.arguments[f"{name}_row"]
         base = self.block.arguments[name]
         k.s_lshl_b32(self.stride, row, log2(page))

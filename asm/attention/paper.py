@@ -1,13 +1,14 @@
 """The paper's two fused kernels (section "MFMA Kernel"): one wave a workgroup, S = Q K^T by matrix instructions, E through LDS.
 
     mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions, whose A fragment is [(ks·4 + g)·tQ + i] (erratum E17)
-    fma     E in LDS by rows, O += E V by v_fmac_f32, a lane's columns for every query
+    fma     E in LDS by rows, O += E V by v_fmac_f32; a lane has some columns of every query
 
-S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16
-lanes (DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but
-for the finite floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie
-in LDS in that type; the matrix kernel rounds E to it as well (f16 GAINS times as large), and takes a lane's four keys of E and V
-element by element, which [key·tQ + query] asks for.
+S has queries in registers: D register r of lane group g is query 4g + r, and column i is its key. So a row's maximum and sum go
+over 16 lanes (DPP), and m and delta need tQ/2 registers (E14). K, then V use the same LDS tile (E16). Algorithm 1 is as
+printed, except for the finite floor (E30) and base 2. One wave's LDS operations keep their order, so there is no barrier.
+
+In f16 and bf16, LDS tiles have that type. The matrix kernel also rounds E to it (f16: GAINS times as large). It reads a lane's
+four keys of E and V element by element, because of the layout [key·tQ + query].
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LANES = 64
 
 
 class PaperEmitter(Visitor):
-    """What both kernels share; a subclass knows where E lies and how O grows."""
+    """Base of both kernels' emitters. A subclass defines the layout of E and the update of O."""
 
     kind = ""
 
@@ -46,14 +47,14 @@ class PaperEmitter(Visitor):
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         self.e_bytes = p.element.bytes
         self.vec = key_vector(plan.d, self.e_bytes)
-        self.span = GROUPS * self.vec  # columns of Q and K that one fragment a lane feeds
+        self.span = GROUPS * self.vec  # columns of Q and K in one fragment of all lanes
         self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
         self.row = self._atom(self.span)
         self.nq, self.nk = plan.tile_Q // ATOM, plan.tile_KV // ATOM
         self.blocks = column_blocks(plan.d, self.e_bytes)
 
     def _atom(self, columns: int) -> MatrixInstruction:
-        """The widest 16x16 instruction that uses up at most so many k."""
+        """Returns the widest 16x16 instruction with at most `columns` k."""
         atoms = self.plan.descriptor.atoms
         names = (atom.mnemonic for atom in atoms if atom.dtype_in == self.plan.problem.dtype and atom.m == ATOM)
         rows = (mfma.find(name, self.plan.descriptor.arch) for name in names)
@@ -120,11 +121,11 @@ class PaperEmitter(Visitor):
         self.atom_row = k.s.alloc("atom's first row")
 
     def value_addresses(self) -> None:
-        """Registers of LDS addresses that the second product needs."""
+        """Allocates LDS address registers that the second product needs."""
         raise NotImplementedError
 
     def tile_address(self, name: str) -> Reg:
-        """A register for an address in the tile, and one more where offsets pass what a DS instruction reaches."""
+        """Allocates a register for an address in the tile, and a second one if offsets exceed the reach of a DS instruction."""
         address = self.k.v.alloc(name)
         if is_far(self.plan.tile_KV, self.plan.d, self.e_bytes):
             self.far[address] = self.k.v.alloc(f"{name}, 64 KB on")
@@ -135,7 +136,7 @@ class PaperEmitter(Visitor):
             self.k.v_add_u32(self.far[address], DS_REACH, address)
 
     def _at(self, address: Reg, place: int) -> tuple[Reg, int]:
-        """Register and offset of a byte of the tile, from a lane's address."""
+        """Returns register and offset of a byte of the tile, from a lane's address."""
         return (address, place) if place < DS_REACH else (self.far[address], place - DS_REACH)
 
     def _load(self, target: Reg, offset: Reg, buffer: Reg, row: Reg, span: int, note: str) -> None:
@@ -173,11 +174,11 @@ class PaperEmitter(Visitor):
         k.label(done)
 
     def _start(self) -> None:
-        """O = 0."""
+        """Emits O = 0."""
         raise NotImplementedError
 
     def _stage(self, name: str) -> None:
-        """The step's K or V to the LDS tile, 16 rows by 16 columns a load; rows past the view are 0."""
+        """Moves the step's K or V to the LDS tile, 16 rows by 16 columns a load. Rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
         width, keys = self.plan.d * self.e_bytes, self.block.arguments["lk"]
@@ -202,7 +203,7 @@ class PaperEmitter(Visitor):
         return self.tile.offset + (ATOM * n * self.plan.d + span * self.span) * self.e_bytes
 
     def _products(self) -> None:
-        """S = Q K^T; fragments of K come from LDS some ahead of their use."""
+        """Emits S = Q K^T. Fragments of K are read from LDS a few ahead of their use."""
         k = self.k
         pieces = [(n, span) for span in range(self.plan.d // self.span) for n in range(self.nk)]
         size = self.row.registers("A")
@@ -232,7 +233,7 @@ class PaperEmitter(Visitor):
                            note=f"S[{q}][{n}] += Q[{q}] K[{n}], span {span}")  # fmt: skip
 
     def _mask(self) -> None:
-        """Scores to E's registers; where an edge cuts the step, what a query does not see to -inf, out of line."""
+        """Moves scores to E's registers. If an edge cuts the step, sets scores that a query does not see to -inf, out of line."""
         k, back = self.k, self.k.new_label("unmasked")
         for n in range(0 if self.in_place else self.e.count):
             k.v_accvgpr_read_b32(self.e[n], self.scores[n])
@@ -272,7 +273,7 @@ class PaperEmitter(Visitor):
         k.s.free(offset)
 
     def _bound_keys(self, position: Reg, bound: Reg, causal: bool, windowed: bool) -> None:
-        """bound = the last key that a query at `position` sees."""
+        """Emits bound = the last key that a query at `position` sees."""
         k = self.k
         k.v_mov_b32(bound, self.block.high)
         if windowed:
@@ -283,7 +284,7 @@ class PaperEmitter(Visitor):
             k.v_min_i32(bound, bound, position)
 
     def _softmax(self) -> None:
-        """Algorithm 1, lines 4 to 7: m, s, E, delta of every row."""
+        """Emits Algorithm 1, lines 4 to 7: m, s, E, delta of every row."""
         k, c, largest, old = self.k, self.block.arguments["scale"], self.temporaries[0], self.temporaries[1]
         k.comment("m, s, E, delta: a row is a register of 16 lanes")
         for q in range(self.nq):
@@ -311,24 +312,24 @@ class PaperEmitter(Visitor):
                 k.v_add_f32(self.delta[row], self.delta[row], largest)
 
     def _over_row(self, operation: str, value: Reg) -> None:
-        """Joins a value over 16 lanes."""
+        """Combines a value over 16 lanes."""
         for step in (8, 4, 2, 1):
             self.k.emit(f"{operation}_dpp", value, value, value, row_ror=step, row_mask="0xf", bank_mask="0xf")
 
     def _store_weights(self) -> None:
-        """E to LDS."""
+        """Writes E to LDS."""
         raise NotImplementedError
 
     def _accumulate(self) -> None:
-        """O = O·s + E V."""
+        """Emits O = O·s + E V."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """O / delta to memory."""
+        """Stores O / delta."""
         raise NotImplementedError
 
     def _inverses(self) -> None:
-        """factors = 1/delta, 0 for a query that saw no key."""
+        """Emits factors = 1/delta, 0 for a query that saw no key."""
         k, zero = self.k, self.temporaries[0]
         k.v_mov_b32(zero, 0)
         for row in range(self.nq * QUAD):

@@ -13,7 +13,7 @@ from simgpu.operators.attention.problem import ATOM
 
 
 class MatrixValues(PaperEmitter):
-    """MFMA+MFMA."""
+    """MFMA+MFMA: the second product by matrix instructions."""
 
     kind = "mfma"
 
@@ -26,7 +26,7 @@ class MatrixValues(PaperEmitter):
     def _start(self) -> None:
         k, plan = self.k, self.plan
         self.narrow = self.e_bytes < WORD
-        # Keys of one step, and of a lane group in it: one each in f32, a D register's four of 2 bytes.
+        # Keys of one step. A lane group has one of them in f32, a D register's four in 2-byte types.
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = self._atom(self.keys)
         self.o = k.array("O", plan.tile_Q * plan.d // LANES)
@@ -129,7 +129,7 @@ class MatrixValues(PaperEmitter):
         return self._quad(s, max(1, wide // 2)) if self.narrow else self._quad(number, wide)
 
     def _interleave(self, block: int) -> None:
-        """Four rows of 2-byte columns to fragments of each column atom."""
+        """Interleaves four rows of 2-byte columns into fragments of each column atom."""
         _, wide = self.blocks[block]
         for w in range(wide):
             for pair in (0, 1):
@@ -166,7 +166,7 @@ class MatrixValues(PaperEmitter):
         k.s_endpgm()
 
     def _divided(self, values: Reg, t: int, q: int, r: int) -> None:
-        """Neighbouring columns of a row, from column atom t on, over its row sum."""
+        """Divides adjacent columns of a row, from column atom t on, by its row sum."""
         for n in range(values.count):
             self.k.v_accvgpr_read_b32(values[n], self._output(t + n, q)[r])
         for n in range(values.count):
@@ -208,7 +208,7 @@ class VectorValues(PaperEmitter):
                     k.ds_write_b32(self.e_write, self._score(self.e, q, n)[r], offset=place)
 
     def _scale_output(self) -> None:
-        """O times the factors, which the lanes of a row have and all lanes need."""
+        """Multiplies O by the factors, which only a row's lanes have and all lanes need."""
         k, address = self.k, self.temporaries[0]
         k.v_lshlrev_b32(address, 4, self.block.group)
         k.v_add_u32(address, self.corrections.offset, address)
@@ -230,7 +230,7 @@ class VectorValues(PaperEmitter):
             self._accumulate_columns(range(first, min(first + FRAGMENTS, self.chunks)))
 
     def _accumulate_columns(self, columns: range) -> None:
-        """O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
+        """Emits O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
         k, plan = self.k, self.plan
         k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
         keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]

@@ -1,7 +1,7 @@
-"""A register-chained attention kernel's shape: what its plan means in loads, fragments and matrix instructions.
+"""Shape of a register-chained attention kernel: its plan in loads, fragments and matrix instructions.
 
-Letters: i, g a lane's place in the instruction (lane % 16, lane // 16); e bytes of an element. A score atom is S^T: its D register
-r holds key 4g + r of query i, which is the operand that O^T = V^T P^T wants if V's rows are taken in the same order
+Letters: i, g are a lane's place in the instruction (lane % 16, lane // 16); e bytes of an element. A score atom is S^T: its D
+register r holds key 4g + r of query i. That is the operand that O^T = V^T P^T needs, if V's rows are in the same order
 (hardware.mfma.chain).
 """
 
@@ -20,31 +20,28 @@ from simgpu.operators.attention.tiles import AttentionTiles
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
-QUAD = 4  # D registers of one score atom: consecutive keys
+QUAD = 4  # D registers of a score atom: consecutive keys
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """nq, na: query and key atoms of a wave; vec: elements of d that one load of Q or K gives a lane.
-
-    score, value: the matrix instructions of S^T and O^T.
-    """
+    """Loads, fragments and matrix instructions of a wave."""
 
     d: int  # of Q and K, in whole atoms
     dv: int  # of V and R, in whole atoms
-    e: int
+    e: int  # bytes of an element of Q
     half: str  # the type of Q and P
-    kind_kv: str  # the 8-bit type of K and V in memory; "" where it is Q's
-    nq: int
-    na: int
-    vec: int
-    blocks: tuple[tuple[int, int], ...]
-    score: MatrixInstruction
-    value: MatrixInstruction
+    kind_kv: str  # 8-bit type of K and V in memory; "": the same as Q's
+    nq: int  # query atoms of a wave
+    na: int  # key atoms of a wave
+    vec: int  # elements of d in one load of Q or K by a lane
+    blocks: tuple[tuple[int, int], ...]  # (first column, column atoms) of V's loads
+    score: MatrixInstruction  # matrix instruction of S^T
+    value: MatrixInstruction  # matrix instruction of O^T
 
     @classmethod
     def of(cls, plan: AttentionTiles) -> AttentionShape:
-        """UnsupportedInstruction for a type that no kernel is emitted for."""
+        """Returns the shape of a plan. UnsupportedInstruction for a type that has no kernel."""
         p = plan.problem
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
@@ -76,43 +73,43 @@ class AttentionShape:
 
     @property
     def span_registers(self) -> int:
-        """Registers of one such load."""
+        """Registers of a load of Q or K."""
         return self.vec * self.e // 4
 
     @property
     def column_atoms(self) -> int:
-        """Atoms of O^T's rows, the columns of V."""
+        """Number of atoms of O^T's rows, the columns of V."""
         return self.dv // ATOM
 
     @property
     def narrow(self) -> bool:
-        """Whether P is rounded to 2 bytes and V's rows are interleaved."""
+        """True if P is rounded to 2 bytes and V's rows are interleaved."""
         return self.e < 4
 
     def operand_registers(self, row: MatrixInstruction) -> int:
-        """Registers of one A or B operand."""
+        """Returns the registers of one A or B operand."""
         return row.registers("A")
 
     def steps(self, row: MatrixInstruction, elements: int) -> int:
-        """Instructions that use up `elements` of a lane."""
+        """Returns the number of instructions that multiply `elements` of a lane."""
         return elements * GROUPS // row.k
 
     def block_registers(self, wide: int) -> int:
-        """Registers of a lane's load of one row in a block of `wide` column atoms."""
+        """Returns the registers of a lane's load of one row in a block of `wide` column atoms."""
         return max(1, wide * self.e_kv // 4)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The different numbers of column atoms in a block."""
+        """Distinct numbers of column atoms in a block."""
         return tuple(dict.fromkeys(wide for _, wide in self.blocks))
 
     def atoms_of(self, block: int) -> range:
-        """Column atoms of a block; atom w of it holds columns first + wide·i + w."""
+        """Returns the column atoms of a block. Its atom w holds columns first + wide·i + w."""
         first = sum(wide for _, wide in self.blocks[:block])
         return range(first, first + self.blocks[block][1])
 
     @property
     def halves(self) -> tuple[range, ...]:
-        """Query atoms in two halves: one's softmax hides behind the other's products."""
+        """Query atoms in two halves: products of one half hide the other's softmax."""
         middle = -(-self.nq // 2)
         return tuple(part for part in (range(middle), range(middle, self.nq)) if part)

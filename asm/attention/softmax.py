@@ -1,11 +1,13 @@
 """The softmax between the two products: lane-local, base 2, relative to a reference that seldom moves.
 
-A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated),
-P = 2^(c·S - m). Any m will do that keeps P in range, as long as the lanes of a query agree, so m is raised only where some exponent
-passes a threshold: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of
-line behind it. Raised, m leaves the largest P at GAINS of the operands' type: f16 has no room to spare below 1. A query that has
-seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked scores are -inf: their P is 0
-under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the end.
+A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated), P
+= 2^(c·S - m). Any m is correct that keeps P in range, as long as the lanes of a query agree. So m is raised only if some
+exponent exceeds a threshold. That costs one wave-wide vote an atom and step; the cross-lane maximum and the rescale of O and of
+the row sums are out of line.
+
+A raised m makes the largest P equal to GAINS of the operands' type: f16 has too little range below 1. A query that has seen no
+key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked scores are -inf: their P is 0 for
+every m, also if the query has seen nothing else. Row sums stay partial, a lane's keys each, until the end.
 """
 
 from __future__ import annotations
@@ -23,48 +25,48 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 
-LAZY = 8.0  # exponents up to this stay: P <= 256, and no bits of the f32 sums are lost (HipKittens)
-LARGEST_F16 = 15.9  # with P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
-FLOOR = -3.4028234663852886e38  # the lowest finite f32: only -inf (and NaN) does not pass it
+LAZY = 8.0  # smaller exponents do not move m: P <= 256, and the f32 sums lose no bits (HipKittens)
+LARGEST_F16 = 15.9  # the same for P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
+FLOOR = -3.4028234663852886e38  # the lowest finite f32: everything but -inf (and NaN) exceeds it
 MINUS_INFINITY = 0xFF800000
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Which masks there are, and the SGPRs that they need."""
+    """Masks of a kernel, and the SGPRs that they need."""
 
     causal: bool
     windowed: bool
-    masked: Reg  # 1 where some score of the wave's step has to be masked
+    masked: Reg  # 1 if some score of the wave's step must be masked
     first: Reg  # the wave's first key of the step
     last: Reg  # the part's last key
-    window: Reg  # its size
+    window: Reg  # size of the window
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a product S becomes before m is taken off, in base 2, and the SGPRs with its constants.
+    """Scores in base 2 before m is subtracted, and the SGPRs with their constants.
 
-    Plain: factor·S. Capped, cap·tanh(x) = cap - 2·cap / (1 + e^2x), with 2x = factor·S in base 2. ALiBi adds its slope times the
-    distance of query and key.
+    Plain: factor·S. Capped: cap·tanh(x) = cap - 2·cap / (1 + e^2x), with 2x = factor·S in base 2. ALiBi adds its slope times
+    the distance of query and key.
     """
 
-    factor: Reg
-    cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice as much
-    alibi: bool
-    causal: bool  # no key behind its query counts, so distances need no absolute value
+    factor: Reg  # factor of S
+    cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice that
+    alibi: bool  # True if ALiBi slopes are added
+    causal: bool  # True: no key after its query counts, so distances need no absolute value
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What the end of a softmax hides: `wait` is emitted before its last instructions, `reads` among them."""
+    """LDS reads that the end of a softmax hides."""
 
-    wait: Callable[[], object]
-    reads: Callable[[], object]
+    wait: Callable[[], object]  # emits the wait before the softmax's last instructions
+    reads: Callable[[], object]  # emits the reads, among those instructions
 
     @contextlib.contextmanager
     def beside(self, k: KernelBuilder) -> Iterator[None]:
-        """For a block that emits these last instructions."""
+        """Wraps a block that emits these last instructions."""
         self.wait()
         with stream(k) as reads:
             self.reads()
@@ -76,8 +78,8 @@ class Ahead:
 class SoftmaxUpdate:
     """Emits the update for some query atoms.
 
-    gain: the largest P when m has been raised
-    other_half: VGPR, 4·(lane ^ 32)
+        gain         the largest P when m has been raised
+        other_half   VGPR, 4·(lane ^ 32)
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class SoftmaxUpdate:
         )
 
     def start(self) -> None:
-        """No key seen."""
+        """Emits the state before any key."""
         k = self.k
         for q in range(self.wave.shape.nq):
             k.v_mov_b32(self.references[q], 0, note=f"-m of query atom {q}")
@@ -101,7 +103,7 @@ class SoftmaxUpdate:
             k.v_mov_b32(self.thresholds[q], FLOOR)
 
     def exponents(self, half: Sequence[int], q: int) -> list[Reg]:
-        """Registers of c·S - m, then of P before rounding, key by key."""
+        """Returns the registers of c·S - m, later of P before rounding, key by key."""
         wave, na = self.wave, self.wave.shape.na
         if "exponents" in wave.ranges:
             place = wave.ranges["exponents"]
@@ -113,7 +115,7 @@ class SoftmaxUpdate:
         return [place[start + n] for n in range(na * QUAD)]
 
     def update(self, half: Sequence[int], ahead: Ahead | None = None) -> None:
-        """P of these query atoms from their S, and what it does to m, the sums and O."""
+        """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
         self._exponents_of(half)
         for q in half:
             weights = self.exponents(half, q)
@@ -125,7 +127,7 @@ class SoftmaxUpdate:
                 self._round(q, weights)
 
     def _exponents_of(self, half: Sequence[int]) -> None:
-        """The scores in base 2, minus m; masked ones -inf."""
+        """Emits the scores in base 2, minus m; masked scores are -inf."""
         k = self.k
         for q in half:
             scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
@@ -146,11 +148,11 @@ class SoftmaxUpdate:
             self.k.v_exp_f32(register, register, note=f"P, query atom {q}")
 
     def end(self, q: int) -> None:
-        """The row sums of all of a query's lanes."""
+        """Emits the row sums over all of a query's lanes."""
         self.across_groups("v_add_f32", self.sums[q])
 
     def _exponent(self, x: Reg, score: Reg, subtrahend: Reg, q: int) -> None:
-        """x = the score in base 2, minus m."""
+        """Emits x = the score in base 2, minus m."""
         k, form, note = self.k, self.form, f"exponent, query atom {q}"
         if not form.cap:
             k.v_fma_f32(x, score, form.factor, subtrahend, note=note)
@@ -162,7 +164,7 @@ class SoftmaxUpdate:
         k.v_fma_f32(x, x, form.cap[1], subtrahend, note=note)
 
     def _alibi(self, q: int, x: Sequence[Reg]) -> None:
-        """Takes slope · |query - key| off the exponents."""
+        """Subtracts slope · |query - key| from the exponents."""
         k, block, slope = self.k, self.block, self.wave.ranges["slopes"][q]
         behind, before, distance, other = (self.temporaries[n] for n in (2, 3, 4, 5))
         offset = k.s.alloc("offset")
@@ -206,7 +208,7 @@ class SoftmaxUpdate:
         k.label(back)
 
     def _bounds(self, q: int, high: Reg, low: Reg) -> None:
-        """Last and first key that the lane's query sees, relative to 4g of the step's first."""
+        """Emits the last and first key that the lane's query sees, relative to 4g of the step's first."""
         k, masks = self.k, self.masks
         offset = k.s.alloc("offset")
         k.v_mov_b32(high, masks.last, note=f"query atom {q}: last key")
@@ -231,7 +233,7 @@ class SoftmaxUpdate:
     # -- the reference -----------------------------------------------------------------------
 
     def _raise(self, q: int, x: Sequence[Reg]) -> None:
-        """Out of line where an exponent passes the threshold: m to the new maximum."""
+        """Moves m to the new maximum, out of line, if an exponent exceeds the threshold."""
         k, largest = self.k, self.temporaries[0]
         self._maximum(largest, x)
         back = k.new_label("kept")
@@ -245,7 +247,9 @@ class SoftmaxUpdate:
         k.label(back)
 
     def _rescale(self, q: int, x: Sequence[Reg], threshold: float) -> None:
-        """m, exponents, sums and O where vcc says that m moves to the largest exponent, temporaries[0]; a threshold is set."""
+        """Updates m, exponents, sums and O in lanes of VCC, where m moves to the largest exponent, temporaries[0]. Sets the
+        threshold.
+        """
         k = self.k
         largest, rise, factor = self.temporaries[0], self.temporaries[2], self.temporaries[3]
         if self.raised:
@@ -280,7 +284,7 @@ class SoftmaxUpdate:
             k.v_max_f32(target, target, last)
 
     def across_groups(self, operation: str, value: Reg) -> None:
-        """Combines a value over the four lane groups, lanes 16 and 32 apart; every lane gets the result."""
+        """Combines a value over the four lane groups, lanes 16 and 32 apart. Every lane gets the result."""
         k, other = self.k, self.temporaries[1]
         k.ds_swizzle_b32(other, value, offset="swizzle(SWAP,16)")
         k.emit(operation, value, value, other)
@@ -290,7 +294,7 @@ class SoftmaxUpdate:
     # -- rounding ----------------------------------------------------------------------------
 
     def _round(self, q: int, x: Sequence[Reg]) -> None:
-        """P to the operands' type: pairs of keys in a register."""
+        """Rounds P to the operands' type: pairs of keys in a register."""
         if self.wave.shape.narrow:
             self._pack(self.wave.weights(q), x)
 

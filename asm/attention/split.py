@@ -1,4 +1,4 @@
-"""Split keys: a row's partial O and statistics, left in scratch memory by several workgroups, become a row of R."""
+"""Split keys: adds partial O and statistics of a row, which several workgroups left in scratch memory, into a row of R."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TOGETHER = 8  # parts that a work-item loads before it adds them: their latencie
 
 
 def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
-    """Names and bytes of what the parts leave."""
+    """Returns names and bytes of the parts' scratch memory."""
     p = plan.problem
     rows = plan.split_kv * p.batch * p.heads * p.lq
     return ((PARTIAL, rows * partial_columns(p.dv) * WORD), (STATISTICS, rows * STATE_BYTES))
 
 
 def emit_merge(plan: AttentionTiles) -> EmittedKernel:
-    """The kernel behind a split one: a work-item has four columns of a row, and goes through its parts."""
+    """Returns the kernel after a split one: a work-item has four columns of a row, and loops over its parts."""
     p = plan.problem
     k = KernelBuilder(f"attention_merge_{plan.split_kv}_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
     width = partial_columns(p.dv)
@@ -74,7 +74,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
 
 
 def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, row_bytes: int) -> tuple[Reg, Reg, Reg]:
-    """Raw buffer at the workgroup's first row of part 0; the 64-bit step to the next part's."""
+    """Returns a raw buffer at the workgroup's first row of part 0, and the 64-bit step to the next part's."""
     resource, step, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc(f"{name} step", 2), k.s.alloc("offset", 2)
     k.s_mul_i32(offset[0], first, row_bytes)
     k.s_mul_hi_u32(offset[1], first, row_bytes)
@@ -88,8 +88,10 @@ def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, 
 def _parts(
     k: KernelBuilder, split: int, buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
 ) -> tuple[Reg, Reg, Reg]:
-    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that. As many parts as
-    TOGETHER are loaded one behind the other, then added."""
+    """Returns VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that maximum.
+
+    Loads up to TOGETHER parts, then adds them.
+    """
     out, total, lowest = k.v.alloc("O", QUAD), k.v.alloc("row sum"), k.v.alloc("-m")
     count = min(split, TOGETHER)
     parts = [(k.v.alloc("part's O", QUAD), k.v.alloc("part's -m, row sum", 2)) for _ in range(count)]
@@ -127,8 +129,10 @@ def _parts(
 
 
 def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
-    """log(sum(exp)) of the rows, by the work-items of their first columns. places: VGPRs row and piece, SGPRs first row and rows
-    left."""
+    """Stores log(sum(exp)) of the rows, by the work-items of their first columns.
+
+    places: VGPRs row and piece, SGPRs first row and rows left.
+    """
     row, piece, first, left = places
     resource, offset, value, address = k.s.alloc("LSE buffer", 4), k.s.alloc("offset", 2), k.v.alloc("LSE"), k.v.alloc("LSE offset")
     k.s_mov_b32(offset[0], first)
@@ -146,7 +150,7 @@ def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, plac
 
 
 def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, first: Reg) -> tuple[Reg, Reg]:
-    """R's buffer at the workgroup's first row, and a lane's offset from there; heads follow each other as rows do."""
+    """Returns R's buffer at the workgroup's first row, and a lane's offset from there. Heads are as contiguous as rows."""
     resource, offset = k.s.alloc("R buffer", 4), k.s.alloc("offset", 2)
     k.s_mul_i32(offset[0], first, arguments["R_row"])
     k.s_mul_hi_u32(offset[1], first, arguments["R_row"])

@@ -1,6 +1,6 @@
-"""Unfused attention, the baseline: S = scale · Q K^T, P = softmax of S, R = P V; S and P in memory between the kernels.
+"""Unfused attention, the baseline: S = scale · Q K^T, P = softmax of S, R = P V, with S and P in memory between the kernels.
 
-P in f32 takes S's place. P of 2 bytes lies beside S, which stays f32.
+P in f32 overwrites S. P of 2 bytes has its own memory, and S stays f32.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ SCORES, WEIGHTS = "S", "P"
 
 @emit.register(UnfusedAttention)
 def emit_unfused(root: UnfusedAttention) -> EmittedKernel:
-    """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for a type that softmax
-    has no kernel for."""
-    root.plan  # noqa: B018  raises where the tiles cannot fit
+    """Returns the first of three kernels (more if a part is split); the others follow it.
+
+    UnsupportedInstruction for a type that has no softmax kernel.
+    """
+    root.plan  # noqa: B018  raises if the tiles cannot fit
     weights = WEIGHTS if root.weight_bytes else SCORES
     steps: list[EmittedKernel] = []
     scratch = [(name, size) for name, size in ((SCORES, root.score_bytes), (WEIGHTS, root.weight_bytes)) if size]
-    # What each part calls its pointers, and which arrays these are.
+    # Each part's pointers, and the arrays that they get.
     arrays = {"A": "Q", "B": "K", "C": SCORES}, {"X": SCORES, "Y": weights}, {"A": weights, "B": "V", "C": "R"}
     for part, name, names in zip(root.parts, PARTS, arrays, strict=True):
         kernel = emit(part)

@@ -1,4 +1,4 @@
-"""One wave's share of a key step: loads of K and V, S^T = K Q^T, O^T += V^T P^T, all in registers."""
+"""One wave's part of a key step: loads of K and V, S^T = K Q^T, O^T += V^T P^T, all in registers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import ResourcePlan
 
 FILES = {"arch": "v", "acc": "a"}
-# v_perm_b32 D, S0, S1: bytes 0 and 1, or 2 and 3, of S1 and S0 in turn.
+# v_perm_b32 D, S0, S1: bytes 0 and 1, or 2 and 3, of S1 and S0 alternately.
 LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
 
 class WaveRegisters:
-    """A wave's named ranges, taken from the plan, and what lies in them."""
+    """Named register ranges of a wave, from the plan, and their contents."""
 
     def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
         self.k, self.shape = k, shape
@@ -34,25 +34,25 @@ class WaveRegisters:
                 k.s_mov_b32(register, selector)
 
     def query(self, q: int, span: int) -> Reg:
-        """Q^T fragment: columns vec·(4·span + g) .. of query 16q + i."""
+        """Returns the Q^T fragment: columns vec·(4·span + g) .. of query 16q + i."""
         return self._part("Q fragments", q * self.shape.spans + span, self.shape.span_registers)
 
     def score(self, q: int, a: int) -> Reg:
-        """S^T atom: register r is key 16a + 4g + r of query 16q + i."""
+        """Returns the S^T atom: register r is key 16a + 4g + r of query 16q + i."""
         return self._part("S", q * self.shape.na + a, QUAD)
 
     def weights(self, q: int) -> Reg:
-        """P^T of query atom q: all of a lane's keys in order, as matrix operands."""
+        """Returns P^T of query atom q: all of a lane's keys in order, as matrix operands."""
         name = "P" if "P" in self.ranges else "S"
         count = QUAD * self.shape.na * self.shape.e // 4
         return self._part(name, q, count)
 
     def output(self, t: int, q: int) -> Reg:
-        """O^T atom: column atom t, query atom q."""
+        """Returns the O^T atom of column atom t and query atom q."""
         return self._part("O", t * self.shape.nq + q, QUAD)
 
     def widen(self, target: Reg, source: Reg, word: int, kind: str) -> None:
-        """target = two 8-bit floats, those of a word of `source`, as Q's type has them, which it does exactly."""
+        """Emits target = two 8-bit floats, from a half of `source`'s word, converted (exactly) to Q's type."""
         k, temporaries = self.k, self.ranges["temporaries"]
         start = 4 + temporaries.index % 2  # pairs are even
         pair, form = temporaries[start : start + 2], f"v_cvt_pk_f32_{kind}"
@@ -69,15 +69,15 @@ class WaveRegisters:
         return self.ranges[name][number * count : (number + 1) * count]
 
     def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
-        """`size` bytes a lane."""
+        """Loads `size` bytes for each lane."""
         name = {1: "ubyte", 2: "ushort"}[size] if size < 4 else "dword" if size == 4 else f"dwordx{size // 4}"
         self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
 
 
 class KeyWave(WaveRegisters):
-    """A wave with keys of its own, which it loads into registers.
+    """A wave with its own keys, which it loads into registers.
 
-    Strides (SGPRs) and lane offsets (VGPRs) are set by the emitter before `load_*` is called.
+    The emitter sets strides (SGPRs) and lane offsets (VGPRs) before it calls `load_*`.
     """
 
     def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
@@ -88,8 +88,8 @@ class KeyWave(WaveRegisters):
             for register, selector in zip(self.mixed, (LOW_BYTES, HIGH_BYTES), strict=True):
                 k.s_mov_b32(register, selector)
         self.key_rows: list[Reg | int] = []  # soffset of each key atom
-        self.value_rows: list[Reg | int] = []  # of each row s of each key atom, [a][s]
-        self.before_keys: Callable[[int], object] = lambda a: None  # emits what stands before the loads of a key atom
+        self.value_rows: list[Reg | int] = []  # soffset of each row s of each key atom, [a][s]
+        self.before_keys: Callable[[int], object] = lambda a: None  # emits the code before the loads of a key atom
         self.before_values: Callable[[int], object] = lambda a: None
         self.key_offset = k.v.alloc("K offset")
         self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
@@ -97,15 +97,15 @@ class KeyWave(WaveRegisters):
     # -- places ------------------------------------------------------------------------------
 
     def key(self, a: int, span: int) -> Reg:
-        """K fragment: the same columns of key 16a + i."""
+        """Returns the K fragment: the same columns of key 16a + i."""
         return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
 
     def narrow_key(self, a: int, span: int) -> Reg:
-        """The same as 8-bit floats, as they were loaded."""
+        """Returns the K fragment as loaded, in 8-bit floats."""
         return self._part("K staging", a * self.shape.spans + span, self.shape.span_registers * self.shape.e_kv // self.shape.e)
 
     def value_row(self, a: int, s: int, block: int) -> Reg:
-        """What a lane loads of V's row 16a + 4g + s: its columns of a block."""
+        """Returns a lane's load of V's row 16a + 4g + s: its columns of a block."""
         widths = [self.shape.block_registers(wide) for _, wide in self.shape.blocks]
         start = sum(widths[:block]) * QUAD * self.shape.na + (a * QUAD + s) * widths[block]
         return self.ranges["V rows"][start : start + widths[block]]
@@ -113,7 +113,7 @@ class KeyWave(WaveRegisters):
     # -- loads -------------------------------------------------------------------------------
 
     def load_keys(self) -> None:
-        """K fragments of the step at `key_offset`."""
+        """Loads K fragments of the step at `key_offset`."""
         shape, e = self.shape, self.shape.e_kv
         for a in range(shape.na):
             self.before_keys(a)
@@ -123,7 +123,7 @@ class KeyWave(WaveRegisters):
                           f"K[{a}][{span}]")  # fmt: skip
 
     def load_values(self, a: int, s: int) -> None:
-        """Row 4g + s of key atom a of V."""
+        """Loads row 4g + s of key atom a of V."""
         shape, e = self.shape, self.shape.e_kv
         if s == 0:
             self.before_values(a)
@@ -134,7 +134,7 @@ class KeyWave(WaveRegisters):
     # -- products ----------------------------------------------------------------------------
 
     def start_masks(self, d: int, group: Reg) -> None:
-        """Where Q and K end within an atom: column masks of their last fragment, all bits of the lane's columns below d."""
+        """Emits column masks for the last fragment, if Q and K end within an atom: all bits set in the lane's columns below d."""
         k, shape = self.k, self.shape
         if "column masks" not in self.ranges:
             return
@@ -153,13 +153,13 @@ class KeyWave(WaveRegisters):
                 k.v_or_b32(mask, mask, half)
 
     def mask_columns(self, fragment: Reg) -> None:
-        """0 in the columns of a last fragment that do not exist."""
+        """Zeroes the columns of a last fragment that do not exist."""
         if "column masks" in self.ranges:
             for number in range(self.shape.span_registers):
                 self.k.v_and_b32(fragment[number], self.ranges["column masks"][number], fragment[number])
 
     def scores(self, half: Sequence[int], fresh: bool) -> None:
-        """S^T = K Q^T for these query atoms; fresh: the first products of these keys."""
+        """Emits S^T = K Q^T for these query atoms. fresh: True for the first products of these keys."""
         k, shape, row = self.k, self.shape, self.shape.score
         size = shape.operand_registers(row)
         for span in range(shape.spans):
@@ -175,7 +175,7 @@ class KeyWave(WaveRegisters):
                                note=f"S[{q}][{a}] += K[{a}] Q[{q}], span {span}")  # fmt: skip
 
     def values(self, half: Sequence[int], refill: bool) -> None:
-        """O^T += V^T P^T for these query atoms; refill: start the next step's loads of rows of V that are done with."""
+        """Emits O^T += V^T P^T for these query atoms. refill: True to start the next step's loads of V rows as they become free."""
         k, shape, row = self.k, self.shape, self.shape.value
         size = shape.operand_registers(row)
         for step in range(shape.steps(row, QUAD * shape.na)):
@@ -199,7 +199,7 @@ class KeyWave(WaveRegisters):
         return self.value_row(a, s, block)[t - shape.atoms_of(block)[0]]
 
     def widen_keys(self) -> None:
-        """K fragments from 8-bit ones."""
+        """Converts 8-bit K fragments to Q's type."""
         for a in range(self.shape.na):
             for span in range(self.shape.spans):
                 source, target = self.narrow_key(a, span), self.key(a, span)
@@ -207,7 +207,7 @@ class KeyWave(WaveRegisters):
                     self.widen(target[number], source[number // 2], number % 2, self.shape.kind_kv)
 
     def _widen_rows(self) -> None:
-        """V fragments from 8-bit rows: two rows' bytes of a column beside each other, then both at once."""
+        """Converts 8-bit rows to V fragments: puts two rows' bytes of a column side by side, then converts both at once."""
         k, shape, mixed = self.k, self.shape, self.ranges["temporaries"][0]
         for a in range(shape.na):
             for block, (_, wide) in enumerate(shape.blocks):
@@ -221,7 +221,7 @@ class KeyWave(WaveRegisters):
                     self.widen(self.ranges["V fragments"][t * 2 * shape.na + 2 * a + pair], mixed, half, shape.kind_kv)
 
     def interleave_rows(self) -> None:
-        """V fragments of 2 bytes: the four rows of a lane's keys interleaved column by column."""
+        """Makes 2-byte V fragments: interleaves the four rows of a lane's keys column by column."""
         if self.shape.kind_kv:
             self._widen_rows()
             return
@@ -240,7 +240,7 @@ class KeyWave(WaveRegisters):
 
 
 def row_offsets(k: KernelBuilder, stride: Reg, rows: Sequence[int], name: str) -> list[Reg | int]:
-    """SGPRs with row · stride for each row; 0 for row 0."""
+    """Returns SGPRs with row · stride for each row; 0 for row 0."""
     offsets: list[Reg | int] = []
     for row in rows:
         if row == 0:

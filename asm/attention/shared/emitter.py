@@ -1,13 +1,13 @@
 """Attention whose waves share K and V through LDS: eight waves of 32 queries each, two a SIMD.
 
-A wave's step has two parts, and the two waves of a SIMD are in different ones, as the second four waves begin one barrier later:
+A wave's step has two parts. The two waves of a SIMD are in different parts, because four of the waves begin one barrier later:
 
-    products     O^T of the step before, then S^T; what was loaded goes to LDS, what comes next is loaded
+    products     O^T of the step before, then S^T; loaded data goes to LDS, the next loads are issued
     softmax      of S^T
 
-A barrier stands before the end of each part, behind the part's last read of LDS: the reads of the next products hide behind what is
-left of the softmax. Of step n, products read K(n) and V(n - 1), write K(n + 1) and V(n), and load K(n + 2) and V(n + 1): a stage is
-written again two barriers after it was read by the first waves, one after the second.
+A barrier is near the end of each part, after the part's last read of LDS. The rest of the softmax hides the reads of the next
+products. In step n, products read K(n) and V(n - 1), write K(n + 1) and V(n), and load K(n + 2) and V(n + 1). A stage is
+overwritten two barriers after the first four waves read it, and one barrier after the other four did.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from simgpu.operators.attention.reductions import tail
 from simgpu.operators.attention.shared_registers import WAVES, step_sums
 from simgpu.operators.attention.tree import BlockAttentionNode
 
-# Priorities: what ends a wave's products goes before what begins the other's, and products before a softmax.
+# Wave priorities: the end of a wave's products comes before the beginning of the other's, and products before a
+# softmax.
 SOFTENS, MULTIPLIES, ENDS = 0, 1, 2
-LEAD = 8  # products before the first of what hides behind them
+LEAD = 8  # products before the first instruction that they hide
 
 
 class SharedEmitter(FusedEmitter):
-    """Visits the attention tree level by level, each emitting its part of the kernel."""
+    """Visits the attention tree; each level emits its part of the kernel."""
 
     wave: SharedWave
 
@@ -112,7 +113,7 @@ class SharedEmitter(FusedEmitter):
         k.label(done)
 
     def _wait_once(self, lower: bool) -> None:
-        """A barrier for the first or the second half of the waves: between the two, these are one barrier behind."""
+        """Emits a barrier for the first or the second half of the waves. Between the two, that half is one barrier late."""
         k = self.k
         passed = k.new_label("staggered")
         k.s_cmp_lt_u32(self.block.wave_number, WAVES // 2)
@@ -121,7 +122,7 @@ class SharedEmitter(FusedEmitter):
         k.label(passed)
 
     def _step(self, first: bool) -> None:
-        """WarpAttentionNode: products, softmax."""
+        """Emits a step (WarpAttentionNode): products, softmax."""
         k, wave = self.k, self.wave
         fragments = wave.key_fragments() if first else self._fragments()
         self._masked_step()
@@ -155,11 +156,11 @@ class SharedEmitter(FusedEmitter):
         self.k.s_setprio(MULTIPLIES)
 
     def _fragments(self) -> list[LdsFragment]:
-        """Of a step's products, in order; the last step's are V's alone."""
+        """Returns the fragments of a step's products, in order. The last step has only V's."""
         return [*self.wave.value_fragments(), *self.wave.key_fragments()]
 
     def _masked_step(self) -> None:
-        """Whether an edge cuts this step of the wave."""
+        """Emits whether an edge cuts this step of the wave."""
         k = self.k
         k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV)
         k.s_cmp_gt_i32(self.masked, self.block.full_high)
@@ -171,7 +172,7 @@ class SharedEmitter(FusedEmitter):
     # -- epilogue ----------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Every wave divides and stores its own O."""
+        """Divides and stores O; every wave its own."""
         k, block, p, wave = self.k, self.block, self.plan.problem, self.wave
         result, logarithms = k.s.alloc("R buffer", 4), None
         if p.lse:
@@ -201,7 +202,7 @@ class SharedEmitter(FusedEmitter):
         k.s_endpgm()
 
     def _store(self, q: int, t: int, result: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
-        """Four columns of an atom a lane."""
+        """Stores four columns of an atom for each lane."""
         k, wave, dv = self.k, self.wave, self.plan.problem.dv
         offset, spare, row, column = places
         values, o = wave.ranges["fragments"][QUAD * (t % 4) : QUAD * (t % 4) + QUAD], wave.output(t, q)
@@ -218,7 +219,7 @@ class SharedEmitter(FusedEmitter):
         store_columns(k, values, row, spare, result, dv, True, wave.ranges["temporaries"][3])
 
     def _store_logarithms(self, q: int, buffer: Reg) -> None:
-        """log(sum(exp)) of an atom's queries."""
+        """Stores log(sum(exp)) of an atom's queries."""
         k, wave, softmax = self.k, self.wave, self.softmax
         value, offset, row, spare = (wave.ranges["fragments"][n] for n in range(4))
         stride = k.s.alloc("head's bytes")

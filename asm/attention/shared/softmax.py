@@ -1,8 +1,8 @@
-"""The softmax that finds by a step's row sum whether m has to move, as a P that passes its bound shows in it.
+"""The softmax that detects from a step's row sum that m must move: some P exceeds its bound.
 
-No maximum is taken until then; the exponents stay where they are, so that P can be taken anew. Sums are of P as it was rounded,
-two numbers an instruction (v_dot2_f32 with ones), where the target has that for the type and no log-sum-exp is wanted; else of P in
-f32.
+It computes no maximum until then. The exponents stay in registers, so that P can be recomputed. Sums are of the rounded P, two
+numbers an instruction (v_dot2_f32 with ones), if the target has that for the type and no log-sum-exp is wanted. Otherwise they
+are of P in f32.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from simgpu.asm.attention.softmax import FLOOR, Ahead, SoftmaxUpdate
 from simgpu.hardware.isa.instruction import Reg
 
 ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
-UNSEEN = -1.0  # any sum passes it
-INFINITE = 2.0**24  # no lane's keys of a step have finite numbers of f16 that add up to as much
+UNSEEN = -1.0  # threshold that any sum exceeds
+INFINITE = 2.0**24  # finite f16 numbers of a lane's keys in a step cannot add up to this
 BATCH = 8  # exponentials in flight before they are rounded
 
 
 class StepSums(SoftmaxUpdate):
-    """Emits the update for some query atoms."""
+    """Emits the update for some query atoms, with a check of the step's sums."""
 
-    packed: bool  # sums of P as it was rounded
+    packed: bool  # True: sums of the rounded P
 
     def start(self) -> None:
-        """No key seen."""
+        """Emits the state before any key."""
         super().start()
         k, wave = self.k, self.wave
         self.total = wave.ranges["step sum"]
-        # Of a lane's sum of a step. Some P is above 2^LAZY where it passes; of f16, some P was rounded to infinity.
+        # Limit for a lane's sum of a step. Above it, some P exceeds 2^LAZY or, in f16, was rounded to infinity.
         self.most = INFINITE if self.raised else wave.shape.na * QUAD * 2.0**self.threshold
         for q in range(wave.shape.nq):
             k.v_mov_b32(self.thresholds[q], UNSEEN)
@@ -39,7 +39,7 @@ class StepSums(SoftmaxUpdate):
             k.s_mov_b32(self.ones, ONES[wave.shape.half])
 
     def update(self, half: Sequence[int], ahead: Ahead | None = None) -> None:
-        """P of these query atoms from their S, and what it does to m, the sums and O."""
+        """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
         self._exponents_of(half)
         for q in half:
             x = self.exponents(half, q)
@@ -48,7 +48,7 @@ class StepSums(SoftmaxUpdate):
             self.k.v_add_f32(self.sums[q], self.sums[q], self.total)
 
     def _weights(self, q: int, x: Sequence[Reg], ahead: Ahead | None) -> None:
-        """P from the exponents, and its sum."""
+        """Emits P from the exponents, and its sum."""
         for first in range(0, len(x), BATCH):
             last = ahead is not None and first + BATCH == len(x)
             with ahead.beside(self.k) if ahead is not None and last else contextlib.nullcontext():
@@ -74,7 +74,7 @@ class StepSums(SoftmaxUpdate):
         self._pack(part, batch)
 
     def _raise(self, q: int, x: Sequence[Reg]) -> None:
-        """Out of line where a step's sum says so: m to the new maximum, P anew."""
+        """Emits, out of line, the new maximum m and P recomputed, if a step's sum exceeds its threshold."""
         k, largest, bound, floor = self.k, self.temporaries[0], self.temporaries[2], self.temporaries[3]
         back = k.new_label("kept")
         k.v_cmp_gt_f32("vcc", self.total, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
@@ -94,7 +94,7 @@ class StepSums(SoftmaxUpdate):
 
 
 class PackedSums(StepSums):
-    """Sums of P as it was rounded."""
+    """Sums of the rounded P."""
 
     packed = True
 

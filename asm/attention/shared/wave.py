@@ -1,10 +1,12 @@
 """A wave that shares K and V with seven others through LDS: staging, fragments, products.
 
-LDS holds fragments as matrix instructions want them, 16 bytes a lane, 1 KB behind each other, so that a read is an address of the
-lane and an immediate. K[a][span]: 8 columns of key 16a + i. V[p][t]: four keys 32p + 4g.. and four keys 32p + 16 + 4g.. of column
-16t + i, which is the order of P^T's registers; a lane stages four keys (of narrow V two) by four columns and transposes them by
-v_perm_b32, once a workgroup. Four lanes beside each other load from one line of 64 bytes, so they write to one place in each of
-four fragments' quarters: the places of a quarter are permuted by xor, which leaves neither writes nor reads a bank conflict.
+LDS holds fragments in the matrix instructions' layout, 16 bytes a lane, 1 KB apart, so that a read's address is the lane's plus
+an immediate. K[a][span]: 8 columns of key 16a + i. V[p][t]: four keys 32p + 4g.. and four keys 32p + 16 + 4g.. of column 16t +
+i, which is the order of P^T's registers.
+
+A lane stages four keys (of narrow V two) by four columns, and transposes them by v_perm_b32, once a workgroup. Four adjacent
+lanes load from one line of 64 bytes, so they write to one place in each of four fragments' quarters. The places of a quarter
+are permuted by xor, so that neither writes nor reads have bank conflicts.
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ from simgpu.operators.resources import ResourcePlan
 
 FRAGMENT = 1024  # bytes of a wave's fragment
 FRAGMENT_WORDS = 4
-VALUE_WORDS = 2  # of a row of V that a lane stages: four columns
+VALUE_WORDS = 2  # registers of a row of V that a lane stages: four columns
 
 
 @dataclass(frozen=True)
 class LdsFragment:
-    """16 bytes a lane in LDS, of V or of K, and what is multiplied with them."""
+    """A fragment of V or K in LDS, 16 bytes a lane."""
 
-    value: bool
+    value: bool  # True: of V
     first: int  # V: pair of key atoms; K: key atom
     second: int  # V: column atom; K: span of columns
 
 
 class SharedWave(WaveRegisters):
-    """The wave's registers, its addresses, and the pieces of a step."""
+    """Registers of a wave, its addresses, and the pieces of a step."""
 
     def __init__(
         self, k: KernelBuilder, p: AttentionProblem, shape: AttentionShape, resources: ResourcePlan, block: AttentionFrame
@@ -69,7 +71,7 @@ class SharedWave(WaveRegisters):
     # -- addresses ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Lane offsets in memory and LDS; strides."""
+        """Emits lane offsets in memory and LDS, and strides."""
         k, a, shape = self.k, self.block.arguments, self.shape
         k.s_mul_i32(self.key_step, a["K_row"], KEYS_OF_STEP)
         k.s_mul_i32(self.value_step, a["V_row"], KEYS_OF_STEP)
@@ -80,7 +82,10 @@ class SharedWave(WaveRegisters):
         k.comment(f"fragments of K: atom, {shape.spans} spans; of V: pair of atoms, {shape.column_atoms} column atoms")
 
     def _key_addresses(self) -> None:
-        """A wave loads key_loads fragments K[wave % 4], from span (wave / 4) · key_loads on; four lanes 64 bytes of a key."""
+        """Emits the addresses of K.
+
+        A wave loads key_loads fragments K[wave % 4], from span (wave / 4) · key_loads on; four lanes load 64 bytes of a key.
+        """
         k, shape, block = self.k, self.shape, self.block
         atom, part = k.s.alloc("atom"), k.s.alloc("first span")
         row, column, group = (self.ranges["temporaries"][n] for n in range(3))
@@ -109,7 +114,7 @@ class SharedWave(WaveRegisters):
         k.s.free(atom, part)
 
     def _key_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """target = LDS address of what lane (row, group) has of fragment 0: place row xor 2 · group of the group's sixteen."""
+        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · group among its group's sixteen."""
         k = self.k
         k.v_lshlrev_b32(spare, 1, group)
         k.v_xor_b32(spare, row, spare)
@@ -119,7 +124,10 @@ class SharedWave(WaveRegisters):
         k.v_add_u32(target, self.regions["K"].offset, target)
 
     def _value_addresses(self) -> None:
-        """Lane bits: columns 4 and 8, half of the pair, which of two keys, g, column 16; by wave the pair, then more columns."""
+        """Emits the addresses of V.
+
+        Lane bits: columns 4 and 8, half of the pair, which of two keys, g, column 16. Wave bits: the pair, then more columns.
+        """
         k, block, shape = self.k, self.block, self.shape
         column, half, group, two, row, spare = (self.ranges["temporaries"][n] for n in range(6))
         number = k.s.alloc("wave's part")
@@ -166,7 +174,9 @@ class SharedWave(WaveRegisters):
         k.s.free(number)
 
     def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2; `row` is used up."""
+        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2. Overwrites
+        `row`.
+        """
         k = self.k
         k.v_lshrrev_b32(spare, 3, row)
         k.v_lshlrev_b32(spare, 1, spare)
@@ -187,7 +197,7 @@ class SharedWave(WaveRegisters):
     # -- staging -----------------------------------------------------------------------------
 
     def load_keys(self) -> None:
-        """The lane's part of K's next step; then on to the one behind it."""
+        """Loads the lane's part of K's next step, then advances by a step."""
         for n in range(self.key_loads):
             clipped = "K columns" in self.ranges
             offset = self.ranges["K columns"][n] if clipped else self.key_offset
@@ -197,7 +207,7 @@ class SharedWave(WaveRegisters):
         self._advance(self.key_buffer, self.key_step)
 
     def load_values(self) -> None:
-        """The lane's part of V's next step; then on to the one behind it."""
+        """Loads the lane's part of V's next step, then advances by a step."""
         for u in range(self.value_units):
             for row in range(self.rows):
                 soffset, immediate = self.value_rows[row - 1] if row else 0, u * 128 * self.shape.e
@@ -217,12 +227,12 @@ class SharedWave(WaveRegisters):
         k.s_max_i32(buffer[2], buffer[2], 0)
 
     def store_keys(self) -> None:
-        """Staged K to LDS."""
+        """Writes staged K to LDS."""
         for n in range(self.key_loads):
             self.k.ds_write_b128(self.key_write, self.ranges["K staging"][4 * n : 4 * n + 4], offset=n * FRAGMENT, note="K")
 
     def store_values(self) -> None:
-        """Staged V to LDS, the lane's keys of a column together."""
+        """Writes staged V to LDS, the lane's keys of a column together."""
         k, place, halves = self.k, self.ranges["temporaries"][7], self.ranges["V halves"]
         for u in range(self.value_units):
             rows = [self._staged(u, row) for row in range(self.rows)]
@@ -236,16 +246,16 @@ class SharedWave(WaveRegisters):
     # -- products ----------------------------------------------------------------------------
 
     def value_fragments(self) -> list[LdsFragment]:
-        """V's, in the order of O^T's products."""
+        """Returns the fragments of V, in the order of O^T's products."""
         pairs = KEYS_OF_STEP // (2 * ATOM)
         return [LdsFragment(True, p, t) for p in range(pairs) for t in range(self.shape.column_atoms)]
 
     def key_fragments(self) -> list[LdsFragment]:
-        """K's, in the order of S^T's products."""
+        """Returns the fragments of K, in the order of S^T's products."""
         return [LdsFragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
 
     def read(self, fragments: Sequence[LdsFragment], number: int) -> None:
-        """Reads one of a sequence of fragments to its place."""
+        """Reads fragment `number` of a sequence to its place."""
         fragment = fragments[number]
         columns = self.shape.column_atoms if fragment.value else self.shape.spans
         address = self.value_read if fragment.value else self.key_read
@@ -254,13 +264,15 @@ class SharedWave(WaveRegisters):
         self.k.ds_read_b128(self._place(number), address, offset=offset, note=name)
 
     def read_ahead(self, fragments: Sequence[LdsFragment]) -> None:
-        """Reads as many as there is place for."""
+        """Reads the first fragments, as many as there are places."""
         for number in range(min(FRAGMENTS, len(fragments))):
             self.read(fragments, number)
 
     def products(self, fragments: Sequence[LdsFragment], tail: int, ended: Callable[[], object]) -> None:
-        """Products of fragments of which the first have been read. ended: emits what stands before the last `tail`, behind the
-        last read."""
+        """Emits products of fragments, the first of which have been read.
+
+        ended: emits the instructions after the last read, before the last `tail` products.
+        """
         for number, fragment in enumerate(fragments):
             self._multiply(fragment, self._place(number))
             if number + FRAGMENTS < len(fragments):

@@ -4,7 +4,7 @@
     packed.py    the same with two elements a register
     short.py     several short rows side by side in a wave, and their states
     merge.py     states of lanes, waves and parts merged
-    wide.py      both in f64
+    wide.py      a row's part and state in f64
     emitter.py   the kernels as a whole
 """
 

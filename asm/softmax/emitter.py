@@ -1,15 +1,15 @@
-"""Softmax of the rows of X, from the tree's plan to one kernel or, where N is split, to two.
+"""Softmax of the rows of X, from the tree's plan to one kernel or, if N is split, to two.
 
-    resident   a row (or a wave's part of it) in registers: one read, m and delta by lanes, then waves, then values
-               short rows (`short.py`): several side by side in a wave
-               of 16-bit elements two a register (`packed.py`): m and delta by lanes with the running rescale, values from X anew
-    streamed   the same loop twice: statistics with the running rescale, then values
-    split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
+    resident     a row (or a wave's part of it) is in registers and read once; m and delta by lanes, then waves, then values
+    short rows   resident, several side by side in a wave (`short.py`)
+    packed       resident, two 16-bit elements a register (`packed.py`); m and delta with the running rescale by lanes
+    streamed     the same loop twice: statistics with the running rescale, then values
+    split        one kernel leaves each part's m and delta in scratch memory; a second merges them with ⊕ and writes values
 
-Exponents are to base 2: scores are scale·log2(e)·x; in f64 (`wide.py`) to base e. What a mask, a band or the row's end leaves out
-becomes -infinity, m starts at the finite floor and ends at the largest finite number, so that neither side of m subtracts two
-infinities (E30); a row with delta = 0 gives 0. Y may be X. Kernels of one plan's sizes serve every number of rows, n that needs as
-many registers, stride and scale.
+Exponents are to base 2: scores are scale·log2(e)·x. In f64 (`wide.py`) they are to base e. Elements that a mask, a band or the
+row's end excludes become -infinity. m starts at the finite floor and is at most the largest finite number, so that neither side
+of m subtracts two infinities (E30). A row with delta = 0 gives 0. Y may be X. The kernels of a plan's sizes work for every
+number of rows, every n that needs the same number of registers, and every stride and scale.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Sof
 from simgpu.operators.tree import Visitor
 
 TYPES = ("f32", "f16", "bf16", "f64")
-FAR = 1 << 29  # a band's ends are clipped to this: past every row
+FAR = 1 << 29  # a band's ends are clipped to this, past every row
 
 
 @emit.register(Softmax)
 def emit_softmax(root: Softmax) -> EmittedKernel:
-    """The kernel of a softmax tree, where N is split with a second one following. Operands: X, Y, the mask's bytes if there is one.
-    UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more."""
+    """Returns the kernel of a softmax tree, followed by a second one if N is split. Operands: X, Y, the mask's bytes if there
+    is one.
+
+    UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more.
+    """
     plan = root.plan
     _check(plan)
     if plan.split_n == 1:
@@ -65,16 +68,16 @@ def _check(plan: SoftmaxPlan) -> None:
 
 @dataclass(frozen=True)
 class WaveRow:
-    """One of the rows, or loads of several short rows, that a wave has in flight: registers, state, buffers of X and Y."""
+    """A row (or a load of several short rows) that a wave has in flight: registers, state, buffers of X and Y."""
 
     part: RowPart
     state: RowState
-    x: Reg
-    y: Reg
+    x: Reg  # buffer of X
+    y: Reg  # buffer of Y
 
 
 class SoftmaxEmitter(Visitor):
-    """Visits the tree level by level, each emitting its part of the kernel. phase: the whole, or one of the two of split N."""
+    """Visits the tree; each level emits its part of the kernel. phase: "whole" or, for split N, "statistics" or "values"."""
 
     def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
         self.plan, self.phase = plan, phase
@@ -130,7 +133,7 @@ class SoftmaxEmitter(Visitor):
         self.arguments = k.load_arguments()
 
     def _coordinates(self) -> None:
-        """Row, part and lane; registers by name; what is left of the row."""
+        """Emits row, part and lane; allocates registers by name; computes the columns left of the row."""
         k, plan, p = self.k, self.plan, self.plan.problem
         k.work_item_x()
         offset = k.v.alloc("offset of a load")
@@ -188,7 +191,7 @@ class SoftmaxEmitter(Visitor):
         self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
 
     def _band(self) -> None:
-        """The columns that count, from the row's first: first, end; end alone without a band."""
+        """Emits the columns that count, from the row's first: first and end of the band."""
         k, p, arguments = self.k, self.plan.problem, self.arguments
         self.band_first = self.band_end = None
         if p.band is None:
@@ -202,7 +205,7 @@ class SoftmaxEmitter(Visitor):
         k.s.free(diagonal, *(arguments[name] for name in ("period", "first", "end")))
 
     def _buffer(self, resource: Reg, name: str, stride: Reg) -> None:
-        """A raw buffer from the part's first column to the row's end."""
+        """Builds a raw buffer from the part's first column to the row's end."""
         k, element = self.k, self.bytes[name]
         offset, column = k.s.alloc("byte offset", 2), k.s.alloc("column bytes")
         k.s_lshl_b32(column, stride, log2(element))
@@ -219,13 +222,13 @@ class SoftmaxEmitter(Visitor):
             self._records(resource, element)
 
     def _records(self, resource: Reg, element: int) -> None:
-        """The buffer ends with the row: `left` columns, none if negative."""
+        """Ends the buffer with the row: `left` columns, none if negative."""
         k = self.k
         k.s_max_i32(resource[2], self.left, 0)
         k.s_lshl_b32(resource[2], resource[2], log2(element), note="bytes left of the row")
 
     def _rows(self, resource: Reg, element: int, stride: Reg) -> None:
-        """The buffer ends with the last row of a load."""
+        """Ends the buffer with the last row of a load."""
         k, records = self.k, resource[2]
         k.s_sub_u32(records, self.arguments["rows"], self.row)
         k.s_min_i32(records, records, self.plan.rows_load)
@@ -235,7 +238,7 @@ class SoftmaxEmitter(Visitor):
         k.s_lshl_b32(records, records, log2(element), note="bytes of the rows")
 
     def _start(self, *names: str) -> None:
-        """What is left of the row, or of the block's part of it; the named buffers."""
+        """Emits the columns left of the row, or of the block's part of it, and the named buffers."""
         k, plan = self.k, self.plan
         k.s_sub_u32(self.left, self.arguments["n"], self.column)
         if plan.split_n > 1:
@@ -249,7 +252,7 @@ class SoftmaxEmitter(Visitor):
             self._buffer(self.mask, "mask", self.arguments["n"])
 
     def _states(self) -> Reg:
-        """The buffer of the row's states, in place of X's, which is done with or not yet begun."""
+        """Returns the buffer of the row's states. It replaces X's buffer, which is no longer or not yet in use."""
         self.state.buffer(self.x, self.arguments[STATES], self.row)
         return self.x
 
@@ -305,7 +308,7 @@ class SoftmaxEmitter(Visitor):
             self.part.store(self.y, "Y")
 
     def _next_row(self, row: WaveRow) -> None:
-        """The buffers of the wave's next row; behind the last row of X they are empty."""
+        """Emits the buffers of the wave's next row. Past the last row of X they are empty."""
         k = self.k
         k.s_add_u32(self.row, self.row, self.plan.rows_load)
         self._turn_to(row)
@@ -316,7 +319,7 @@ class SoftmaxEmitter(Visitor):
             k.s_cselect_b32(resource[2], 0, resource[2], note="no such row: nothing is loaded or stored")
 
     def _resident_row(self, warp: WarpSoftmaxNode) -> None:
-        """From X in registers to Y in memory."""
+        """Emits a row from X in registers to Y in memory."""
         state, plan = self.state, self.plan
         state.empty()
         self.visit(warp)
@@ -336,7 +339,9 @@ class SoftmaxEmitter(Visitor):
 
     @contextmanager
     def _steps(self, *buffers: str) -> Iterator[None]:
-        """The loop over a part's steps, `left` falling; its buffers move on behind the body and still end with the row."""
+        """Wraps the loop over a part's steps, in which `left` falls. Its buffers advance after the body and still end with the
+        row.
+        """
         k, step = self.k, self.plan.tile_n
         with k.loop("step", self.left, step) as loop:
             yield
@@ -347,7 +352,7 @@ class SoftmaxEmitter(Visitor):
                 self._records(self._resource(name), self.bytes[name])
 
     def visit_warp(self, warp: WarpSoftmaxNode) -> None:
-        """One part: its elements become 2^(x - m); the lane's m and delta take them in."""
+        """Replaces the elements of one part by 2^(x - m), and updates the lane's m and delta."""
         k, m, delta = self.k, self.state.lane_m, self.state.delta
         atom = warp.first()
         assert isinstance(atom, LaneSoftmaxNode)
@@ -365,7 +370,7 @@ class SoftmaxEmitter(Visitor):
         self.part.add(delta)
 
     def visit_atom(self, atom: LaneSoftmaxNode) -> None:
-        """The lanes' maxima."""
+        """Emits the lanes' maxima."""
         k, m = self.k, self.state.lane_m
         k.comment("LaneSoftmaxNode: 64 elements an instruction")
         self.part.maximum(m)
@@ -374,7 +379,7 @@ class SoftmaxEmitter(Visitor):
             self.state.reduce_maximum("m of the wave")
 
     def _scores(self) -> None:
-        """A part of X in registers, times the factor, -infinity where nothing counts."""
+        """Multiplies a part of X in registers by the factor; excluded elements become -infinity."""
         k, p, part = self.k, self.plan.problem, self.part
         part.scale(self.arguments["factor"])
         if self.band_first is not None and self.band_end is not None:

@@ -13,45 +13,45 @@ from simgpu.operators.softmax.plan import SoftmaxPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
 LARGEST = float(np.finfo(np.float32).max)
-LANE_BYTES = 16  # that the work-item's register counts
-STATES = "states"  # the scratch memory that parts of a split row leave theirs in
+LANE_BYTES = 16  # bytes for each lane in the work-item's register (lane·16)
+STATES = "states"  # scratch memory for the states of a split row's parts
 
 
 class RowState:
-    """m and delta of a row: first each lane's own, then the wave's, the row's. Its registers, and how the states merge."""
+    """State of a row, m and delta: first of each lane, then of the wave, then of the row. Its registers and merges."""
 
-    bytes = 8  # of a state: m and delta, f32 each
-    m: Reg  # SGPR: the joint m, as soon as states have merged
+    bytes = 8  # bytes of a state: m and delta, f32 each
+    m: Reg  # SGPR: the joint m, once states have merged
 
     def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, scratch: Reg | None = None) -> None:
-        """scratch: four VGPRs that another row's state has too."""
+        """Allocates the state's registers. scratch: four VGPRs to share with another row's state."""
         self.k, self.plan = k, plan
         self.state, self.scratch = k.v.alloc("m, delta", 2), scratch or k.v.alloc("temporaries", 4)
         self.lane_m, self.delta = self.state[0], self.state[1]
 
     def empty(self) -> None:
-        """Nothing seen."""
+        """Emits the empty state."""
         k = self.k
         k.v_mov_b32(self.state[0], FINITE_FLOOR, note="m: the finite floor")
         k.v_mov_b32(self.state[1], 0, note="delta")
 
     def limit(self) -> None:
-        """m is at most the largest finite number: infinity - m is infinity."""
+        """Limits m to the largest finite number, because infinity - m is infinity."""
         self.k.v_min_f32(self.lane_m, LARGEST, self.lane_m)
 
     def keep(self) -> None:
-        """The lane's m before a step."""
+        """Saves the lane's m before a step."""
         self.k.v_mov_b32(self.scratch[1], self.lane_m)
 
     def rescale(self) -> None:
-        """delta from what `keep` kept to the lane's m."""
+        """Rescales delta from the m that `keep` saved to the lane's m."""
         k, kept = self.k, self.scratch[1]
         k.v_sub_f32(kept, kept, self.lane_m)
         k.v_exp_f32(kept, kept, note="2^(old m - m)")
         k.v_mul_f32(self.delta, kept, self.delta)
 
     def normalise(self, gain: float) -> None:
-        """delta becomes gain / delta, 0 for a row in which nothing counts."""
+        """Emits delta = gain / delta, 0 for a row in which nothing counts."""
         k, delta = self.k, self.delta
         k.v_rcp_f32(self.scratch[0], delta)
         if gain != 1:
@@ -60,17 +60,17 @@ class RowState:
         k.v_cndmask_b32(delta, self.scratch[0], 0, "vcc")
 
     def reduce_maximum(self, name: str) -> None:
-        """m = the largest of the lanes' m, which takes their place; name: of its register."""
+        """Emits m = the largest of the lanes' m, and copies it to all lanes. name: of its register."""
         self.m = self.k.s.alloc(name)
         wave_reduce(self.k, "v_max_f32", self.lane_m, self.m, "m")
         self.k.v_mov_b32(self.lane_m, self.m)
 
     def release(self) -> None:
-        """m's SGPR is another row's."""
+        """Frees m's SGPR for another row."""
         self.k.s.free(self.m)
 
     def merge_lanes(self) -> None:
-        """m (an SGPR) and delta (all lanes) of the wave."""
+        """Emits m (an SGPR) and delta (all lanes) of the wave."""
         k, m, delta = self.k, self.lane_m, self.delta
         k.comment("the states of 64 lanes merge")
         if self.plan.running:
@@ -88,7 +88,7 @@ class RowState:
         k.s.free(total)
 
     def merge_waves(self, wave: Reg) -> None:
-        """States of the row's waves through LDS; scratch[1] = 2^(m of the wave - m)."""
+        """Merges the states of the row's waves through LDS. Sets scratch[1] = 2^(m of the wave - m)."""
         k, plan, own = self.k, self.plan, self.m
         address, others = self.scratch[0], self.scratch[2:4]
         region = self._share(wave, address)
@@ -104,7 +104,7 @@ class RowState:
         k.v_mul_f32(self.state[1], plan.waves_row / WAVEFRONT, self.state[1], note="each state was counted as often")
 
     def _share(self, wave: Reg, address: Reg) -> LdsRegion:
-        """The states of the row's waves in LDS; `address` becomes that of wave lane % waves."""
+        """Puts the states of the row's waves into LDS. `address` becomes that of wave lane % waves."""
         k, plan = self.k, self.plan
         region = k.region("states of the waves: m, delta", self.bytes * plan.waves)
         k.comment(f"the states of the row's {plan.waves_row} waves merge")
@@ -121,11 +121,11 @@ class RowState:
         return region
 
     def own_share(self) -> None:
-        """delta, behind `merge_waves` and `normalise`, for what the wave's elements are: relative to its own m."""
+        """Makes delta relative to the wave's own m, like its elements, after `merge_waves` and `normalise`."""
         self.k.v_mul_f32(self.delta, self.scratch[1], self.delta, note="2^(m of the wave - m) / delta")
 
     def buffer(self, resource: Reg, pointer: Reg, row: Reg) -> None:
-        """A raw buffer of the states that the parts of a row left."""
+        """Builds a raw buffer of the states that a row's parts left."""
         k, split = self.k, self.plan.split_n
         offset = k.s.alloc("byte offset", 2)
         k.s_mul_hi_u32(offset[1], row, split * self.bytes)
@@ -135,7 +135,7 @@ class RowState:
         k.s_mov_b32(resource[2], split * self.bytes)
 
     def leave(self, states: Reg) -> None:
-        """The part's state to memory; states: `buffer`."""
+        """Stores the part's state. states: the buffer that `buffer` built."""
         k = self.k
         place = k.s.alloc("scratch")
         k.s_lshl_b32(place, k.group_y, log2(self.bytes))
@@ -145,7 +145,10 @@ class RowState:
         k.emit(f"buffer_store_{DWORDS[self.state.count]}", self.state, self.scratch[0], states, 0, offen=True, note="m, delta")
 
     def merge_parts(self, states: Reg, registers: Reg) -> None:
-        """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing. states: `buffer`."""
+        """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
+
+        states: the buffer that `buffer` built.
+        """
         k, split, m, delta = self.k, self.plan.split_n, self.lane_m, self.delta
         rounds = -(-split // WAVEFRONT)
         pairs = [registers[2 * i : 2 * i + 2] for i in range(rounds)]

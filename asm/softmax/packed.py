@@ -1,11 +1,10 @@
-"""A wave's part of a row of 16-bit elements in registers as it was loaded, two elements a VGPR.
+"""A wave's part of a row of 16-bit elements in registers as loaded, two elements a VGPR.
 
-Three passes unpack a group of registers at a time into temporaries, in f32: the lanes' maxima and, with the running rescale, their
-sums of 2^(factor·x - m), chunk by chunk while later ones are still on their way; then, with m and delta of the row, the values. An
-exponential is computed twice, from the element itself each time. Register r of a lane holds columns 64·s + width·lane + i and the
-next one, where 2·r = s + i: `row.py` with elements instead of registers.
-
-What lies past the row's end is an infinity of the sign that the factor turns into -infinity, in the elements themselves.
+Three passes unpack a group of registers at a time into f32 temporaries. The first two compute, chunk by chunk while later
+chunks are still in flight, the lanes' maxima and their sums of 2^(factor·x - m) with the running rescale. The third computes
+the values from m and delta of the row. An exponential is computed twice, from the element itself each time. Register r of a
+lane holds columns 64·s + width·lane + i and the next one, with 2·r = s + i: like `row.py` with elements instead of registers.
+Elements past the row's end are replaced by an infinity of the sign that the factor turns into -infinity.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import LOAD_BYTES, PACKING
 
-CHUNK = 4  # groups between two rescales, as many as a step of a row that streams has
+CHUNK = 4  # groups between two rescales, as many as in a step of a streamed row
 MINUS_INFINITY = {"f16": 0xFC00FC00, "bf16": 0xFF80FF80}
 SIGNS = 0x80008000
 
 
 class PackedPart(RowPart):
-    """Emits what happens to one part, whose row shares nothing with masks and bands.
+    """Emits the code for one part of a row without masks and bands.
 
-    registers: VGPRs, two elements each
-    unpacked: VGPRs, one an element of the widest group
-    factor: SGPR, neither 0 nor NaN
+        registers   VGPRs, two elements each
+        unpacked    VGPRs, one an element of the widest group
+        factor      SGPR, neither 0 nor NaN
     """
 
     def __init__(
@@ -46,17 +45,17 @@ class PackedPart(RowPart):
 
     @property
     def columns(self) -> int:
-        """Columns of the part."""
+        """Number of columns in the part."""
         return WAVEFRONT * PACKING * self.registers.count
 
     def _held(self, group: LoadGroup) -> Reg:
-        """The group's registers."""
+        """Returns the group's registers."""
         return self.registers[group.start // PACKING : (group.start + group.width) // PACKING]
 
     # -- memory ------------------------------------------------------------------------------
 
     def load(self, resource: Reg, name: str) -> None:
-        """The part into registers; past the buffer's end 0."""
+        """Loads the part into registers; 0 past the buffer's end."""
         k, loaded = self.k, self.k.new_label("loaded")
         with k.out_of_line("load_narrow", loaded) as narrow:
             self._load_narrow(resource, name)
@@ -69,7 +68,9 @@ class PackedPart(RowPart):
         k.label(loaded)
 
     def _load_narrow(self, resource: Reg, name: str) -> None:
-        """Element by element: odd ones into temporaries, half of which are on their way while those of the group before join."""
+        """Loads element by element, odd elements into temporaries. Half of those are in flight while the previous group is
+        packed.
+        """
         k, joins = self.k, []
         half = self.unpacked.count // PACKING
         for turn, (group, address, immediate) in enumerate(self._addresses(self.bytes)):
@@ -90,7 +91,7 @@ class PackedPart(RowPart):
     # -- values ------------------------------------------------------------------------------
 
     def statistics(self, state: RowState, resource: Reg, left: Reg) -> None:
-        """Each lane's m and delta. resource, left: X's buffer and the columns of it."""
+        """Emits each lane's m and delta. resource, left: X's buffer and its columns."""
         k, minus, m, delta = self.k, self.scratch[0], state.lane_m, state.delta
         for first in range(0, len(self.groups), CHUNK):
             chunk = self.groups[first : first + CHUNK]
@@ -106,11 +107,11 @@ class PackedPart(RowPart):
                     k.v_add_f32(delta, value, delta)
 
     def values(self, state: RowState, resource: Reg, name: str) -> None:
-        """2^(factor·x - m) · delta of every element, rounded to the type, to memory."""
+        """Stores 2^(factor·x - m) · delta of every element, rounded to the type."""
         k, minus = self.k, self.scratch[0]
         self._negate(minus, state.lane_m)
         assert self.aligned is not None
-        k.s_cmp_eq_u32(self.aligned, 0)  # nothing below writes SCC
+        k.s_cmp_eq_u32(self.aligned, 0)  # nothing from here to the branches writes SCC
         for group, address, immediate in self._addresses(self.bytes):
             self._pack(self._exponentials(group, minus), self._held(group), state.delta)
             stored = k.new_label("stored")
@@ -125,7 +126,7 @@ class PackedPart(RowPart):
             k.label(stored)
 
     def _clip(self, chunk: Sequence[LoadGroup], resource: Reg, left: Reg) -> None:
-        """Elements past the row's end, where a chunk has any, count 0 after exp (E30)."""
+        """Makes elements past the row's end count 0 after exp (E30), if a chunk has any."""
         k, inside = self.k, self.k.new_label("inside")
         end = WAVEFRONT * (chunk[-1].start + chunk[-1].width)
         with k.out_of_line("clip", inside) as clip:
@@ -149,7 +150,7 @@ class PackedPart(RowPart):
         k.label(inside)
 
     def _scores(self, group: LoadGroup, addend: Reg | int) -> Reg:
-        """factor·x + addend of a group's elements, in f32; addend: a VGPR, or 0."""
+        """Emits factor·x + addend of a group's elements, in f32. addend: a VGPR, or 0."""
         k, found, held = self.k, self.unpacked[0 : group.width], self._held(group)
         if self.kind == "f16":
             for i in range(group.width):
@@ -166,7 +167,7 @@ class PackedPart(RowPart):
         return found
 
     def _maximum(self, values: Reg, m: Reg) -> None:
-        """m = the largest of m and the values; NaNs do not count (v_max3_f32)."""
+        """Emits m = the largest of m and the values; NaNs do not count (v_max3_f32)."""
         for i in range(0, values.count, 2):
             self.k.v_max3_f32(m, m, values[i], values[i + 1])
 
@@ -174,7 +175,7 @@ class PackedPart(RowPart):
         self.k.v_xor_b32(minus, 1 << 31, m, note="-m")
 
     def _exponentials(self, group: LoadGroup, minus: Reg) -> list[Reg]:
-        """2^(factor·x - m) of a group's elements, in f32; minus: -m."""
+        """Emits 2^(factor·x - m) of a group's elements, in f32. minus: -m."""
         found = self._scores(group, minus)
         values = [found[i] for i in range(found.count)]
         for value in values:
@@ -182,7 +183,7 @@ class PackedPart(RowPart):
         return values
 
     def _pack(self, values: Sequence[Reg], held: Reg, share: Reg) -> None:
-        """held = the values times `share`, rounded to the type."""
+        """Emits held = the values times `share`, rounded to the type."""
         k = self.k
         if self.narrowing is None:
             for i, value in enumerate(values):

@@ -1,8 +1,8 @@
 """A wave's part of a row in registers, as f32: loads, scale, masks, exponentials, stores.
 
-Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i lies in a group of `width` registers that start
-at s: as wide as a 128-bit load, narrower at the end. Loads and stores are then contiguous over the wave. A raw buffer that ends
-where the row does clips both; with 16-bit elements at odd addresses or of odd number, element by element.
+Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i is in a group of `width` registers that
+starts at s. Groups are as wide as a 128-bit load, and narrower at the end. So loads and stores are contiguous over the wave. A
+raw buffer that ends with the row clips both. 16-bit elements at odd addresses, or of odd number, are moved one by one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from simgpu.operators.softmax.plan import LOAD_BYTES
 
 @dataclass(frozen=True)
 class LoadGroup:
-    """`width` registers from `start`, one load of a lane."""
+    """Registers of one load of a lane."""
 
-    start: int
-    width: int
+    start: int  # first register
+    width: int  # number of registers
 
 
 def groups(count: int, widest: int) -> list[LoadGroup]:
-    """The groups of `count` registers."""
+    """Returns the groups of `count` registers."""
     found, start = [], 0
     for width in (widest, 4, 2, 1):
         while width <= count - start and width <= widest:
@@ -40,15 +40,18 @@ def groups(count: int, widest: int) -> list[LoadGroup]:
 
 @dataclass(frozen=True)
 class Window:
-    """Which columns of the part count."""
+    """Columns of the part that count."""
 
     end: Reg  # SGPR: columns below this one count
-    first: Reg | None  # SGPR: and from this one on, if given
-    everywhere: bool  # whether any register may hold a column outside, or only the last group's
+    first: Reg | None  # SGPR: columns from this one on count; None: from 0
+    everywhere: bool  # True if any register may hold a column outside; False: only the last group's
 
 
 def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping[str, int]) -> Reg:
-    """An SGPR that is 0 where n, or pointers and strides of elements of 2 bytes, are no multiples of 4 bytes; nbytes: by array."""
+    """Returns an SGPR that is 0 if n, or pointers and strides of 2-byte elements, are not multiples of 4 bytes.
+
+    nbytes: bytes of an element by array.
+    """
     aligned = k.s.alloc("rows of whole dwords")
     narrow = [name for name in ("X", "Y") if nbytes[name] == 2]
     k.s_mov_b32(aligned, arguments["n"])
@@ -63,13 +66,14 @@ def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping
 
 
 class RowPart:
-    """Emits what happens to one part.
+    """Emits the code for one part of a row.
 
-    kinds: types that are loaded and stored, the latter no wider
-    registers: VGPRs, one an element
-    lane: VGPR, lane·16
-    offset, scratch: one VGPR, and four
-    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None where there are none
+        kinds       types that are loaded and stored; the latter is not wider
+        registers   VGPRs, one an element
+        lane        VGPR, lane·16
+        offset      a VGPR
+        scratch     four VGPRs
+        aligned     SGPR, not 0 if 16-bit elements may be moved by dwords; None if there are none
     """
 
     def __init__(
@@ -83,17 +87,17 @@ class RowPart:
 
     @property
     def columns(self) -> int:
-        """Columns of the part."""
+        """Number of columns in the part."""
         return WAVEFRONT * self.registers.count
 
     def lanes(self, group: LoadGroup) -> tuple[int, ...]:
-        """The group's registers, as numbers of `registers`."""
+        """Returns the group's registers, as indices into `registers`."""
         return tuple(range(group.start, group.start + group.width))
 
     def _addresses(self, element: int, among: Sequence[LoadGroup] | None = None) -> Iterator[tuple[LoadGroup, Reg, int]]:
-        """Groups with the VGPR and the immediate of a lane's first element; the VGPR is right until the next group.
+        """Yields groups with the VGPR and the immediate of a lane's first element. The VGPR is valid until the next group.
 
-        element: bytes of one, 1 for a mask; among: None for all groups.
+        element: bytes of an element, 1 for a mask. among: groups, None for all.
         """
         k, base = self.k, None
         for group in among or self.groups:
@@ -110,12 +114,14 @@ class RowPart:
             yield group, address, start % REACH
 
     def load(self, resource: Reg, name: str) -> None:
-        """The part into registers; past the buffer's end 0."""
+        """Loads the part into registers; 0 past the buffer's end."""
         self.load_all(((self, resource),), name)
 
     def load_all(self, parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
-        """Parts of this one's size into registers, each from its buffer, all on their way before the first is waited for; past a
-        buffer's end 0."""
+        """Loads parts of the same size as this one, each from its buffer; 0 past the buffer's end.
+
+        All loads are issued before the first is waited for.
+        """
         k = self.k
         if self.aligned is None or self.bytes > 2:
             for part, resource in parts:
@@ -138,7 +144,7 @@ class RowPart:
         k.label(done)
 
     def _unpack(self) -> None:
-        """What `_load_wide` left in the upper registers of each group, an element a register."""
+        """Unpacks the elements that `_load_wide` left in the upper registers of each group, an element a register."""
         for group in self.groups:
             half = group.width // 2
             for i in range(half):
@@ -163,7 +169,7 @@ class RowPart:
             self.k.emit(f"buffer_load_{ending}", target, address, resource, 0, offen=True, offset=immediate, note=note)
 
     def store(self, resource: Reg, name: str) -> None:
-        """The registers, rounded to the type; they are used up."""
+        """Rounds the registers to the type and stores them. Overwrites them."""
         k = self.k
         if self.narrowing is None or self.aligned is None:
             self._store_wide(resource, name)
@@ -198,12 +204,12 @@ class RowPart:
     # -- values ------------------------------------------------------------------------------
 
     def scale(self, factor: Reg) -> None:
-        """Every element times an SGPR or VGPR."""
+        """Multiplies every element by an SGPR or VGPR."""
         for r in range(self.registers.count):
             self.k.v_mul_f32(self.registers[r], factor, self.registers[r])
 
     def clip(self, window: Window) -> None:
-        """Elements outside the window become -infinity, so that they count 0 after exp (E30)."""
+        """Replaces elements outside the window by -infinity, so that they count 0 after exp (E30)."""
         k, width = self.k, 0
         self.leave_out_value()
         limit, within = k.s.alloc("limit"), k.s.alloc("columns from the first that counts")
@@ -228,15 +234,15 @@ class RowPart:
         k.s.free(limit, within)
 
     def leave_out_value(self) -> None:
-        """What `leave_out` needs: -infinity."""
+        """Loads the constant that `leave_out` needs: -infinity."""
         self.k.v_mov_b32(self.scratch[2], -inf)
 
     def leave_out(self, r: int, note: str = "") -> None:
-        """Element r becomes -infinity in the lanes that VCC has not."""
+        """Replaces element r by -infinity in lanes that VCC excludes."""
         self.k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc", note=note)
 
     def mask(self, resource: Reg, flags: Reg) -> None:
-        """Elements whose byte of the mask is 0 become -infinity; flags: VGPRs for the widest group's bytes."""
+        """Replaces elements whose byte of the mask is 0 by -infinity. flags: VGPRs for the widest group's bytes."""
         k = self.k
         self.leave_out_value()
         for group, address, immediate in self._addresses(1):
@@ -247,7 +253,7 @@ class RowPart:
                 self.leave_out(r)
 
     def maximum(self, m: Reg) -> None:
-        """m = the largest of m and the lane's elements; NaNs do not count (v_max3_f32)."""
+        """Emits m = the largest of m and the lane's elements; NaNs do not count (v_max3_f32)."""
         k, count = self.k, self.registers.count
         for r in range(0, count - 1, 2):
             k.v_max3_f32(m, m, self.registers[r], self.registers[r + 1])
@@ -255,7 +261,7 @@ class RowPart:
             k.v_max_f32(m, m, self.registers[count - 1])
 
     def exponentials(self, m: Reg) -> None:
-        """Every element becomes 2^(element - m)."""
+        """Replaces every element by 2^(element - m)."""
         k = self.k
         for r in range(self.registers.count):
             k.v_subrev_f32(self.registers[r], m, self.registers[r])
@@ -263,6 +269,6 @@ class RowPart:
             k.v_exp_f32(self.registers[r], self.registers[r])
 
     def add(self, delta: Reg) -> None:
-        """delta += the lane's elements."""
+        """Adds the lane's elements to delta."""
         for r in range(self.registers.count):
             self.k.v_add_f32(delta, self.registers[r], delta)

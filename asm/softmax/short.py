@@ -1,8 +1,8 @@
-"""Short rows, several of them side by side in a wave: `lanes_row` lanes share a row, and a load of each brings its part.
+"""Short rows, several of them side by side in a wave: `lanes_row` lanes share a row, and one load fetches a part of each row.
 
-Register i of a lane holds column u·(lane % lanes_row) + i of row lane / lanes_row of the load, where u, the elements of a lane,
-divides n. One raw buffer spans the rows of a load and ends with the last of them; lanes behind the end of their row get offsets
-outside of it.
+Register i of a lane holds column u·(lane % lanes_row) + i of row lane / lanes_row of the load. u, the elements of a lane,
+divides n. One raw buffer spans the rows of a load and ends with the last of them. Lanes past the end of their row get offsets
+outside it.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from simgpu.operators.softmax.plan import SoftmaxPlan
 
 
 class ShortState(RowState):
-    """m and delta of the rows of a load, a VGPR each: all lanes of a row have its own."""
+    """State of the rows of a load: m and delta in a VGPR each, equal in all lanes of a row."""
 
     def reduce_maximum(self, name: str) -> None:
-        """m = the largest of the row's lanes' m."""
+        """Emits m = the largest of the row's lanes' m."""
         row_reduce(self.k, "v_max_f32", self.lane_m, self.scratch[0], self.plan.lanes_row, name)
 
     def _reduce_sum(self) -> None:
         row_reduce(self.k, "v_add_f32", self.delta, self.scratch[0], self.plan.lanes_row, "delta")
 
     def release(self) -> None:
-        """Nothing: m is in no SGPR."""
+        """Frees nothing, because m is not in an SGPR."""
 
 
 @dataclass(frozen=True)
 class LanePlaces:
-    """Where a lane's elements lie, in VGPRs."""
+    """Offsets of a lane's elements, in VGPRs."""
 
-    x: Reg  # bytes from X's first row of a load
-    y: Reg  # and from Y's
+    x: Reg  # bytes from the first row of a load in X
+    y: Reg  # bytes from the first row of a load in Y
     left: Reg  # columns from the lane's first to the row's end, none if not positive
 
 
 def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> LanePlaces:
-    """The places of a wave's lanes; k.work_item has 16·lane, and becomes `x`."""
+    """Returns the places of a wave's lanes. Overwrites k.work_item, which holds 16·lane, with `x`."""
     p, lane = plan.problem, k.work_item
     row, column = k.v.alloc("offset in Y"), k.v.alloc("columns left")
     stride = k.s.alloc("bytes of a row")
@@ -63,7 +63,7 @@ def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> La
 
 
 class ShortRows(RowPart):
-    """Emits what happens to the rows of one load; registers: VGPRs, a lane's elements."""
+    """Emits the code for the rows of one load. registers: VGPRs, a lane's elements."""
 
     def __init__(
         self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, places: LanePlaces, offset: Reg, scratch: Reg,
@@ -74,24 +74,25 @@ class ShortRows(RowPart):
 
     @property
     def columns(self) -> int:
-        """Columns of a row that its lanes have room for."""
+        """Number of columns that a row's lanes have room for."""
         return self.lanes_row * self.registers.count
 
     def _addresses(self, element: int, among: Sequence[LoadGroup] | None = None) -> Iterator[tuple[LoadGroup, Reg, int]]:
-        """The one group, with a VGPR that has the lane's offset, or one outside of the buffer; it is right until it is asked for
-        again."""
+        """Yields the only group, with a VGPR that holds the lane's offset, or one outside the buffer. It is valid until the
+        next call.
+        """
         (group,) = self.groups
         self.k.v_cmp_lt_i32("vcc", 0, self.places.left)
         self.k.v_cndmask_b32(self.offset, OUTSIDE, self.lane, "vcc", note="behind the row's end: outside")
         yield group, self.offset, 0
 
     def store(self, resource: Reg, name: str) -> None:
-        """The registers, rounded to the type; they are used up."""
+        """Rounds the registers to the type and stores them. Overwrites them."""
         self.lane = self.places.y
         super().store(resource, name)
 
     def clip(self, window: Window) -> None:
-        """Elements behind a row's end become -infinity, so that they count 0 after exp (E30)."""
+        """Replaces elements past a row's end by -infinity, so that they count 0 after exp (E30)."""
         self.leave_out_value()
         self.k.v_cmp_lt_i32("vcc", 0, self.places.left)
         for r in range(self.registers.count):

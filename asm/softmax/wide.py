@@ -1,4 +1,4 @@
-"""The parts of a softmax in f64: elements, m and delta are pairs of registers, and the exponential is a polynomial."""
+"""A softmax in f64: elements, m and delta are pairs of registers, and the exponential is a polynomial."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGN = 0x80000000
 
 
 class WideState(RowState):
-    """m and delta of a row in f64."""
+    """State of a row in f64: m and delta."""
 
     bytes = 16
     m: Reg  # SGPR pair
@@ -38,24 +38,24 @@ class WideState(RowState):
         self.k.v_mov_b32(target[1], bits >> 32)
 
     def empty(self) -> None:
-        """Nothing seen."""
+        """Emits the empty state."""
         self.k.v_mov_b32(self.nan, QUIET_NAN)
         self._set(self.lane_m, LARGEST | SIGN << 32)
         self._set(self.delta, 0)
 
     def limit(self) -> None:
-        """m is at most the largest finite number: infinity - m is infinity."""
+        """Limits m to the largest finite number, because infinity - m is infinity."""
         largest = self.kept if self.plan.resident else self.scratch[2:4]
         self._set(largest, LARGEST)
         self.k.v_min_f64(self.lane_m, largest, self.lane_m)
 
     def keep(self) -> None:
-        """The lane's m before a step."""
+        """Saves the lane's m before a step."""
         for word in range(WORDS):
             self.k.v_mov_b32(self.kept[word], self.lane_m[word])
 
     def exp(self, x: Reg, m: Reg) -> None:
-        """x = exp(x - m); NaN stays NaN."""
+        """Emits x = exp(x - m); NaN stays NaN."""
         k = self.k
         k.v_fma_f64(x, m, -1.0, x)
         k.v_cmp_o_f64("vcc", x, x)
@@ -63,19 +63,19 @@ class WideState(RowState):
         k.v_cndmask_b32(x[1], self.nan, x[1], "vcc")
 
     def rescale(self) -> None:
-        """delta from what `keep` kept to the lane's m."""
+        """Rescales delta from the m that `keep` saved to the lane's m."""
         self.exp(self.kept, self.lane_m)
         self.k.v_mul_f64(self.delta, self.kept, self.delta)
 
     def reduce_maximum(self, name: str) -> None:
-        """m = the largest of the lanes' m, which takes their place; name: of its registers."""
+        """Emits m = the largest of the lanes' m, and copies it to all lanes. name: of its registers."""
         self.m = self.k.s.alloc(name, WORDS)
         wave_reduce_wide(self.k, "v_max_f64", self.lane_m, self.scratch[0:2], self.m, "m")
         for word in range(WORDS):
             self.k.v_mov_b32(self.lane_m[word], self.m[word])
 
     def merge_lanes(self) -> None:
-        """m (an SGPR pair) and delta (all lanes) of the wave."""
+        """Emits m (an SGPR pair) and delta (all lanes) of the wave."""
         self.k.comment("the states of 64 lanes merge")
         if not self.plan.resident:
             self.keep()
@@ -91,7 +91,7 @@ class WideState(RowState):
         self.k.s.free(total)
 
     def merge_waves(self, wave: Reg) -> None:
-        """States of the row's waves through LDS; what `keep` kept becomes exp(m of the wave - m)."""
+        """Merges the states of the row's waves through LDS. Sets the registers of `keep` to exp(m of the wave - m)."""
         k, own, address = self.k, self.m, self.scratch[7]
         region = self._share(wave, address)
         k.ds_read_b64(self.lane_m, address, offset=region.offset)
@@ -107,11 +107,14 @@ class WideState(RowState):
         self.exp(self.kept, self.lane_m)
 
     def own_share(self) -> None:
-        """delta, behind `merge_waves` and `normalise`, for what the wave's elements are: relative to its own m."""
+        """Makes delta relative to the wave's own m, like its elements, after `merge_waves` and `normalise`."""
         self.k.v_mul_f64(self.delta, self.kept, self.delta, note="exp(m of the wave - m) / delta")
 
     def merge_parts(self, states: Reg, registers: Reg) -> None:
-        """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing. states: `buffer`."""
+        """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
+
+        states: the buffer that `buffer` built.
+        """
         k, split, address = self.k, self.plan.split_n, self.scratch[7]
         rounds = -(-split // WAVEFRONT)
         maxima = [registers[WORDS * i : WORDS * (i + 1)] for i in range(rounds)]
@@ -137,7 +140,7 @@ class WideState(RowState):
         self._reduce_sum()
 
     def normalise(self, gain: float) -> None:
-        """delta becomes gain / delta, 0 for a row in which nothing counts: v_rcp_f64 and two Newton steps, NaN kept."""
+        """Emits delta = gain / delta, 0 for a row in which nothing counts, by v_rcp_f64 and two Newton steps. NaN stays NaN."""
         k, y, error, delta = self.k, self.scratch[0:2], self.scratch[2:4], self.delta
         k.v_rcp_f64(y, delta)
         for _ in range(2):
@@ -153,14 +156,14 @@ class WideState(RowState):
 
 
 class WideRowPart(RowPart):
-    """Emits what happens to one part of a row in f64; register pair r takes the place of register r."""
+    """Emits the code for one part of a row in f64. Register pair r replaces register r."""
 
     def __init__(self, k: KernelBuilder, registers: Reg, lane: Reg, offset: Reg, state: WideState) -> None:
         self.k, self.kind, self.lane, self.offset, self.state = k, "f64", lane, offset, state
         self.bytes = self.stored_bytes = 4 * WORDS
         self.scratch, self.aligned, self.narrowing = state.scratch, None, None
         self.words = registers
-        self.registers = registers[0 : registers.count // WORDS]  # of which only the count is used
+        self.registers = registers[0 : registers.count // WORDS]  # only its count is used
         self.groups = groups(self.registers.count, LOAD_BYTES // self.bytes)
 
     def _pair(self, r: int) -> Reg:
@@ -173,39 +176,39 @@ class WideRowPart(RowPart):
                         note=f"{name} columns {64 * group.start} + {group.width}·lane")  # fmt: skip
 
     def load(self, resource: Reg, name: str) -> None:
-        """The part into registers; past the buffer's end 0."""
+        """Loads the part into registers; 0 past the buffer's end."""
         self._move("load", resource, name)
 
     def store(self, resource: Reg, name: str) -> None:
-        """The registers."""
+        """Stores the registers."""
         self._move("store", resource, name)
 
     def scale(self, factor: Reg) -> None:
-        """Every element times a pair."""
+        """Multiplies every element by a pair."""
         for r in range(self.registers.count):
             self.k.v_mul_f64(self._pair(r), factor, self._pair(r))
 
     def leave_out_value(self) -> None:
-        """What `leave_out` needs: the upper word of -infinity."""
+        """Loads the constant that `leave_out` needs: the upper word of -infinity."""
         self.k.v_mov_b32(self.scratch[2], MINUS_INFINITY)
 
     def leave_out(self, r: int, note: str = "") -> None:
-        """Element r becomes -infinity in the lanes that VCC has not."""
+        """Replaces element r by -infinity in lanes that VCC excludes."""
         low, high = self._pair(r)[0], self._pair(r)[1]
         self.k.v_cndmask_b32(low, 0, low, "vcc", note=note)
         self.k.v_cndmask_b32(high, self.scratch[2], high, "vcc")
 
     def maximum(self, m: Reg) -> None:
-        """m = the largest of m and the lane's elements; NaNs do not count."""
+        """Emits m = the largest of m and the lane's elements; NaNs do not count."""
         for r in range(self.registers.count):
             self.k.v_max_f64(m, m, self._pair(r))
 
     def exponentials(self, m: Reg) -> None:
-        """Every element becomes exp(element - m)."""
+        """Replaces every element by exp(element - m)."""
         for r in range(self.registers.count):
             self.state.exp(self._pair(r), m)
 
     def add(self, delta: Reg) -> None:
-        """delta += the lane's elements."""
+        """Adds the lane's elements to delta."""
         for r in range(self.registers.count):
             self.k.v_add_f64(delta, self._pair(r), delta)

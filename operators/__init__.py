@@ -1,6 +1,6 @@
-"""What is computed and how it is cut: problem, plan in closed form, tree; executed with numpy, compared with float64.
+"""Computations and their tiles: problem, plan in closed form, tree; executed with numpy, compared with float64.
 
-    arguments.py     arguments that every operator checks alike
+    arguments.py     checks of arguments that all operators share
     levels.py        the machine's levels: device, block, warp, atom
     resources.py     constraints and resources of a plan
     tree.py          nodes and views: one model for every operator
@@ -9,8 +9,8 @@
     feasibility.py   whether a tree fits, and what binds
     traffic.py       what a tree moves, without executing it
     compute.py       a tree executed with numpy
-    error_model.py   how far matrix arithmetic may be from exact, and how far it usually is
-    gemm/            matrix products; as each operator, from its problem by plan and tree to reference
+    error_model.py   bounds and usual size of matrix arithmetic's errors
+    gemm/            matrix products; like every operator, from problem to reference
     conv2d/          2-D convolution
     softmax/         online softmax of rows
     attention/       attention, fused and unfused

@@ -1,4 +1,4 @@
-"""Arguments that every operator checks alike: sizes, names, shapes of arrays."""
+"""Checks of arguments that all operators share: sizes, names, shapes of arrays."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.errors import LaunchError
 
-POLICIES = ("corrected", "published")  # that tiles are derived by
+POLICIES = ("corrected", "published")  # names of tile policies
 
 
 def positive_dimension(name: str, value: int) -> int:
-    """`value` as an int; LaunchError unless it is an integer >= 1."""
+    """Returns `value` as an int. LaunchError unless it is an integer >= 1."""
     try:
         size = operator.index(value)
     except TypeError:
@@ -25,14 +25,14 @@ def positive_dimension(name: str, value: int) -> int:
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    """`value`; LaunchError lists the known ones if it is none of them."""
+    """Returns `value`. LaunchError lists the known values if it is none of them."""
     if value not in known:
         raise LaunchError(f"unknown {name} {value!r}: use one of {', '.join(known)}")
     return value
 
 
 def expect_shape(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """`given` as an array; LaunchError if it is not of `shape`."""
+    """Returns `given` as an array. LaunchError if it does not have `shape`."""
     array = np.asarray(given)
     if array.shape != shape:
         raise LaunchError(f"{name} has shape {array.shape}: the problem stores it as {shape}")

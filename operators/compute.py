@@ -1,4 +1,4 @@
-"""Executes a tree with numpy at a chosen level, and counts what it moves."""
+"""Executes a tree with numpy at a chosen level, and counts the bytes that it moves."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Array = NDArray[Any]
 
 
 class Executor(Visitor):
-    """Base of what executes one operator's tree: the level to fire at, the type to accumulate in, the counters.
+    """Base of an operator's executor: the level to fire at, the type to accumulate in, the counters.
 
-    A subclass names the root of the trees that it executes, and says what each level does.
+    A subclass names the root of the trees that it executes, and has a method for each level.
     """
 
     known: ClassVar[dict[type[Node], type[Executor]]] = {}
@@ -35,7 +35,7 @@ class Executor(Visitor):
         self.counters = Counters()
 
     def kind(self, accumulator: str) -> np.dtype[Any]:
-        """The numpy type to accumulate in; accumulator: the target's for the operands' type."""
+        """Returns the numpy type to accumulate in. accumulator: the target's type for the operands' type."""
         return np.dtype(np.float64) if self.accumulate == "f64" else numpy_dtype(accumulator)
 
     def count(self, **more: int) -> None:
@@ -44,13 +44,15 @@ class Executor(Visitor):
 
 
 class ComputeVisitor:
-    """Fires the operator's numpy form at each node of `level` ("device", "block", "warp" or "atom") and descends through those
-    above.
+    """Executes a tree with numpy: computes each node of `level` ("device", "block", "warp" or "atom") and descends through
+    higher ones.
 
-    accumulate: "f64", or "problem" for the type of the target's accumulators (f32, f64 or i32). `visit(tree, *operands)` takes the
-    arrays that the operator's executor names and returns its result in that type; LaunchError if a shape does not match,
-    ResourceError if the tree is infeasible. After a visit, `counters` holds what a machine of that level moves: with "device" each
-    array once, with "block" re-reads and LDS writes, below it LDS reads too.
+    accumulate: "f64", or "problem" for the type of the target's accumulators (f32, f64 or i32). `visit(tree, *operands)` takes
+    the arrays that the operator's executor names and returns its result in that type. LaunchError if a shape does not match,
+    ResourceError if the tree is infeasible.
+
+    After a visit, `counters` holds what a machine of that level moves: with "device" each array once, with "block" also
+    re-reads and LDS writes, below it also LDS reads.
     """
 
     def __init__(self, level: str = "device", accumulate: str = "f64") -> None:
@@ -59,7 +61,7 @@ class ComputeVisitor:
         self.counters = Counters()
 
     def visit(self, tree: Node, *operands: Any, **more: Any) -> Array:
-        """The result of the whole tree; LaunchError for a root that nothing executes."""
+        """Returns the result of the whole tree. LaunchError for a root without an executor."""
         executor = Executor.known.get(type(tree))
         if executor is None:
             known = ", ".join(root.__name__ for root in Executor.known)

@@ -1,30 +1,31 @@
-"""Seconds of one launch of a tiled kernel in closed form: the one cost by which tiles are derived, compared, ranked and searched.
+"""Seconds of one launch of a tiled kernel in closed form: the one cost by which tiles are derived, compared, ranked and
+searched.
 
-It is the model of `simgpu time` (`simgpu.timing`) without its events: the same constants (`hardware.rates`), the same clock, the
-same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of them that run together take
+It is the model of `simgpu time` (`simgpu.timing`) without its events: the same constants (`hardware.rates`), the same clock,
+the same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of them that run together take
 
     fill + steps * max(j * units + bare/j, j * level ..., wait) + drain      clocks
 
-units   the busiest of matrix units, LDS, vector cache and VALU
-level   a step's bytes, and its part of the results, over the CU's part of what L2, the Infinity Cache and HBM sustain
-wait    a step waits for its last load: the latency of memory and the clocks in which the step's loads leave the CU, and no less
-        than one CU's misses take. The latency grows with memory's load r by queue_ns/2 * r/(1 - r)
-fill    kernel arguments, first loads, first LDS write and read
-drain   results, at half of L2's rate, and the last store's latency
+    units   the busiest of matrix units, LDS, vector cache and VALU
+    level   a step's bytes, and its part of the results, over the CU's part of what L2, the Infinity Cache and HBM sustain
+    wait    a step waits for its last load: the latency of memory and the clocks in which the step's loads leave the CU, and
+            at least the time of one CU's misses. The latency grows with memory's load r by queue_ns/2 * r/(1 - r)
+    fill    kernel arguments, first loads, first LDS write and read
+    drain   results, at half of L2's rate, and the last store's latency
 
-Waves that load element by element wait for each few of them, `apart` clocks a step, and pass the vector cache in turn: N of them
-that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step no
-less. Some workgroups alone may do so, at an edge; a CU runs its part of them, and one last.
+Waves that load element by element wait for a few elements at a time, `apart` clocks a step, and use the vector cache in turn. N
+of them that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a
+step takes at least that. At an edge, only some workgroups do so; a CU runs its part of them, and one of them last.
 
-With C(n, a) what n workgroups take while `a` CUs want as much, a launch of W workgroups on C CUs, n = floor(W/C), r = W - n*C takes
+C(n, a) is the time of n workgroups while `a` CUs want as much. A launch of W workgroups on C CUs, n = floor(W/C), r = W - n*C,
+takes
 
-    max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and no less than the dispatch of W workgroups
+    max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and at least the dispatch of W workgroups
 
-and before them each CU the dispatch of its first one and the code that it has not run yet. The clock is the board's by duty
-(`hardware.rates.clocks`); it and memory's load are found by iteration. T is the longest of the times that each term of a step gives
-alone. A second kernel that adds parts of a split reduction: `second_pass`.
-
-Fields may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
+Before that, each CU has the dispatch of its first workgroup and the fetch of code that it has not run yet. The clock depends on
+the duty (`hardware.rates.clocks`); it and memory's load are found by iteration. T is the longest of the times that each term of
+a step gives. A second kernel adds parts of a split reduction: `second_pass`. Fields may be numbers or numpy arrays that
+broadcast: one call prices all tiles of a search.
 """
 
 from __future__ import annotations
@@ -39,52 +40,55 @@ import numpy as np
 from simgpu.hardware.rates.clocks import clock_line
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
 
-_PASSES = 2  # of the fixed point of clock and memory's load
-_MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back (`simgpu.timing.gpu`)
+_PASSES = 2  # iterations of the fixed point of clock and memory's load
+_MOST_LOAD = 0.9  # most load of memory: beyond it, bandwidth itself delays requests (`simgpu.timing.gpu`)
 # Taken branches to code that no wave ran before: 4 to 6 on emitted GEMMs, each an instruction fetch from L2.
 _JUMPS = 4
-_WAVES_A_CU = 32  # of a second pass: it takes few registers
-_GROUP_ELEMENTS = 1024  # that a workgroup of a second pass adds: 256 work-items of four
+_WAVES_A_CU = 32  # waves of a CU in a second pass, which needs few registers
+_GROUP_ELEMENTS = 1024  # elements that a workgroup of a second pass adds: 256 work-items of four
 
 
 @dataclass(frozen=True)
 class KernelCost:
-    """One launch. Clocks and bytes of a step are of one workgroup."""
+    """Cost of one launch. Clocks and bytes of a step are for one workgroup."""
 
     rates: Sustained
-    workgroups: Any
+    workgroups: Any  # number of workgroups
     resident: Any  # workgroups of a CU at a time, by registers, LDS and wave slots
-    steps: Any  # of a workgroup's loop
+    steps: Any  # iterations of a workgroup's loop
     element: str = ""  # type of the matrix instructions, as `clocks.element` names it
     matrix: Any = 0.0  # clocks of the matrix units a step
     units: Any = 0.0  # clocks a step of the busiest other unit of the CU: LDS, vector cache, VALU
     bare: Any = 0.0  # clocks a step in which a lone workgroup has no instruction to issue: barrier, first LDS read
     burst: Any = 0.0  # clocks in which a step's loads pass the vector cache
     flight: Any = 0.0  # bytes of a workgroup's loads in flight
-    asked: Any = 0.0  # bytes a step that L2 is asked for, in whole cache lines
-    missed_bytes: Any = 0.0  # of the launch's loads, what L2 does not have
-    hbm_bytes: Any = 0.0  # of these, what the Infinity Cache does not have
-    written_bytes: Any = 0.0  # of the launch
+    asked: Any = 0.0  # bytes a step that loads request from L2, in whole cache lines
+    missed_bytes: Any = 0.0  # bytes of the launch's loads that miss L2
+    hbm_bytes: Any = 0.0  # bytes of these that miss the Infinity Cache
+    written_bytes: Any = 0.0  # bytes that the launch writes
     stored: Any = 0.0  # bytes that a workgroup stores at its end
-    code_lines: Any = 0.0  # of 64 bytes, that a workgroup runs through
-    waves: int = 4  # of a workgroup
-    # Of a wave that loads by elements: clocks in which it does not, and those of the vector cache, which serves one wave at a time.
-    alone: tuple[Any, Any] = (0.0, 0.0)  # a step
+    code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
+    waves: int = 4  # waves of a workgroup
+    # A wave that loads by elements: clocks without such loads, and clocks of the vector cache, which serves one wave at
+    # a time.
+    alone: tuple[Any, Any] = (0.0, 0.0)  # in a step
     once: tuple[Any, Any] = (0.0, 0.0)  # at the end
-    edge: tuple[Any, Any] = (0.0, 0.0)  # a step of a workgroup at an edge
-    edges: Any = 0.0  # share of the workgroups at an edge
-    edge_stored: Any = 0.0  # bytes that one of these stores besides
+    edge: tuple[Any, Any] = (0.0, 0.0)  # in a step of a workgroup at an edge
+    edges: Any = 0.0  # fraction of the workgroups at an edge
+    edge_stored: Any = 0.0  # additional bytes that a workgroup at an edge stores
 
     def deeper(self, ahead: int) -> KernelCost:
-        """The same kernel where so many steps wait for their loads once."""
+        """Returns the same kernel with one wait for the loads of `ahead` steps."""
         if ahead == 1:
             return self
         names = ("matrix", "units", "bare", "burst", "flight", "asked")
         return replace(self, steps=-(-self.steps // ahead), **{name: ahead * getattr(self, name) for name in names})
 
     def terms(self) -> dict[str, Any]:
-        """Seconds by term, each with fill and drain: "CU", "loads", "L2", "Infinity Cache", "HBM". Also "launch", the host's part;
-        "total", the longest term and "launch"; and "MHz", the clock."""
+        """Returns seconds by term, each with fill and drain: "CU", "loads", "L2", "Infinity Cache", "HBM".
+
+        Also "launch", the host's part; "total", the longest term and "launch"; and "MHz", the clock.
+        """
         chip, row = self.rates.descriptor, self.rates.row
         cus, whole = chip.num_cus, largest(1, self.workgroups // chip.num_cus)
         active, rest = least(self.workgroups, cus), self.workgroups % cus
@@ -117,7 +121,7 @@ _NUMBERS = tuple(each.name for each in fields(KernelCost) if each.name not in ("
 
 
 class _Clocked:
-    """A launch at a clock and a load of memory."""
+    """Times of a launch at a given clock and load of memory."""
 
     def __init__(self, cost: KernelCost, mhz: Any, load: Any) -> None:
         row, rates, steps = cost.rates.row, cost.rates, cost.workgroups * cost.steps
@@ -137,7 +141,7 @@ class _Clocked:
         }
 
     def cycles(self, count: Any, active: Any) -> dict[str, Any]:
-        """Clocks, by term, of a CU that runs `count` workgroups while `active` CUs want as much."""
+        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs want as much."""
         cost, row = self.cost, self.cost.rates.row
         start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         full, rest = count // cost.resident, count % cost.resident
@@ -147,7 +151,10 @@ class _Clocked:
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
 
     def _at_edges(self, count: Any, active: Any) -> Any:
-        """Clocks that a CU's part of the workgroups at an edge take more; the last one that it runs is one of them."""
+        """Returns the additional clocks of a CU's part of the workgroups at an edge.
+
+        The last workgroup that it runs is one of them.
+        """
         cost = self.cost
         if not np.any(cost.edges > 0):
             return 0.0
@@ -159,14 +166,17 @@ class _Clocked:
         return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
-        """Clocks of j workgroups' waves that spend `clocks` apart and at a unit that serves one wave at a time (Schweitzer's
-        approximation of mean value analysis: a wave finds there the others in proportion to the time that they spend there)."""
+        """Returns clocks of j workgroups' waves with `clocks`: apart, and at a unit that serves one wave at a time.
+
+        Schweitzer's approximation of mean value analysis: a wave finds the others there in proportion to the time that they
+        spend there.
+        """
         apart, served = clocks
         more = j * self.cost.waves * served - apart
         return apart + (more + (more * more + 4 * apart * served) ** 0.5) / 2
 
     def _together(self, j: Any, active: Any) -> dict[str, Any]:
-        """Clocks, by term, of j workgroups that run together."""
+        """Returns clocks, by term, of j workgroups that run together."""
         cost, row = self.cost, self.cost.rates.row
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
         drain = j * cost.stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
@@ -174,14 +184,14 @@ class _Clocked:
         fill = fill + self.in_turn(cost.once, j)
         return {
             "CU": fill + cost.steps * step + drain,
-            # The first step's are the fill's.
+            # the first step's loads are part of the fill
             "loads": fill + (cost.steps - 1) * largest(self.last, j * self.drawn) + step + drain,
             **{name: fill + cost.steps * j * each * active + drain for name, each in self.levels.items()},
         }
 
 
 def beside(kernels: Sequence[KernelCost]) -> KernelCost:
-    """Several launches of one board, matrix type and number of waves as one of arrays, one launch behind the other."""
+    """Concatenates launches of the same board, matrix type and number of waves into one launch with array fields."""
     first = kernels[0]
     sizes = [np.size(kernel.workgroups) for kernel in kernels]
     total, ends = sum(sizes), np.cumsum(sizes)
@@ -201,9 +211,9 @@ def beside(kernels: Sequence[KernelCost]) -> KernelCost:
 
 
 def second_pass(rates: Sustained, parts: Any, elements: Any, partial: float, result: float) -> Any:
-    """Seconds of the kernel that adds `parts` partial results of so many elements and bytes each; 0 for one part.
+    """Returns seconds of the kernel that adds `parts` partial results; 0 for one part.
 
-    A work-item adds its parts one after the other, each a load's latency after the last.
+    elements: of a result. partial, result: bytes. A work-item adds its parts in order, each a load's latency after the last.
     """
     d = rates.descriptor
     groups = -(-elements // _GROUP_ELEMENTS)
@@ -216,21 +226,21 @@ def second_pass(rates: Sustained, parts: Any, elements: Any, partial: float, res
 
 
 def parts_of(steps: Any, split: Any) -> tuple[Any, Any]:
-    """(blocks that share a tile, steps of each) when every block but the last has the same number of steps."""
+    """Returns (blocks that share a tile, steps of each), if every block but the last has the same number of steps."""
     each = -(-steps // split)
     return -(-steps // each), each
 
 
 def largest(one: Any, other: Any) -> Any:
-    """The larger of two numbers, or of each pair of two arrays' elements."""
+    """Returns the larger of two numbers, or of each pair of two arrays' elements."""
     return np.maximum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else max(one, other)
 
 
 def least(one: Any, other: Any) -> Any:
-    """The smaller of two numbers, or of each pair of two arrays' elements."""
+    """Returns the smaller of two numbers, or of each pair of two arrays' elements."""
     return np.minimum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else min(one, other)
 
 
 def choose(condition: Any, one: Any, other: Any) -> Any:
-    """One of two values, or of each pair of elements, by a condition or an array of these."""
+    """Returns one of two values, or of each pair of elements, by a condition or an array of conditions."""
     return np.where(condition, one, other) if isinstance(condition, np.ndarray) else (one if condition else other)

@@ -1,4 +1,4 @@
-"""Whether a tree fits its target, which constraint binds, and what to change where it does not fit."""
+"""Reports whether a tree fits its target, which constraint binds, and what to change if it does not fit."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from simgpu.operators.tree import Node, Root
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One level of a tree."""
+    """Report on one level of a tree."""
 
     level: Level
-    title: str
+    title: str  # title of the node
     tiles: dict[str, tuple[int, ...]]  # nominal tile of each operand
-    constraints: tuple[Constraint, ...]  # that belong to this level
+    constraints: tuple[Constraint, ...]  # constraints of this level
 
     @property
     def feasible(self) -> bool:
-        """Whether this level's hard constraints are satisfied."""
+        """True if this level's hard constraints are satisfied."""
         return all(row.satisfied for row in self.constraints if row.hard)
 
 
 @dataclass(frozen=True)
 class FeasibilityReport:
-    """The answer for a whole tree."""
+    """Report on a whole tree."""
 
     target: str
     policy: str
     feasible: bool
-    tiles: dict[str, int]  # what the policy decided, by name
+    tiles: dict[str, int]  # sizes that the policy decided, by name
     constraints: tuple[Constraint, ...]
-    binding: Constraint  # that stopped the tile from growing, or is violated
+    binding: Constraint  # the constraint that stopped the tile from growing, or is violated
     nodes: tuple[NodeReport, ...]  # one a level
     remedy: str  # what to change; empty if the tree is feasible
 
 
 def tree_report(tree: Root) -> FeasibilityReport:
-    """The report of a whole tree, one NodeReport a level."""
+    """Returns the report of a whole tree, one NodeReport a level."""
     plan: Derivation = tree.derivation
     return FeasibilityReport(
         target=tree.descriptor.name or tree.descriptor.arch,
@@ -56,7 +56,7 @@ def tree_report(tree: Root) -> FeasibilityReport:
 
 
 def node_report(node: Node) -> NodeReport:
-    """The report of one level."""
+    """Returns the report of one level."""
     return NodeReport(
         level=node.level,
         title=node.describe()[0][0],
@@ -66,13 +66,13 @@ def node_report(node: Node) -> NodeReport:
 
 
 class FeasibilityVisitor:
-    """The paper's name for `tree_report` and `node_report`; with a descriptor, of the tree derived again for it."""
+    """The paper's name for `tree_report` and `node_report`. With a descriptor, it derives the tree again for it."""
 
     def __init__(self, descriptor: HardwareDescriptor | None = None) -> None:
         self.descriptor = descriptor
 
     def visit(self, node: Node) -> Any:
-        """A tree's FeasibilityReport, or the NodeReport of a node below its root."""
+        """Returns a tree's FeasibilityReport, or the NodeReport of a node below its root."""
         if not isinstance(node, Root):
             return node_report(node)
         return tree_report(node if self.descriptor is None else node.on(self.descriptor))

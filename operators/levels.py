@@ -1,4 +1,4 @@
-"""The levels of the machine that a tree cuts a computation for."""
+"""Levels of the machine for which a tree cuts a computation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """The levels of the machine, outermost first."""
+    """Levels of the machine, outermost first."""
 
     DEVICE = "device"
     BLOCK = "block"
@@ -15,5 +15,5 @@ class Level(StrEnum):
 
     @property
     def depth(self) -> int:
-        """0 for the device, 3 for the atom."""
+        """Depth of the level: 0 for the device, 3 for the atom."""
         return list(Level).index(self)

@@ -1,4 +1,4 @@
-"""float64 references of all operators, how far a kernel may be from them, and how far a faithful one usually is."""
+"""float64 references of all operators, error bounds of kernels, and usual errors of faithful kernels."""
 
 from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
 from simgpu.operators.attention.typical_error import attention_typical_error

@@ -1,4 +1,4 @@
-"""Constraints and resources of a plan: what a target grants, what a tile takes, what is left."""
+"""Constraints and resources of a plan: the target's limits, the tile's use, the slack."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level
 
-RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
+RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 LAUNCH_SGPRS = 4  # the kernel arguments' address, workgroup ids x and y
-ALIGNMENT_SGPRS = 3  # lost at most where a buffer's four (or a pair) do not follow directly
+ALIGNMENT_SGPRS = 3  # most that alignment can lose, if a buffer's four (or a pair) do not follow directly
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One limit at one level of the tree."""
+    """A limit at one level of the tree."""
 
     name: str
     level: Level
-    limit: float
-    use: float
-    unit: str
-    note: str = ""
+    limit: float  # most that is allowed
+    use: float  # amount used
+    unit: str  # unit of limit and use
+    note: str = ""  # explanation for a reader
     remedy: str = ""  # what to change, and by how much, if it is violated
-    hard: bool = True  # it decides feasibility; others (occupancy, operand bandwidth) say how far from the best a plan is
-    binding: bool = False  # it stopped the tile from growing
+    hard: bool = True  # True: decides feasibility; False: shows the distance from the best plan (occupancy, operand bandwidth)
+    binding: bool = False  # True if it stopped the tile from growing
 
     def __str__(self) -> str:
         said = f"{self.use:,.6g} of {self.limit:,.6g} {self.unit}" if self.limit or self.use else self.note
@@ -36,53 +36,55 @@ class Constraint:
 
     @property
     def slack(self) -> float:
-        """limit - use; negative if violated."""
+        """Returns limit - use; negative if violated."""
         return self.limit - self.use
 
     @property
     def satisfied(self) -> bool:
-        """Whether the use is within the limit."""
+        """True if the use is within the limit."""
         return self.use <= self.limit
 
     @property
     def ratio(self) -> float:
-        """use / limit."""
+        """Ratio of use to limit."""
         return self.use / self.limit if self.limit else (0.0 if not self.use else float("inf"))
 
 
 @dataclass(frozen=True)
 class RegisterRange:
-    """A named range of `count` 32-bit registers, per lane in file "arch" or "acc", per wave in file "sgpr"."""
+    """A named range of 32-bit registers."""
 
     name: str
-    file: str
+    file: str  # arch or acc: per lane; sgpr: per wave
     count: int
 
 
 @dataclass(frozen=True)
 class LdsArray:
-    """A named array in LDS: bytes of all its stages."""
+    """A named array in LDS."""
 
     name: str
-    nbytes: int
+    nbytes: int  # bytes of all its stages
 
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """What one wave and one workgroup take, in closed form; the emitter stays within it."""
+    """Resources of one wave and one workgroup, in closed form. The emitter stays within them."""
 
-    registers: tuple[RegisterRange, ...]  # of a lane
-    lds: tuple[LdsArray, ...]
-    scalars: tuple[RegisterRange, ...]  # of a wave
-    waves_per_simd: int  # that reside at once, by registers, LDS and wave slots together
-    blocks_per_cu: int
+    registers: tuple[RegisterRange, ...]  # per lane
+    lds: tuple[LdsArray, ...]  # per workgroup
+    scalars: tuple[RegisterRange, ...]  # per wave
+    waves_per_simd: int  # resident at once, by registers, LDS and wave slots together
+    blocks_per_cu: int  # resident at once
 
     @classmethod
     def of(
         cls, descriptor: HardwareDescriptor, waves: int, registers: tuple[RegisterRange, ...], lds: tuple[LdsArray, ...],
         scalars: tuple[RegisterRange, ...],
     ) -> Self:  # fmt: skip
-        """The plan of blocks of `waves` waves, with what of them resides on the target at once: 0 and 0 if a block does not fit."""
+        """Returns the plan for blocks of `waves` waves, with the number that is resident at once; 0 and 0 if a block does not
+        fit.
+        """
         plan = cls(registers, lds, scalars, 0, 0)
         blocks = descriptor.blocks_per_cu(plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, waves)
         return replace(plan, waves_per_simd=-(-blocks * waves // descriptor.simds_per_cu), blocks_per_cu=blocks)
@@ -104,41 +106,44 @@ class ResourcePlan:
 
     @property
     def lds_bytes(self) -> int:
-        """Bytes of LDS that a workgroup asks for, before rounding to the allocation granule."""
+        """Bytes of LDS that a workgroup requests, before rounding to the allocation granule."""
         return sum(array.nbytes for array in self.lds)
 
 
 def scalar_ranges(**counts: int) -> tuple[RegisterRange, ...]:
-    """The launch state and these counts as ranges of file "sgpr"; underscores are blanks, 0 is left out."""
+    """Returns the launch state and these counts as ranges of file "sgpr". Underscores become blanks; counts of 0 are omitted."""
     named = {"launch state": LAUNCH_SGPRS, **{name.replace("_", " "): count for name, count in counts.items()}}
     return tuple(RegisterRange(name, "sgpr", count) for name, count in named.items() if count)
 
 
 def require_narrow(dtype: str, descriptor: HardwareDescriptor) -> None:
-    """TargetError unless the target rounds f32 to the type: to 8-bit floats those do that multiply them."""
+    """Raises TargetError unless the target rounds f32 to the type. Targets round to the 8-bit floats that they can multiply."""
     if dtype in ("fp8", "bf8") and dtype not in descriptor.dtypes():
         raise TargetError(f"{descriptor.arch} has no instruction that rounds to {dtype}: use f16 or bf16, or gfx942 or gfx950")
 
 
 def rounding_sgprs(dtype: str, arch: str) -> int:
-    """SGPRs of constants where elements are rounded to a type: bf16's, where no instruction does it (LLVM: gfx950 has one)."""
+    """Returns the number of SGPRs with constants for rounding to a type: bf16 needs them on targets without an instruction.
+
+    gfx950 has one (LLVM).
+    """
     return 2 if dtype == "bf16" and arch != "gfx950" else 0
 
 
 def sgprs(scalars: Iterable[RegisterRange]) -> int:
-    """What a wave with these ranges takes of the SGPRs, the reserved ones included."""
+    """Returns the SGPRs of a wave with these ranges, the reserved ones included."""
     return sum(r.count for r in scalars) + RESERVED_SGPRS
 
 
 class Derivation:
-    """What every operator's plan answers. Subclasses are dataclasses with these fields and say `title`, `sizes` and `blocks`."""
+    """Base of every operator's plan. Subclasses are dataclasses with these fields that define `title`, `sizes` and `blocks`."""
 
     problem: Any
     descriptor: HardwareDescriptor
     constraints: tuple[Constraint, ...]
 
     def __str__(self) -> str:
-        """The paper's listing: the tiles, then a line a node with its hard limits, from the device to the atom."""
+        """Returns the paper's listing: the tiles, then a line a node with its hard limits, from the device to the atom."""
         lines = [self.title, f"  {', '.join(f'{name} = {value}' for name, value in self.sizes.items())}"]
         lines += [f"  CU grid: {row.note}" for row in self.constraints if row.name == "occupancy"]
         for level in Level:
@@ -153,7 +158,7 @@ class Derivation:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided, by name."""
+        """Sizes that the policy decided, by name."""
         raise NotImplementedError
 
     @property
@@ -173,25 +178,25 @@ class Derivation:
 
     @property
     def feasible(self) -> bool:
-        """Whether every hard constraint is satisfied."""
+        """True if every hard constraint is satisfied."""
         return all(row.satisfied for row in self.constraints if row.hard)
 
     @property
     def binding(self) -> Constraint:
-        """The constraint that stopped the tile from growing, or the violated one."""
+        """Constraint that stopped the tile from growing, or the violated one."""
         return binding(self.constraints)
 
     @property
     def remedy(self) -> str:
-        """What to change and by how much; empty if feasible."""
+        """Text about what to change and by how much; empty if feasible."""
         return "; ".join(dict.fromkeys(row.remedy for row in self.constraints if row.hard and not row.satisfied))
 
     def at(self, level: Level) -> tuple[Constraint, ...]:
-        """The constraints of one level."""
+        """Returns the constraints of one level."""
         return tuple(row for row in self.constraints if row.level is level)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: what was decided, and every limit with its use; what does not fit is told with what to change."""
+        """Returns HTML for Jupyter: the sizes, and every limit with its use; for an infeasible plan, what to change."""
         rows = "".join(
             f"<tr><td>{row.level}</td><td>{escape(row.name)}{' <b>binds</b>' if row.binding else ''}</td><td>{row.use:,.6g} of "
             f"{row.limit:,.6g} {escape(row.unit)}</td><td>{escape(row.note)}</td></tr>"
@@ -202,45 +207,46 @@ class Derivation:
         return f"<p><b>{escape(self.title)}</b>: {escape(said)}</p><table>{rows}</table>"
 
     def check(self) -> Self:
-        """The plan itself; ResourceError with the violated limit and what to change if it cannot run."""
+        """Returns the plan itself. If it cannot run: ResourceError with the violated limit and what to change."""
         require_feasible(self.title, self.constraints)
         return self
 
 
 def quantised(tiles: int, cus: int) -> float:
-    """eta (errata E9, E25): tiles a CU over that number rounded up."""
+    """Returns eta (errata E9, E25): tiles a CU over that number rounded up."""
     return tiles / cus / -(-tiles // cus)
 
 
 def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
-    """The soft row of quantised occupancy for `tiles` independent tiles."""
+    """Returns the soft row of quantised occupancy for `tiles` independent tiles."""
     cus = descriptor.num_cus
     note = f"{tiles} tiles on {cus} CUs, {tiles / cus:.2f} a CU (E9, E11, E25)"
     return Constraint("occupancy", Level.DEVICE, 1.0, quantised(tiles, cus), "eta", note, hard=False)
 
 
 def assumption(descriptor: HardwareDescriptor) -> str:
-    """The end of a note on a row that follows from figures which nobody states of this GPU; empty where there are none."""
+    """Returns the end of a note on a row that depends on unpublished figures of the GPU; empty if there are none."""
     return f"; assumed: {descriptor.assumed}" if descriptor.assumed else ""
 
 
 def alignment_row(ragged: int, what: str) -> Constraint:
-    """The hard row that tiles are whole atoms. ragged: dimensions that are not; what: the tile and its atom, in words."""
+    """Returns the hard row that tiles are whole atoms. ragged: number of dimensions that are not; what: tile and atom, in words."""
     remedy = "the LDS must hold at least one atom-aligned tile"
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
 
 def freed(use: int, limit: int, what: str = "registers a lane", how: str = "use smaller tiles or a type of fewer bytes") -> str:
-    """A remedy: how many of what to free, if there are too many, and how."""
+    """Returns a remedy: the amount to free, if there is too much use, and how."""
     return f"free {use - limit} {what}: {how}" if use > limit else how
 
 
 def limit_rows(
     d: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds: int, waves: int, blocks: int, notes: dict[str, tuple[str, str]]
 ) -> tuple[Constraint, ...]:
-    """The hard rows that every kernel has, if `blocks` blocks of `waves` waves are to reside on a CU.
+    """Returns the hard rows that every kernel has, for `blocks` blocks of `waves` waves that should be resident on a CU.
 
-    arch, acc, sgprs: registers of a wave; lds: bytes of a block. `notes` has (note, remedy) by row name where there is more to say.
+    arch, acc, sgprs: registers of a wave. lds: bytes of a block. notes: (note, remedy) by row name, to replace the default
+    ones.
     """
     per_simd = -(-blocks * waves // d.simds_per_cu)
     most_arch, most_acc, total = d.vgpr_budget(per_simd)
@@ -287,7 +293,9 @@ def limit_rows(
 
 
 def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> tuple[Constraint, ...]:
-    """The constraints, one marked as binding: a violated hard one, else the one called `name`, else the fullest hard one."""
+    """Returns the constraints with one marked as binding: a violated hard one, else the one called `name`, else the fullest
+    hard one.
+    """
     rows = tuple(constraints)
     hard = [row for row in rows if row.hard]
     worst = max(hard, key=lambda row: row.ratio)
@@ -297,12 +305,12 @@ def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> 
 
 
 def binding(constraints: Iterable[Constraint]) -> Constraint:
-    """The constraint that `mark_binding` marked."""
+    """Returns the constraint that `mark_binding` marked."""
     return next(row for row in constraints if row.binding)
 
 
 def require_feasible(what: str, constraints: Iterable[Constraint]) -> None:
-    """ResourceError, one line, for the binding constraint if it is violated."""
+    """Raises ResourceError, in one line, for the binding constraint if it is violated."""
     row = binding(constraints)
     if row.hard and not row.satisfied:
         raise ResourceError(f"{what}: {row.name} needs {row.use:g} {row.unit}, the limit is {row.limit:g}; {row.remedy}")

@@ -1,4 +1,4 @@
-"""What a computation moves and executes, counted without executing it."""
+"""Bytes that a computation moves and instructions that it executes, counted without executing it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from simgpu.operators.tree import Root
 
 @dataclass(frozen=True)
 class Counters:
-    """What a machine that executes a tree moves, and how much it computes."""
+    """Bytes that a machine moves to execute a tree, and the amount that it computes."""
 
-    flops: int = 0  # useful ones, a multiply-add counted as two
+    flops: int = 0  # useful ones; a multiply-add counts as two
     hbm_bytes: int = 0  # every array element once
     global_bytes: int = 0  # with re-reads, as blocks request them
     lds_write_bytes: int = 0  # staging
-    lds_read_bytes: int = 0  # what waves read back
+    lds_read_bytes: int = 0  # bytes that waves read back
     atoms: int = 0  # matrix instructions on valid data
 
 
 @functools.singledispatch
 def block_counters(tree: Root) -> Counters:
-    """The counters of a ComputeVisitor at the atom level, and so of every level above; masks given as arrays do not count."""
+    """Returns the counters of a ComputeVisitor at the atom level, so of every level above. Mask arrays do not count."""
     raise LaunchError(f"nothing counts what a {type(tree).__name__} moves")

@@ -1,8 +1,8 @@
 """The algorithm tree (paper, section Computational Model): one node model for every operator.
 
-A node stands for one level of the machine and carries views, windows into the operands with the nominal tile size and the valid
-extent. The tree is never materialised: `children()` makes the next level's nodes one by one. What an element outside the valid
-extent reads as is the boundary policy; how large a tile is, the tiling policy. The two do not know each other.
+A node represents one level of the machine. It has views: windows into the operands with the nominal tile size and the valid
+extent. The tree is never materialised: `children()` yields the next level's nodes one by one. The boundary policy defines the
+value of an element outside the valid extent. The tiling policy defines the size of a tile. The two are independent.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
-FINITE_FLOOR = -1e38  # stands for -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
+FINITE_FLOOR = -1e38  # replaces -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Indices min_ <= i < max_ of one dimension, cut from a tile of nominal size `tile`; clipped where max_ - min_ < tile."""
+    """Indices min_ <= i < max_ of one dimension, cut from a tile; clipped if max_ - min_ < tile."""
 
     min_: int
     max_: int
-    tile: int
+    tile: int  # nominal size of the tile
 
     @classmethod
     def whole(cls, size: int) -> Extent:
-        """The full dimension of `size` elements."""
+        """Returns the full dimension of `size` elements."""
         return cls(0, size, size)
 
     def __len__(self) -> int:
@@ -43,17 +43,17 @@ class Extent:
 
     @property
     def slice(self) -> slice:
-        """The valid indices, for numpy."""
+        """Slice of the valid indices, for numpy."""
         return slice(self.min_, self.max_)
 
     def split(self, tile: int) -> Split:
-        """Consecutive extents of nominal size `tile`; the last one ends where this extent does."""
+        """Returns consecutive extents of nominal size `tile`; the last one ends where this extent does."""
         return Split(self, tile)
 
 
 @dataclass(frozen=True)
 class Split:
-    """The tiles of an extent, made as they are asked for, as often as they are."""
+    """Tiles of an extent, generated at each iteration."""
 
     whole: Extent
     tile: int
@@ -64,9 +64,9 @@ class Split:
 
 
 def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    """All combinations, the last axis fastest; itertools' product holds every axis, and a device may have 10^11 tiles.
+    """Yields all combinations, the last axis fastest. itertools' product holds every axis, and a device may have 10^11 tiles.
 
-    axes: each can be gone through again and again.
+    axes: each can be iterated several times.
     """
     if not axes:
         yield ()
@@ -78,13 +78,13 @@ def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Boundary policy: what an element outside the valid extent of an operand reads as."""
+    """Boundary policy: the value of an element outside the valid extent of an operand."""
 
     fill: float
-    text: str
+    text: str  # value in words
 
     def read(self, array: NDArray[Any], *window: tuple[int, int]) -> NDArray[Any]:
-        """`array` over the half-open index ranges `window`, one a dimension; what lies outside the array is `fill`."""
+        """Returns `array` over the half-open index ranges `window`, one a dimension. Elements outside the array are `fill`."""
         inside = tuple(
             slice(min(max(low, 0), size), max(min(high, size), 0)) for (low, high), size in zip(window, array.shape, strict=True)
         )
@@ -104,21 +104,21 @@ FLOOR = Boundary(FINITE_FLOOR, f"the finite floor {FINITE_FLOOR:g}, and counts 0
 
 @dataclass(frozen=True)
 class View:
-    """A window of an operand: rows x columns, under the outer dimensions (batch, heads, channels) where it has them."""
+    """A window of an operand: rows x columns, with outer dimensions (batch, heads, channels) if it has them."""
 
-    operand: str
+    operand: str  # name
     rows: Extent
     cols: Extent
     outer: tuple[Extent, ...] = ()
 
     @property
     def extents(self) -> tuple[Extent, ...]:
-        """One extent a dimension, outermost first."""
+        """Extents of all dimensions, outermost first."""
         return *self.outer, self.rows, self.cols
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
-        """Nominal size, as the tiling policy gives it."""
+        """Nominal size, from the tiling policy."""
         return tuple(extent.tile for extent in self.extents)
 
     @property
@@ -128,16 +128,16 @@ class View:
 
     @property
     def elements(self) -> int:
-        """Valid elements."""
+        """Number of valid elements."""
         return prod(self.shape)
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """The valid window, as a numpy index into the whole operand."""
+        """Valid window, as a numpy index into the whole operand."""
         return tuple(extent.slice for extent in self.extents)
 
     def within(self, whole: View) -> tuple[slice, ...]:
-        """This window as a numpy index into `whole`, a window of the same operand that contains it."""
+        """Returns this window as a numpy index into `whole`, a window of the same operand that contains it."""
         pairs = zip(self.extents, whole.extents, strict=True)
         return tuple(slice(inner.min_ - outer.min_, inner.max_ - outer.min_) for inner, outer in pairs)
 
@@ -146,41 +146,41 @@ class View:
 
 
 class Node(ABC):
-    """One node of an algorithm tree: `views` are the operands' windows at this node."""
+    """A node of an algorithm tree."""
 
     level: ClassVar[Level]
-    views: tuple[View, ...]
+    views: tuple[View, ...]  # the operands' windows at this node
 
     @abstractmethod
     def children(self) -> Iterator[Node]:
-        """The nodes one level down, made as they are asked for; none below a leaf."""
+        """Yields the nodes one level down, one at a time; none below a leaf."""
 
     @abstractmethod
     def constraints(self) -> tuple[Constraint, ...]:
-        """The limits that apply at this level, whether met or not."""
+        """Returns the limits that apply at this level, met or not."""
 
     @abstractmethod
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """Sections of text for `render`: each a title and its detail lines."""
+        """Returns sections of text for `render`: each a title and its detail lines."""
 
     def first(self) -> Node | None:
-        """The first child, which stands for its level where all tiles are alike; None at a leaf."""
+        """Returns the first child, which represents its level if all tiles are alike; None at a leaf."""
         return next(self.children(), None)
 
 
 class Root(Node):
     """A node of the device level: a whole operator on a target under a policy.
 
-    Subclasses set `problem`, `descriptor` and `derivation`; a problem that the target cannot run still has a derivation.
+    Subclasses set `problem`, `descriptor` and `derivation`. A problem that the target cannot run has a derivation, too.
     """
 
     level: ClassVar[Level] = Level.DEVICE
     problem: Any
     descriptor: HardwareDescriptor
-    derivation: Any
+    derivation: Any  # the plan, feasible or not
 
     def __repr__(self) -> str:
-        """The problem by what differs from its defaults; a type that none was given for is the operands'."""
+        """Returns the problem's fields that differ from their defaults. A type that was not given is the operands'."""
         given = []
         for entry in fields(self.problem):
             value = getattr(self.problem, entry.name)
@@ -191,29 +191,29 @@ class Root(Node):
 
     @abstractmethod
     def on(self, descriptor: HardwareDescriptor) -> Root:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
 
     @property
     def plan(self) -> Any:
-        """The feasible derivation; ResourceError names the violated limit and what to change."""
+        """Feasible derivation. ResourceError names the violated limit and what to change."""
         return self.derivation.check()
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """The derivation's rows of the device level."""
+        """Returns the derivation's rows of the device level."""
         rows: tuple[Constraint, ...] = self.derivation.at(self.level)
         return rows
 
     def representatives(self) -> Iterator[Node]:
-        """The root and one node of each level below it."""
+        """Yields the root and one node of each level below it."""
         return representatives(self)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the tree, and every limit with its use; what does not fit is told with what to change."""
+        """Returns HTML for Jupyter: the tree, and every limit with its use; for an infeasible tree, what to change."""
         shown = f"<pre>{escape(render(self))}</pre>" if self.derivation.feasible else ""
         return shown + str(self.derivation._repr_html_())
 
     def tree(self) -> str:
-        """The tree as text, in the form of the paper's Figure 1; ResourceError if the tiles cannot fit."""
+        """Returns the tree as text, in the form of the paper's Figure 1. ResourceError if the tiles cannot fit."""
         self.derivation.check()
         return render(self)
 
@@ -227,7 +227,7 @@ class Visitor:
 
 
 def representatives(root: Node) -> Iterator[Node]:
-    """The root and the first node of each level below it."""
+    """Yields the root and the first node of each level below it."""
     node: Node | None = root
     while node is not None:
         yield node
@@ -235,7 +235,7 @@ def representatives(root: Node) -> Iterator[Node]:
 
 
 def render(root: Node) -> str:
-    """The tree as text, one section a level, in the form of the paper's Figure 1."""
+    """Returns the tree as text, one section a level, in the form of the paper's Figure 1."""
     head, *sections = [section for node in representatives(root) for section in node.describe()]
     lines = [head[0], *(f"  {line}" for line in head[1:])]
     for number, (title, *details) in enumerate(sections, start=1):

@@ -7,12 +7,12 @@ steps have parts of it. So each line is loaded once, and a row's part of LDS is 
   among the matrix instructions of step f(n) - 1, between the previous step's barrier and that step's own. They overwrite bytes
   288 back, which were read for step f(n) - 2 at the latest. So one barrier a step is enough. Of four steps, three write a line
   (`asm.gemm.lines`).
-* Registers. A work-item holds pieces (units) of a line and a half, or of three lines (`limits.half_lines`). A unit's load
-reuses
-  the registers of the unit that many before it as soon as that unit is in LDS. So loads continue in the step that writes no line.
+* Registers. A work-item holds pieces (units) of a line and a half, or of three lines (`limits.half_lines`). The load of a unit
+  reuses the registers of the unit that many before it, once that unit is in LDS. So loads continue in the step that writes no
+  line.
 * Who. LDS writes the 16 bytes of eight lanes at once. Four of them hold 64 bytes of a row, which the vector cache reads at
-once.
-  The other four hold the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a time.
+  once. The other four hold the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a
+  time.
 * Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd row is half a turn ahead. The two
   halves of 64 bytes of a row use disjoint banks, all round the ring. A ring of 288 bytes would have nine halves, an odd number,
   so that two of them would conflict at its end. Every eight slots are 16 bytes further on, so that reads do not conflict.

@@ -1,4 +1,4 @@
-"""K and V in a cache: pages, and 8-bit floats with scales, taken apart into sequences and heads that need neither."""
+"""K and V in a cache (pages, and 8-bit floats with scales), resolved into sequences and heads that need neither."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Cache:
-    """What a cached problem reads beside Q, K and V; None for what it does not."""
+    """Inputs of a cached problem in addition to Q, K and V; None for inputs that it does not read."""
 
     blocks: ArrayLike | None = None  # (batch, pages) int: pages of the pools
     lengths: ArrayLike | None = None  # (batch) int: keys of each sequence
     scale_k: ArrayLike | None = None  # (kv_heads) f32
-    scale_v: ArrayLike | None = None
+    scale_v: ArrayLike | None = None  # (kv_heads) f32
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,20 @@ class Sequence:
     """One sequence's query heads that share a head of K and V, as a problem without a cache."""
 
     problem: AttentionProblem
-    place: tuple[int, slice]  # in the batch, and its query heads
+    place: tuple[int, slice]  # index in the batch, and its query heads
     q: Array
     k: Array
     v: Array
     slopes: Array | None
-    scale_v: float  # of the result
+    scale_v: float  # factor of the result
 
 
 def sequences(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None, cache: Cache | None
 ) -> Iterator[Sequence]:
-    """Each head of K and V of each sequence with keys, in float64, without scales. LaunchError for what is missing or cannot be."""
+    """Yields each head of K and V of each sequence with keys, in float64, without scales. LaunchError for missing or invalid
+    inputs.
+    """
     q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
     lengths, blocks = _paged(p, k, v, cache or Cache())
     scales = _scales(p, cache or Cache())
@@ -66,7 +68,7 @@ def apart(
     function: Callable[[Sequence], NDArray[np.float64]],
     operands: Iterator[Sequence],
 ) -> NDArray[np.float64]:
-    """(batch,heads,queries,*columns) of what a function makes of each sequence; `absent` where a sequence has no keys."""
+    """Returns (batch,heads,queries,*columns): a function's result for each sequence, and `absent` for sequences without keys."""
     found = np.full((p.batch, p.heads, len(queries), *columns), absent)
     for one in operands:
         found[one.place] = function(one)[0]
@@ -74,7 +76,7 @@ def apart(
 
 
 def _paged(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Array, Array | None]:
-    """Keys of each sequence, and the pages' numbers; None of what is not paged."""
+    """Returns the number of keys in each sequence, and the pages' numbers; None if K and V are not paged."""
     if not p.page:
         expect_shape("K", k, p.k_shape)
         expect_shape("V", v, p.v_shape)
@@ -93,7 +95,7 @@ def _paged(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Array
 
 
 def _rows(p: AttentionProblem, pool: Array, blocks: Array | None, batch: int, head: int) -> NDArray[np.float64]:
-    """A head's rows of K or V of a sequence, as many as there may be, in float64."""
+    """Returns a head's rows of K or V of a sequence, as many as there may be, in float64."""
     if blocks is None:
         return np.asarray(pool[batch, head]).astype(np.float64)
     pages = np.clip(blocks[batch].astype(int), 0, len(pool) - 1)

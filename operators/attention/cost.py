@@ -24,8 +24,9 @@ from simgpu.operators.attention.reductions import (
 from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
 from simgpu.operators.split import Reduction
 
-# 64-byte lines of code that a workgroup runs through, counted on 60 emitted kernels within 12 %. Waves with keys of their own: a
-# constant, for each query, and for each query and column of Q and O. Waves that share K and V: a constant, and for each column.
+# 64-byte lines of code that a workgroup executes, counted on 60 emitted kernels within 12 %. Waves with keys of their
+# own have a constant, a part for each query, and a part for each query and column of Q and O. Waves that share K and V
+# have a constant, and a part for each column.
 _CHAINED_LINES, _QUERY_LINES, _COLUMN_LINES = 17, 0.8, 0.007
 _SHARED_LINES, _SHARED_COLUMN_LINES = 95, 0.43
 
@@ -33,8 +34,10 @@ _SHARED_LINES, _SHARED_COLUMN_LINES = 95, 0.43
 def attention_seconds(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool = False
 ) -> dict[str, Any]:
-    """Seconds by term of Q tiles of `tile_q` rows and `tile_kv` keys a step, masks left out; split: a number, or an array.
-    is_shared: K and V pass through LDS to eight waves."""
+    """Returns seconds by term of Q tiles of `tile_q` rows and `tile_kv` keys a step, without masks.
+
+    split: a number, or an array. is_shared: True if eight waves share K and V through LDS.
+    """
     work = shared_reduction(p, d) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
     terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
     parts, _ = parts_of(-(-p.lk // tile_kv), split)
@@ -43,13 +46,13 @@ def attention_seconds(
 
 
 def attention_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
-    """What decides a Q tile and the split of its keys."""
+    """Returns the reduction that decides a Q tile and the split of its keys."""
     tiles, steps = q_tiles(p, tile_q, tile_heads(p, tile_q)), -(-p.lk // tile_kv)
     return _reduction(p, tiles, steps, lambda parts: attention_cost(p, d, tile_q, tile_kv, parts, False))
 
 
 def shared_reduction(p: AttentionProblem, d: HardwareDescriptor) -> Reduction:
-    """What decides whether K and V are shared through LDS."""
+    """Returns the reduction that decides whether K and V are shared through LDS."""
     kernel = attention_cost(p, d, shared.TILE, shared.KEYS_OF_STEP, 1, True)
     return _reduction(p, int(kernel.workgroups), int(kernel.steps), lambda parts: kernel)
 
@@ -62,7 +65,7 @@ def _reduction(p: AttentionProblem, tiles: int, steps: int, first: Any) -> Reduc
 def attention_cost(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool
 ) -> KernelCost:
-    """The first kernel."""
+    """Returns the cost of the first kernel."""
     rates, e, size = sustained(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
     heads, of_tile = p.batch * p.heads, tile_heads(p, tile_q)
     tiles = q_tiles(p, tile_q, of_tile)
@@ -76,8 +79,8 @@ def attention_cost(
         blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
     staged = tile_kv * (p.d + p.dv) * e
     asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
-    # Blocks that share K and V are dealt to as many XCDs in turn as leaves each to as few as can be: those that run together on one
-    # read them once.
+    # Blocks that share K and V are assigned to XCDs in turn, as few XCDs as possible. Blocks that run together on one
+    # XCD read K and V once.
     dealt = d.xcds // gcd(d.xcds, heads // of_tile)
     sharing = max(1.0, min(d.num_cus * resident, tiles / (p.batch * p.kv_heads)) / dealt)
     missed = max(min(asked, p.kv_bytes), asked / sharing)
@@ -95,7 +98,8 @@ def attention_cost(
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
         bare=LDS_CLOCKS,
-        # Of a wave's own step the products wait for each other's softmax; eight waves that share K and V fill each other's gaps.
+        # Within a wave's own step, products and softmax wait for each other. Eight waves that share K and V fill each
+        # other's gaps.
         alone=(0.0 if is_shared else clocks["matrix"] + clocks["VALU"], 0.0),
         burst=clocks["cache"],
         flight=staged,

@@ -25,12 +25,11 @@ from simgpu.operators.tree import FINITE_FLOOR, Extent, Root, View
 
 @dataclass
 class _Rows:
-    """The state of some queries of some heads: running maximum m, denominator delta (heads,queries), unnormalised output O
-    (heads,queries,dv)."""
+    """State of some queries of some heads."""
 
-    m: Array
-    delta: Array
-    o: Array
+    m: Array  # running maximum (heads,queries)
+    delta: Array  # denominator (heads,queries)
+    o: Array  # unnormalised output O (heads,queries,dv)
 
     @classmethod
     def empty(cls, heads: int, queries: int, dv: int, kind: np.dtype[Any]) -> _Rows:
@@ -38,36 +37,38 @@ class _Rows:
         return cls(none.m, none.delta, np.zeros((heads, queries, dv), kind))
 
     def rescale(self, m: Array) -> None:
-        """Raises the maximum to `m`, which is nowhere lower (Algorithm 1, lines 5, 7 and 8)."""
+        """Raises the maximum to `m`, which is at least as large everywhere (Algorithm 1, lines 5, 7 and 8)."""
         factor = np.exp(self.m - m)
         self.m, self.delta, self.o = m, self.delta * factor, self.o * factor[..., None]
 
     def merge(self, other: _Rows) -> None:
-        """self ⊕= other, with the output beside the denominator."""
+        """Performs self ⊕= other, including the output."""
         m = np.maximum(self.m, other.m)
         self.rescale(m)
         other.rescale(m)
         self.delta, self.o = self.delta + other.delta, self.o + other.o
 
     def part(self, rows: slice) -> _Rows:
-        """Some of the rows, as a copy."""
+        """Returns a copy of some of the rows."""
         return _Rows(self.m[:, rows], self.delta[:, rows], self.o[:, rows])
 
     def put(self, rows: slice, part: _Rows) -> None:
-        """Stores the rows that `part` took."""
+        """Stores rows that `part` returned."""
         self.m[:, rows], self.delta[:, rows], self.o[:, rows] = part.m, part.delta, part.o
 
 
 class AttentionExecutor(Executor, root=FusedAttention):
-    """softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv)."""
+    """Computes softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv)."""
 
     def visit_device(
         self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None = None,
         cache: Cache | None = None,
     ) -> Array:  # fmt: skip
-        """R (batch,heads,lq,dv) in the accumulation type; P is rounded to the operands' type where the accumulation is the
-        target's. slopes: of ALiBi. cache: of a cached problem, whose sequences are executed and counted one by one, each with K
-        and V as Q's type has them."""
+        """Returns R (batch,heads,lq,dv) in the accumulation type.
+
+        P is rounded to the operands' type if the accumulation is the target's. slopes: of ALiBi. cache: for a cached problem,
+        whose sequences are executed and counted one by one, each with K and V in Q's type.
+        """
         if tree.problem.cached:
 
             def alone(one: Sequence) -> Array:
@@ -108,7 +109,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         return out
 
     def visit_block(self, node: BlockAttentionNode) -> _Rows:
-        """The state of the block's queries over its part of the keys."""
+        """Returns the state of the block's queries over its part of the keys."""
         q, k, *_ = node.views
         p = node.plan.problem
         e, heads, queries = p.element.bytes, len(q.outer[1]), len(q.rows)
@@ -155,7 +156,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
             self.visit(atom, state.o, q, k.rows.min_, weights)
 
     def visit_atom(self, node: AtomAttentionNode, out: Array, block: View, first_key: int, weights: Array | None = None) -> None:
-        """Adds one matrix instruction's product to S, or with `weights` to O; block: the wave's view of Q."""
+        """Adds one matrix instruction's product to S or, with `weights`, to O. block: the wave's view of Q."""
         self.count(atoms=1)
         q, k, v, r = node.views
         own = q if weights is None else r
@@ -166,7 +167,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
             out[(*rows, r.cols.slice)] += weights[(*rows, _from(v.rows, first_key))] @ self._v[v.index][0, 0]
 
     def _step(self, node: BlockAttentionNode | WarpAttentionNode, keys: Extent, state: _Rows) -> None:
-        """Algorithm 1, lines 3 to 9, for these keys."""
+        """Performs Algorithm 1, lines 3 to 9, for these keys."""
         q, k, *_ = node.views
         (b, g) = (extent.min_ for extent in k.outer)
         s = self._q[b, q.outer[1].slice, q.rows.slice] @ self._k[b, g, keys.slice].T
@@ -174,8 +175,9 @@ class AttentionExecutor(Executor, root=FusedAttention):
         state.o = state.o + weights @ self._v[b, g, keys.slice]
 
     def _update(self, p: AttentionProblem, q: View, keys: Extent, s: Array, state: _Rows) -> Array:
-        """P = exp(S - m), S scaled, capped and biased, after m, delta and O of `state` have taken the new maximum; masked scores
-        count 0."""
+        """Returns P = exp(S - m) with S scaled, capped and biased. First updates m, delta and O of `state`. Masked scores count
+        0.
+        """
         kind, keep = s.dtype.type, p.keep(q.rows, keys)
         assert p.scale is not None
         s = s * kind(p.scale)
@@ -206,12 +208,12 @@ def _from(extent: Extent, first: int) -> slice:
 
 
 class UnfusedExecutor(Executor, root=UnfusedAttention):
-    """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
+    """Computes softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
 
     def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
-        """R (batch,heads,lq,d) in the accumulation type."""
+        """Returns R (batch,heads,lq,d) in the accumulation type."""
         p = tree.problem
-        tree.plan  # noqa: B018  raises where the tiles cannot fit
+        tree.plan  # noqa: B018  raises if the tiles cannot fit
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
         lead = () if batch == 1 else (batch,)
         q, k, v = (

@@ -3,16 +3,18 @@
 Policy "published": `paper.plan`.
 
 Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
-chained in registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from
-memory to registers and LDS serves only to add the four partial O at the end. Or ("shared", types of 2 bytes) eight waves own 32
-queries each and share K and V through LDS, each key read from memory once for 256 queries.
-  tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
-  tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
-  heads of a Q tile: the divisor of the heads that share K and V with the fewest Q tiles, of equals the smallest
-  tQ = of tQ_max, its half and its quarter that of least time, split as is best for it (`operators.split`, E25): a step takes the
-       longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
-  shared where it takes less time: tQ = 256, tKV = 64; its step the longest of these, its cache tKV*(d+2*dv)*e/L1, and of
-       LDS  tKV*(d+dv)*e*(8/read + 1/write)
+chained in registers (facts: a query owns one lane column), so E is not in LDS. No two waves need the same key, so K and V go
+from memory to registers, and LDS only adds the four partial O at the end. Or ("shared", types of 2 bytes) eight waves own 32
+queries each and share K and V through LDS: each key is read from memory once for 256 queries.
+
+    tKV = 4 waves * 16 keys (32 of 2 bytes and less, if d <= 128)
+    tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
+    heads of a Q tile: the divisor of the heads that share K and V with the fewest Q tiles; ties go to the smallest
+    tQ = the one of tQ_max, its half and its quarter with the least time, at its best split (`operators.split`, E25). A step takes
+        the longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
+    shared if it takes less time: tQ = 256, tKV = 64. A step takes the longest of these, with cache tKV*(d+2*dv)*e/L1, and of
+        LDS  tKV*(d+dv)*e*(8/read + 1/write)
+
 Clocks by unit: `reductions`.
 """
 
@@ -48,20 +50,22 @@ from simgpu.operators.resources import (
 )
 from simgpu.operators.split import TOLERANCE, Reduction
 
-_QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
+_QUERIES = (64, 32, 16)  # queries of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
-    """Tiles of fused attention for L queries and keys of head dimension d, one head; the paper's call. As `plan_attention`."""
+    """Returns tiles of fused attention for L queries and keys of head dimension d, one head: the paper's call. See
+    `plan_attention`.
+    """
     return plan_attention(AttentionProblem(L, L, d, dtype=dtype), descriptor, policy)
 
 
 def plan_attention(
     problem: AttentionProblem, descriptor: HardwareDescriptor, policy: str = "corrected", values: str = ""
 ) -> AttentionTiles:
-    """Tiles of fused attention. An answer that does not fit has feasible = False.
+    """Returns the tiles of fused attention. A plan that does not fit has feasible = False.
 
-    values: under "published", the kernel ("mfma" or "fma") that the tiles are to fit; "" for the paper's formulas as printed.
+    values: under "published", the kernel ("mfma" or "fma") that the tiles must fit; "" for the paper's formulas as printed.
     LaunchError for an unknown policy; TargetError if the target lacks the type.
     """
     one_of("policy", policy, POLICIES)
@@ -77,7 +81,7 @@ def plan_attention(
 
 
 def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int, ...]:
-    """The Q tiles whose registers fit at one wave a SIMD, the largest first."""
+    """Returns the Q tiles whose registers fit at one wave a SIMD, the largest first."""
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
     def fits(use: ResourcePlan) -> bool:
@@ -101,7 +105,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     crossing: tuple[Constraint, ...] = ()
     if shares(p, desc):
         work = shared_reduction(p, desc)
-        if (better := work.seconds(1)) < TOLERANCE * seconds:  # eight waves ask L2 for K and V once
+        if (better := work.seconds(1)) < TOLERANCE * seconds:  # eight waves request K and V from L2 once
             return _with_rows(_shared_tiles(p, desc, tile_q_max), work, _crossing(seconds, better, True))
         crossing = _crossing(better, seconds, False)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
@@ -130,7 +134,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
-    """The plan with another Q tile, its keys unsplit; constraints are left as they are. 256 queries share K and V."""
+    """Returns the plan with another Q tile, its keys unsplit, and the same constraints. 256 queries share K and V."""
     p, d = plan.problem, plan.descriptor
     if queries == shared.TILE:
         return replace(_shared_tiles(p, d, plan.tile_Q_max), constraints=plan.constraints)
@@ -138,13 +142,16 @@ def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
 
 
 def chained_keys(p: AttentionProblem) -> int:
-    """Keys of a step of waves that have keys of their own."""
+    """Returns the keys in a step of waves that have keys of their own."""
     return chained.WAVES * STEP * chained.key_atoms(p)
 
 
 def shares(p: AttentionProblem, desc: HardwareDescriptor) -> bool:
-    """Whether a kernel can share K and V through LDS: not of a cache, 2 bytes an element, rows of K in whole 16 bytes, one
-    register file (a product may stay in it), its registers and LDS within the limits."""
+    """Returns True if a kernel can share K and V through LDS.
+
+    Conditions: no cache, 2 bytes an element, rows of K in whole 16 bytes, one register file (a product may stay in it),
+    registers and LDS within the limits.
+    """
     if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
         return False
     return row_slots(tile_heads(p, shared.TILE)) <= shared.QUERIES and shared_resources(p, desc).blocks_per_cu > 0
@@ -155,7 +162,7 @@ def _shared_tiles(p: AttentionProblem, desc: HardwareDescriptor, tile_q_max: int
 
 
 def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint, ...]) -> AttentionTiles:
-    """A shared plan with its constraints."""
+    """Returns a shared plan with its constraints."""
     use, d, p = plan.resources, plan.descriptor, plan.problem
     lower = "use a smaller d or dv"
     notes = {
@@ -176,13 +183,13 @@ def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint
 
 
 def _crossing(limit: float, use: float, is_shared: bool) -> tuple[Constraint, ...]:
-    """The soft row of K and V through LDS against K and V in registers, microseconds."""
+    """Returns the soft row of K and V through LDS against K and V in registers, microseconds."""
     ways = ("in registers, a wave's own", "through LDS, shared by eight waves")
     note = f"{ways[is_shared]}; the limit is {ways[not is_shared]}"
     return (Constraint("way of K and V", Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False),)
 
 
 def _tail(p: AttentionProblem, d: HardwareDescriptor) -> Constraint:
-    """The soft row of a wave's barrier between its last read and its last product."""
+    """Returns the soft row of a wave's barrier between its last read and its last product."""
     note = f"softmax and issue of products, against products: {tail(p, d)} fragments of a step are multiplied behind its barrier"
     return Constraint("vector unit", Level.BLOCK, shared_clocks(p, d)["matrix"], vector_clocks(p, d), "clocks", note, hard=False)

@@ -1,4 +1,4 @@
-"""What attention computes: heads, masks, types; which keys a query sees."""
+"""Problem of attention: heads, masks, types, and the keys that a query sees."""
 
 from __future__ import annotations
 
@@ -15,47 +15,42 @@ from simgpu.operators.arguments import positive_dimension
 from simgpu.operators.tree import Extent
 
 ATOM = 16  # rows and columns of the matrix instruction, on every target and type
-NARROW = ("fp8", "bf8")  # what K and V may be in a cache
-# P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times
-# as large; the end divides by as much.
+NARROW = ("fp8", "bf8")  # types that K and V may have in a cache
+# P is at most 1 and mostly small in a long row. f16's smallest normal is 2^-14 (gfx90a reads smaller values as 0), so
+# f16 holds P 2^15 times as large, and the end divides by 2^15.
 GAINS = {"f16": 2.0**15}
 
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """R = softmax(scale * Q K^T) V for each head, row-major: Q (batch,heads,lq,d), K (batch,kv_heads,lk,d), V
-    (batch,kv_heads,lk,dv), R (batch,heads,lq,dv).
+    """R = softmax(scale * Q K^T) V for each head, row-major.
 
-    heads / kv_heads query heads share a head of K and V. Query i stands at position i + lk - lq among the keys (the last query sees
-    the last key). causal: it sees no later key. window: it sees fewer than `window` keys before its own and, unless causal, after
-    it. Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type. dv: d if 0.
+    Q (batch,heads,lq,d), K (batch,kv_heads,lk,d), V (batch,kv_heads,lk,dv), R (batch,heads,lq,dv). Q, K, V have `dtype`, R the
+    accumulator's type. heads / kv_heads query heads share a head of K and V. Query i has position i + lk - lq among the keys
+    (the last query sees the last key). Queries that see no key give 0. LaunchError for impossible sizes.
 
-    softcap: a score s becomes softcap * tanh(s / softcap), after the scale. alibi: then `slopes` (batch,heads) in f32 times the
-    distance of query and key is taken off (Press et al., "Train Short, Test Long"). lse: the kernel also leaves log(sum(exp(s)))
-    of every query, (batch,heads,lq) in f32, -infinity where no key is seen.
-
-    page: K and V are pools of pages of so many keys, a power of two from 16 on: K (pages,page,kv_heads,d), V (pages,page,kv_heads,
-    dv). `blocks` (batch, pages of lk keys) in i32 says where each sequence's pages are, and `lengths` (batch) in i32 how many keys
-    it has, lk at most; its queries stand at its end. dtype_kv: the type of K and V, `dtype` if empty, or fp8 or bf8, which
-    `scale_k` and `scale_v` (kv_heads) in f32 multiply. LaunchError for sizes that cannot be.
+    With pages, K is (pages,page,kv_heads,d) and V (pages,page,kv_heads,dv). `blocks` (batch, pages of lk keys) in i32 lists
+    each sequence's pages, and `lengths` (batch) in i32 its number of keys, at most lk. Its queries are at its end.
     """
 
-    lq: int
-    lk: int
-    d: int
-    heads: int = 1
-    kv_heads: int = 0  # 0: as many as heads
+    lq: int  # queries of a head
+    lk: int  # keys of a head; with pages, the most of a sequence
+    d: int  # head dimension of Q and K
+    heads: int = 1  # query heads
+    kv_heads: int = 0  # heads of K and V; 0: as many as heads
     batch: int = 1
-    causal: bool = False
-    window: int | None = None
-    scale: float | None = None
+    causal: bool = False  # True: a query sees no later key
+    window: int | None = None  # a query sees fewer keys than this before its own and, unless causal, after it
+    scale: float | None = None  # factor of the scores; None: 1/sqrt(d)
     dtype: str = "f32"
-    dv: int = 0  # 0: as d
-    softcap: float | None = None
+    dv: int = 0  # head dimension of V; 0: d
+    softcap: float | None = None  # a score s becomes softcap * tanh(s / softcap), after the scale
+    # True: subtracts `slopes` (batch,heads) in f32 times the distance of query and key (Press et al., "Train Short,
+    # Test Long")
     alibi: bool = False
-    lse: bool = False
-    page: int = 0  # 0: K and V lie as their shapes say
-    dtype_kv: str = ""  # "": as dtype
+    lse: bool = False  # True: the kernel also stores log(sum(exp(s))), (batch,heads,lq) in f32, -infinity if a query sees no key
+    page: int = 0  # keys of a page, a power of two from 16 on; 0: no pages
+    dtype_kv: str = ""  # type of K and V; "": dtype; or fp8 or bf8, which `scale_k` and `scale_v` (kv_heads) in f32 multiply
 
     def __post_init__(self) -> None:
         if not self.kv_heads:
@@ -97,17 +92,17 @@ class AttentionProblem:
 
     @property
     def narrow_kv(self) -> bool:
-        """Whether K and V are 8-bit floats, which scales multiply."""
+        """True if K and V are 8-bit floats, which scales multiply."""
         return self.dtype_kv != self.dtype
 
     @property
     def cached(self) -> bool:
-        """Whether K and V are a cache's: paged, or narrow."""
+        """True if K and V are a cache's: paged, or narrow."""
         return bool(self.page) or self.narrow_kv
 
     @property
     def element_kv(self) -> DType:
-        """The type of K and V in memory."""
+        """Type of K and V in memory."""
         return find_dtype(self.dtype_kv)
 
     @property
@@ -117,7 +112,7 @@ class AttentionProblem:
 
     @property
     def element(self) -> DType:
-        """The type of Q, K and V."""
+        """Type of Q, K and V."""
         return find_dtype(self.dtype)
 
     @property
@@ -147,17 +142,17 @@ class AttentionProblem:
 
     @property
     def lse_shape(self) -> tuple[int, int, int]:
-        """Shape of what `lse` leaves."""
+        """Shape of the logarithms that `lse` stores."""
         return self.batch, self.heads, self.lq
 
     @property
     def padded_d(self) -> int:
-        """d in whole atoms: Q and K are 0 behind d in registers."""
+        """Head dimension d in whole atoms: in registers, Q and K are 0 from d on."""
         return -(-self.d // ATOM) * ATOM
 
     @property
     def padded_dv(self) -> int:
-        """dv in whole atoms: O is not stored behind dv."""
+        """Head dimension dv in whole atoms: columns of O from dv on are not stored."""
         return -(-self.dv // ATOM) * ATOM
 
     @property
@@ -166,14 +161,14 @@ class AttentionProblem:
         return self.batch, self.heads
 
     def visible(self, queries: Extent) -> Extent:
-        """The keys that at least one of these queries sees; empty if none."""
+        """Returns the keys that at least one of these queries sees; empty if none."""
         shift, reach = self.lk - self.lq, self.lk + self.lq if self.window is None else self.window
         low = max(0, queries.min_ + shift - reach + 1)
         high = min(self.lk, queries.max_ + shift + (0 if self.causal else reach - 1))
         return Extent(low, max(low, high), self.lk)
 
     def keep(self, queries: Extent, keys: Extent) -> NDArray[np.bool_]:
-        """(queries, keys): which query sees which key."""
+        """Returns a mask (queries, keys), True if the query sees the key."""
         position = np.arange(queries.min_, queries.max_)[:, None] + self.lk - self.lq
         key = np.arange(keys.min_, keys.max_)[None, :]
         seen = np.ones((len(position), key.shape[1]), bool)
@@ -184,11 +179,11 @@ class AttentionProblem:
         return seen
 
     def distance(self, queries: Extent, keys: Extent) -> NDArray[np.int_]:
-        """(queries, keys): how far a key is from the query's place among the keys."""
+        """Returns distances (queries, keys) between a key and the query's position among the keys."""
         return np.abs(np.arange(queries.min_, queries.max_)[:, None] + self.lk - self.lq - np.arange(keys.min_, keys.max_)[None, :])
 
     def refuse_extras(self, what: str) -> None:
-        """LaunchError where the problem has a soft cap, ALiBi, `lse` or a cache, which `what` has not."""
+        """Raises LaunchError if the problem has a soft cap, ALiBi, `lse` or a cache, which `what` does not support."""
         extras = ("softcap", self.softcap is not None), ("alibi", self.alibi), ("lse", self.lse), ("page", self.page > 0)
         for option, given in (*extras, ("dtype_kv of its own", self.narrow_kv)):
             if given:

@@ -1,7 +1,7 @@
-"""What a tile, a step and a block of fused attention take: rows, registers, LDS, clocks by unit; what decides tiles and split.
+"""Rows, registers, LDS and clocks by unit of a tile, a step and a block of fused attention.
 
-Lanes beside each other pass the coalescer together if they load from one line of 64 bytes (gpu-strides): those of a K fragment in
-registers are of different keys, so it takes each for itself; those that stage V for LDS load 8 bytes each, half of what could pass.
+Adjacent lanes pass the coalescer together if they load from one line of 64 bytes (gpu-strides). Lanes of a K fragment in
+registers load different keys, so each passes on its own. Lanes that stage V for LDS load 8 bytes each, half of the rate.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH
 from simgpu.operators.resources import LdsArray, ResourcePlan
 
-_LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
-_WIDENING = 1.25  # instructions an element of 8 bits: a conversion and a packing for two, and a permutation for four of V
-_HALF_LINES = 2  # staged V passes it at half its rate
+_LANES_APART = 4  # lanes that could pass the coalescer together, if those of a K fragment did not load different keys
+_WIDENING = 1.25  # instructions for an 8-bit element: a conversion and a packing for two, and a permutation for four of V
+_HALF_LINES = 2  # staged V passes the coalescer at half its rate
 
 
 def row_slots(heads: int) -> int:
-    """Rows of a Q tile that a query's heads take: a power of two, so that rows of an atom are a rectangle of heads and queries."""
+    """Returns the rows of a Q tile for a query's heads: a power of two, so that an atom's rows are a rectangle of heads and
+    queries.
+    """
     return 1 << (heads - 1).bit_length()
 
 
 def tile_heads(p: AttentionProblem, tile_q: int) -> int:
-    """How many of the query heads that share K and V share a Q tile too: the divisor of their number with the fewest Q tiles, of
-    equals the smallest. One where queries fill the tile, all of a group's where one query is decoded."""
+    """Returns the number of query heads in a Q tile, among those that share K and V.
+
+    It is the divisor of their number with the fewest Q tiles; ties go to the smallest. 1 if queries fill the tile; all of a
+    group if one query is decoded.
+    """
     group = p.heads // p.kv_heads
-    most = max(1, REACH // (4 * p.lq * max(p.d, p.dv)))  # 32-bit offsets reach
+    most = max(1, REACH // (4 * p.lq * max(p.d, p.dv)))  # reach of 32-bit offsets
     fitting = [heads for heads in range(1, min(group, most) + 1) if group % heads == 0 and row_slots(heads) <= tile_q]
     return min(fitting, key=lambda heads: (q_tiles(p, tile_q, heads), heads))
 
 
 def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
-    """Q tiles of all heads, if so many share one."""
+    """Returns the Q tiles of all heads, if `heads` heads share one."""
     return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
 
 
@@ -51,7 +56,7 @@ def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourceP
 
 
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
-    """Clocks of a CU for one step of a block whose waves have keys of their own, by what they are of."""
+    """Returns clocks of a CU, by unit, for one step of a block whose waves have keys of their own."""
     rates, e = sustained(desc), p.element_kv.bytes
     widened = p.narrow_kv * tile_kv * (p.padded_d + p.padded_dv) * _WIDENING
     return {
@@ -63,7 +68,7 @@ def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, t
 
 
 def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, float]:
-    """Clocks of a CU for one step of a block whose waves share K and V, by what they are of."""
+    """Returns clocks of a CU, by unit, for one step of a block whose waves share K and V."""
     rates, e, keys = sustained(desc), p.element.bytes, shared.KEYS_OF_STEP
     d, dv = shared.padded(p.d), shared.padded(p.dv)
     return {
@@ -75,7 +80,9 @@ def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, fl
 
 
 def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
-    """Clocks of a SIMD's vector unit for a step of its two waves: the softmax, and a slot for each matrix instruction to issue."""
+    """Returns clocks of a SIMD's vector unit for a step of its two waves: the softmax, and an issue slot for each matrix
+    instruction.
+    """
     exponential, fma, sums = TRANS_SLOTS[desc.arch], 1.0, {"packed": 0.5, "f32": 1.0, "": 1.5}[shared.step_sums(p, desc)]
     rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions
     scores = shared.TILE * shared.KEYS_OF_STEP
@@ -85,10 +92,10 @@ def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
 
 
 def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:
-    """Fragments whose products stand behind the barrier that ends a wave's reads."""
+    """Returns the number of fragments that are multiplied after the barrier that ends a wave's reads."""
     return shared.LONG_TAIL if vector_clocks(p, desc) <= shared_clocks(p, desc)["matrix"] else shared.SHORT_TAIL
 
 
 def partial_bytes(p: AttentionProblem) -> int:
-    """Bytes of one partial O, maximum and sum of every query."""
+    """Returns the bytes of one partial O, maximum and sum of every query."""
     return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * dtype(p.dtype_c).bytes

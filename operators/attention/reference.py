@@ -1,4 +1,4 @@
-"""Attention in float64, and how far a kernel may be from it."""
+"""Attention in float64, and bounds on a kernel's error."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ def attention(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:
-    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,dv); 0 for queries that see no key. queries: these rows of it alone,
-    from the whole Q, so that a large S need not be held at once. slopes: of ALiBi, (batch,heads). cache: of a cached problem."""
+    """Returns softmax(scale * Q K^T) V in float64, (batch,heads,lq,dv); 0 for queries that see no key.
+
+    queries: compute only these rows, from the whole Q, so that a large S need not be held at once. slopes: of ALiBi,
+    (batch,heads). cache: for a cached problem.
+    """
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
         return apart(problem, rows, (problem.dv,), 0.0, lambda one: one.scale_v * attention(
@@ -51,7 +54,7 @@ def attention_lse(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent | None = None, slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:  # fmt: skip
-    """log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key."""
+    """Returns log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key."""
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
         return apart(problem, rows, (), -np.inf, lambda one: attention_lse(one.problem, one.q, one.k, rows, one.slopes),
@@ -65,7 +68,7 @@ def attention_lse(
 
 
 def given_slopes(p: AttentionProblem, slopes: ArrayLike | None) -> Array:
-    """ALiBi's slopes, (batch,heads); zeros where the problem has none. LaunchError if they are missing or too many."""
+    """Returns ALiBi's slopes, (batch,heads); zeros if the problem has none. LaunchError if they are missing or too many."""
     if not p.alibi:
         return np.zeros(p.slopes_shape)
     return expect_shape("slopes", () if slopes is None else slopes, p.slopes_shape).astype(np.float64)
@@ -82,19 +85,20 @@ def attention_error_bound(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:
-    """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
+    """Returns an elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
-    A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that
-    and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, so that numerator and denominator
-    lie within a factor of e^r; the numerator's weights are rounded to the operands' type besides. exp may flush below 2^-126, a
-    narrow P below its own smallest. gfx90a reads subnormal inputs as 0, P's as well. A soft cap adds 16u of itself to an exponent.
+    A score is off by g(d+4) * scale|Q||K| of its row's largest, with u the roundoff of the accumulation step. An exponent is
+    off by twice that and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products. So numerator
+    and denominator are within a factor of e^r. The numerator's weights are also rounded to the operands' type. exp may flush
+    below 2^-126, a narrow P below its own smallest value. gfx90a reads subnormal inputs as 0, P's as well. A soft cap adds 16u
+    of itself to an exponent.
     """
     p, row = problem, STEPS[problem.dtype]
     rows = queries or Extent.whole(p.lq)
     if p.cached:
         return apart(p, rows, (p.dv,), 0.0, lambda one: _scaled_bound(one, arch, rows), sequences(p, q, k, v, slopes, cache))
     _, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
-    # f32 and f64 keep P as it is; the others round it to the operands' significand.
+    # f32 and f64 keep P as it is; other types round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
     lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
     r = np.minimum(_exponent_error(p, q, k, scores, arch, rows), LARGEST_EXPONENT)
@@ -117,7 +121,7 @@ def attention_lse_error_bound(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:
-    """Bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2."""
+    """Returns a bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2."""
     p, rows = problem, queries or Extent.whole(problem.lq)
     if p.cached:
         return apart(p, rows, (), 0.0, lambda one: attention_lse_error_bound(one.problem, one.q, one.k, arch, rows, one.slopes),
@@ -130,7 +134,7 @@ def attention_lse_error_bound(
 
 
 def _scaled_bound(one: Sequence, arch: str, rows: Extent) -> Array:
-    """The bound of a sequence's heads, whose result a scale multiplies, with one more rounding."""
+    """Returns the bound of a sequence's heads, whose result is multiplied by a scale, with one more rounding."""
     given = (one.problem, one.q, one.k, one.v)
     bound = attention_error_bound(*given, arch, rows, one.slopes)
     size = np.abs(attention(*given, rows, one.slopes)) + bound
@@ -138,7 +142,7 @@ def _scaled_bound(one: Sequence, arch: str, rows: Extent) -> Array:
 
 
 def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Array, arch: str, rows: Extent) -> Array:
-    """Bound on the error of an exponent, and of the rescales and sums behind it, (batch,heads,queries)."""
+    """Returns a bound on the error of an exponent, and of the rescales and sums after it, (batch,heads,queries)."""
     assert p.scale is not None
     row, unit = STEPS[p.dtype], max(STEPS[p.dtype].step, 2.0**-53)
     size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
@@ -151,12 +155,13 @@ def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Arr
     return np.asarray(2 * flushed + 2 * largest * (gamma(p.d + 4, unit) + 2.1 * row.input_error) + rounded)
 
 
-# Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].
+# Smallest positive value; smaller weights become 0 when rounded to the type [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one
+# lower].
 _SMALLEST_WEIGHT = {"f16": 2.0**-24, "fp8": 2.0**-9, "bf8": 2.0**-16}
 
 
 def _products(p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent) -> Array:
-    """Q K^T of these queries."""
+    """Returns Q K^T of these queries."""
     q, k = (expect_shape(name, x, shape).astype(np.float64) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.k_shape)))
     return np.asarray(q[:, :, queries.slice] @ np.swapaxes(np.repeat(k, p.heads // p.kv_heads, axis=1), -1, -2))
 
@@ -164,7 +169,7 @@ def _products(p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent) 
 def _scores(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent, slopes: ArrayLike | None
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Scores of these queries, scaled, capped and biased, masked ones 0, and which are kept."""
+    """Returns scores of these queries (scaled, capped and biased, masked ones 0), and a mask of the kept ones."""
     keys = Extent.whole(p.lk)
     keep = p.keep(queries, keys)
     assert p.scale is not None
@@ -179,7 +184,7 @@ def _scores(
 def expected_parts(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent, slopes: ArrayLike | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """R, P, scores (scaled, capped, biased; masked ones 0) of these queries and V of each query head."""
+    """Returns R, P, scores (scaled, capped, biased; masked ones 0) of these queries, and V of each query head."""
     scores, keep = _scores(p, q, k, queries, slopes)
     v = np.repeat(expect_shape("V", v, p.v_shape).astype(np.float64), p.heads // p.kv_heads, axis=1)
     weights = softmax_weights(scores, keep)

@@ -1,13 +1,13 @@
-"""Registers and LDS of the register-chained attention kernel, in closed form; `asm` allocates these ranges and no others.
+"""Registers and LDS of the register-chained attention kernel, in closed form; `asm` allocates exactly these ranges.
 
-A wave owns q queries (nq = q/16 atoms) and, of each key step, its own keys (na = keys/16 atoms). Letters: e bytes of an element, d
-and dv head dimensions in whole atoms. Per lane, in 32-bit registers:
+A wave owns q queries (nq = q/16 atoms) and, of each key step, its own keys (na = keys/16 atoms). Letters: e bytes of an
+element, d and dv head dimensions in whole atoms. Per lane, in 32-bit registers:
 
-  Q^T, K, V fragments   q*d*e/256, keys*d*e/256, keys*dv*e/256      V of 2 bytes again once its rows are interleaved
-  S^T, P^T, O^T         nq*na*4, nq*na*e (in place of S^T where both may be ArchVGPRs and e = 4), q*dv/64
-  statistics            3*nq: reference, partial row sum, threshold
-  column masks          one fragment of Q or K, where these end within an atom
-  slopes                nq, of ALiBi
+    Q^T, K, V fragments   q*d*e/256, keys*d*e/256, keys*dv*e/256; V of 2 bytes a second time, with its rows interleaved
+    S^T, P^T, O^T         nq*na*4, nq*na*e (replacing S^T if both may be ArchVGPRs and e = 4), q*dv/64
+    statistics            3*nq: reference, partial row sum, threshold
+    column masks          one fragment of Q or K, if these end within an atom
+    slopes                nq, for ALiBi
 """
 
 from __future__ import annotations
@@ -22,32 +22,35 @@ WAVES = 4  # one a SIMD, each with its own keys
 TEMPORARIES = 8
 # Work-item id, lane's row and group, key offset, address of the exchange between lane halves.
 ADDRESSES = 5
-# Behind the loop: four waves' partial O of a work-item, the sum on its way, addresses; beside factors and addresses by width.
+# After the loop: four waves' partial O of a work-item, the sum in flight, addresses; besides factors and addresses by
+# width.
 END = 22
-PAD = 4  # words behind each row of a partial O in LDS: rows of 16 lanes start in different banks
+PAD = 4  # words after each row of a partial O in LDS: rows of 16 lanes start in different banks
 ARGUMENT_WORDS = 21  # four pointers; lq, lk, strides of rows and of heads of four arrays, heads, window, scale
 POINTER_WORDS = 2
-REACH = 1 << 31  # bytes that a block's 32-bit offsets may span: a head, or the heads of a Q tile
-SOFTCAP_WORDS = 2  # arguments beside the scale: the cap in base 2, and minus twice as much
+REACH = 1 << 31  # most bytes that a block's 32-bit offsets may span: a head, or the heads of a Q tile
+SOFTCAP_WORDS = 2  # arguments besides the scale: the cap in base 2, and minus twice that
 COORDINATES = 4  # wave, first query, head, head of K and V
-PAGE_WORDS = 6  # where the next keys begin and end, and what is computed of a page
-KEYS = 7  # the block's queries and where their keys begin and end
-LOOP_RANGES = ("Q fragments", "K fragments", "K staging", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
+PAGE_WORDS = 6  # begin and end of the next keys, and temporaries of a page
+KEYS = 7  # the block's queries, and begin and end of their keys
+LOOP_RANGES = ("Q fragments", "K fragments", "K staging", "V rows", "V fragments", "S", "exponents", "P")  # free after the loop
 STATISTICS = ("references", "row sums", "thresholds")
 
 
 def key_atoms(p: AttentionProblem) -> int:
-    """Atoms of keys a wave and step: two of 16 bits, where d leaves room for both and their interleaved V; else one."""
+    """Returns the atoms of keys for each wave and step: two of 16 bits, if d leaves room for both and their interleaved V; else
+    one.
+    """
     return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
 
 
 def fragment_elements(d: int, e: int) -> int:
-    """Elements of Q or K that one load gives a lane."""
+    """Returns the elements of Q or K in a lane's load."""
     return 4 if e == 4 or d % 32 else 8
 
 
 def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
-    """(first column, atoms) of the blocks of V's columns that one load a lane covers: 16 bytes a lane where d allows."""
+    """Returns (first column, atoms) of the blocks of V's columns that one load a lane covers: 16 bytes a lane if d allows."""
     blocks, column = [], 0
     while column < d:
         wide = FRAGMENT_BYTES // e
@@ -59,7 +62,7 @@ def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
 
 
 def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int) -> tuple[RegisterRange, ...]:
-    """The named ranges of a wave with this many queries (a multiple of 16)."""
+    """Returns the named ranges of a wave with this many queries (a multiple of 16)."""
     d, dv, e, words = p.padded_d, p.padded_dv, p.element.bytes, find_dtype(p.dtype_c).registers
     nq, na = queries // ATOM, key_atoms(p)
     blocks = column_blocks(dv, e)
@@ -88,7 +91,7 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
 
 
 def scalars(p: AttentionProblem, split: bool) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave; split: whether workgroups share a head's keys."""
+    """Returns the SGPRs of a wave. split: True if workgroups share a head's keys."""
     na, cached = key_atoms(p), 2 * (p.page > 0) + 2 * p.narrow_kv
     pointers = (split or p.lse) + p.alibi + cached
     return scalar_ranges(
@@ -107,25 +110,25 @@ def scalars(p: AttentionProblem, split: bool) -> tuple[RegisterRange, ...]:
 
 
 def partial_columns(dv: int) -> int:
-    """Columns from one row of a part's O in scratch memory to the next: whole quads, which lanes store."""
+    """Returns the columns from one row of a part's O in scratch memory to the next: whole quads, which lanes store."""
     return -(-dv // 4) * 4
 
 
 def merge_row_words(d: int, e: int) -> int:
-    """32-bit words from one row of a partial O in LDS to the next."""
+    """Returns the 32-bit words from one row of a partial O in LDS to the next."""
     return ATOM * column_blocks(d, e)[0][1] + PAD
 
 
 def merge_bytes(d: int, e: int) -> int:
-    """LDS bytes of the waves' partial O, 16 queries by one block of columns at a time."""
+    """Returns the LDS bytes of the waves' partial O, 16 queries by one block of columns at a time."""
     return WAVES * ATOM * merge_row_words(d, e) * 4
 
 
 def statistics_bytes(queries: int) -> int:
-    """LDS bytes of the waves' references and row sums."""
+    """Returns the LDS bytes of the waves' references and row sums."""
     return WAVES * 2 * queries * 4
 
 
 def merge_traffic(d: int, queries: int, size: int) -> int:
-    """LDS bytes that a block's waves write, and read once again, to add their states of some queries: O, maximum and sum."""
+    """Returns the LDS bytes that a block's waves write, and read again, to add their states of some queries: O, maximum and sum."""
     return WAVES * queries * (d + 2) * size

@@ -1,11 +1,12 @@
 """Registers and LDS of the attention kernel whose waves share K and V through LDS, in closed form.
 
-Eight waves, two a SIMD, own 32 queries each and go over the same keys, 64 a step. Letters: d and dv head dimensions, padded to a
-power of two, 64 at least; types of 2 bytes. LDS: two stages of K and of V, 2*64*(d + dv)*2 bytes. Per lane, in 32-bit registers:
+Eight waves, two a SIMD, own 32 queries each and loop over the same keys, 64 a step. Letters: d and dv head dimensions, padded
+to a power of two, at least 64; types of 2 bytes. LDS: two stages of K and of V, 2*64*(d + dv)*2 bytes. Per lane, in 32-bit
+registers:
 
-  Q^T, S^T, P^T, O^T    32*d*2/256, 32*64/64, half of it, 32*dv/64
-  fragments             FRAGMENTS reads of 16 bytes, of V, then of K, on their way from LDS
-  staging               the lane's 16th of a step on its way from memory: d/16, dv/16
+    Q^T, S^T, P^T, O^T    32*d*2/256, 32*64/64, half of it, 32*dv/64
+    fragments             FRAGMENTS reads of 16 bytes in flight from LDS, of V, then of K
+    staging               the lane's 16th of a step in flight from memory: d/16, dv/16
 """
 
 from __future__ import annotations
@@ -28,55 +29,58 @@ if TYPE_CHECKING:
     from simgpu.hardware.descriptor import HardwareDescriptor
     from simgpu.operators.attention.problem import AttentionProblem
 
-WAVES = 8  # two a SIMD: one's softmax hides behind the other's products
-QUERIES = 32  # of a wave
+WAVES = 8  # two a SIMD: products of one wave hide the other's softmax
+QUERIES = 32  # queries of a wave
 TILE = WAVES * QUERIES
 KEYS_OF_STEP = 64
 STAGES = 2
 FRAGMENTS = 12  # reads of LDS ahead of their use: 24 matrix instructions of 16 clocks, more than its latency
-# Fragments whose products stand behind the barrier that ends a wave's reads. Where products take the longest of a step, they last
-# while the other wave of the SIMD reads its first fragments; where the softmax does, it is not to wait for them.
+# Fragments that are multiplied after the barrier that ends a wave's reads. If products take the longest part of a step,
+# they last while the SIMD's other wave reads its first fragments. If the softmax does, it should not wait for them.
 LONG_TAIL, SHORT_TAIL = 8, 3
-NARROWEST = 64  # columns: every lane stages as much
-COLUMN_UNIT = 8  # elements of a lane's 16 bytes of K, inside or outside of d as a whole
-# Targets with v_dot2_f32 of the type, of those with one register file (LLVM, VOP3PInstructions.td).
+NARROWEST = 64  # least columns: every lane stages the same amount
+COLUMN_UNIT = 8  # elements in a lane's 16 bytes of K, all inside d or all outside
+# Targets with v_dot2_f32 of the type, among those with one register file (LLVM, VOP3PInstructions.td).
 DOT_PRODUCTS = {"f16": ("gfx90a", "gfx942", "gfx950"), "bf16": ("gfx950",)}
-# Work-item id, lane's row and group, exchange between lane halves; K's offset, read and write address, V's.
+# Work-item id, lane's row and group, exchange between lane halves; offset, read and write address of K and of V.
 _ADDRESSES = 10
 
 
 def padded(width: int) -> int:
-    """Columns of K or V in LDS and registers."""
+    """Returns the columns of K or V in LDS and registers."""
     return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
 def value_keys(dv: int) -> int:
-    """Keys of V that a lane takes of four columns, to transpose them: 4, or 2 where lanes would have nothing to do."""
+    """Returns the keys of V that a lane transposes, for four columns: 4, or 2 if lanes would otherwise be idle."""
     return 4 if padded(dv) >= 128 else 2
 
 
 def stage_bytes(p: AttentionProblem) -> tuple[int, int]:
-    """LDS bytes of one stage of K, of V."""
+    """Returns the LDS bytes of one stage of K and of V."""
     size = KEYS_OF_STEP * p.element.bytes
     return size * padded(p.d), size * padded(p.dv)
 
 
 def lds(p: AttentionProblem) -> tuple[LdsArray, LdsArray]:
-    """Both stages of K, of V."""
+    """Returns the LDS arrays: both stages of K and of V."""
     keys, values = stage_bytes(p)
     return LdsArray("K stages", STAGES * keys), LdsArray("V stages", STAGES * values)
 
 
 def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
-    """How a step is summed up: "packed", of P as it was rounded (not where the log-sum-exp is wanted); "f32"; or "", which leaves
-    it to a running sum and takes maxima, as a sum in f32 does not tell where a P passes f16's largest number."""
+    """Returns how a step is summed: "packed", "f32" or "".
+
+    "packed": sums of the rounded P (not if the log-sum-exp is wanted). "f32": sums of P in f32. "": a running sum, with maxima,
+    because a sum in f32 does not show whether a P exceeds f16's largest number.
+    """
     if not p.lse and desc.arch in DOT_PRODUCTS[p.dtype]:
         return "packed"
     return "f32" if p.dtype == "bf16" else ""
 
 
 def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
-    """The named ranges of a wave."""
+    """Returns the named ranges of a wave."""
     d, dv, nq = padded(p.d), padded(p.dv), QUERIES // ATOM
     scores = QUERIES * KEYS_OF_STEP // 64
     ranges = (
@@ -99,7 +103,7 @@ def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRa
 
 
 def scalars(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave."""
+    """Returns the SGPRs of a wave."""
     return scalar_ranges(
         arguments=ARGUMENT_WORDS + POINTER_WORDS * (p.lse + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
         coordinates=COORDINATES + 1 + p.causal,

@@ -1,4 +1,4 @@
-"""Tiles of fused attention as a plan has them: sizes, blocks, resources, and the rows of constraints that both policies have."""
+"""Tiles of fused attention in a plan: sizes, blocks, resources, and the rows of constraints that both policies share."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ STEP = 16  # rows of Q and keys per atom
 class AttentionTiles(Derivation):
     """Tiles of fused attention.
 
-    A block has waves_q x waves_kv waves; wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv,
-    both multiples of 16.
+    A block has waves_q x waves_kv waves. Wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's
+    tile_KV/waves_kv, both multiples of 16.
     """
 
     problem: AttentionProblem
     descriptor: HardwareDescriptor
-    policy: str
+    policy: str  # tile policy
     tile_Q: int  # queries of a block
     tile_KV: int  # keys of a step
     tile_Q_max: int  # queries that the registers allow
     split_kv: int  # blocks that share one Q tile's keys
     constraints: tuple[Constraint, ...]
-    shared: bool = False  # waves own queries and share K and V through LDS
-    values: str = ""  # which of the paper's kernels the plan is of; empty for its formulas alone
+    shared: bool = False  # True if waves own queries and share K and V through LDS
+    values: str = ""  # the paper's kernel that the plan is for; empty: only its formulas
 
     @property
     def L(self) -> int:
@@ -67,7 +67,7 @@ class AttentionTiles(Derivation):
 
     @property
     def waves_kv(self) -> int:
-        """Waves of a block along the keys; their states merge at the end."""
+        """Waves of a block along the keys. Their states merge at the end."""
         return 1 if self.policy == "published" or self.shared else chained.WAVES
 
     @property
@@ -86,7 +86,7 @@ class AttentionTiles(Derivation):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided, by name."""
+        """Sizes that the policy decided, by name."""
         names = ("tile_Q", "tile_heads", "tile_KV", "tile_Q_max", "split_kv", "waves_q", "waves_kv")
         return {name: getattr(self, name) for name in names}
 
@@ -107,8 +107,10 @@ class AttentionTiles(Derivation):
 
     @property
     def heads_at_once(self) -> int:
-        """Heads whose Q tiles follow each other in turn in the order of dispatch, which deals workgroups to the XCDs in turn: those
-        that share K and V then run on one XCD, and share its L2."""
+        """Heads whose Q tiles alternate in the order of dispatch, which assigns workgroups to the XCDs in turn.
+
+        Heads that share K and V then run on one XCD, and share its L2.
+        """
         return math.gcd(self.descriptor.xcds, self.problem.batch * self.problem.heads // self.tile_heads)
 
     @property
@@ -118,8 +120,10 @@ class AttentionTiles(Derivation):
 
     @property
     def tile_pairs(self) -> bool:
-        """Whether a block has two Q tiles of a head, the first and the last left, which under a causal mask see as many keys as any
-        other two."""
+        """True if a block has two Q tiles of a head: the first and the last that are left.
+
+        Under a causal mask, such a pair sees as many keys as any other.
+        """
         return self.shared and self.problem.causal
 
     @property
@@ -130,7 +134,7 @@ class AttentionTiles(Derivation):
 
     @property
     def tiles(self) -> int:
-        """Blocks: Q tiles or pairs of them, times the split of the keys."""
+        """Number of blocks: Q tiles or pairs of them, times the split of the keys."""
         p = self.problem
         return p.batch * p.heads // self.tile_heads * self.blocks_of_head * self.split_kv
 
@@ -141,7 +145,7 @@ class AttentionTiles(Derivation):
 
     @property
     def occupancy(self) -> float:
-        """The paper's word for `blocks_per_cu`."""
+        """Paper's word for `blocks_per_cu`."""
         return self.blocks_per_cu
 
     @property
@@ -161,8 +165,9 @@ class AttentionTiles(Derivation):
 
     @property
     def partial_bytes(self) -> int:
-        """HBM bytes of the partial O and statistics of split keys, written by the blocks and read by the second pass; 0 without a
-        split."""
+        """HBM bytes of the partial O and statistics of split keys, written by the blocks and read by the second pass. 0 without
+        a split.
+        """
         return 2 * self.split_kv * partial_bytes(self.problem) if self.split_kv > 1 else 0
 
     @property
@@ -171,7 +176,7 @@ class AttentionTiles(Derivation):
         return self.vgprs_at(self.tile_Q)
 
     def vgprs_at(self, tile_q: int) -> int:
-        """`vgprs` for another Q tile: the third column but one of the paper's Table 2."""
+        """Returns `vgprs` for another Q tile: the last but one column of the paper's Table 2."""
         if self.shared:
             return self.resources.arch_vgprs
         if self.policy == "published":
@@ -180,7 +185,7 @@ class AttentionTiles(Derivation):
 
     @property
     def resources(self) -> ResourcePlan:
-        """Named ranges of the kernel; under "published" without one the paper's V and one tile of K or V."""
+        """Named ranges of the kernel. Under "published" without a kernel: the paper's V and one tile of K or V."""
         if self.shared:
             return shared_resources(self.problem, self.descriptor)
         if self.policy == "corrected":
@@ -193,7 +198,7 @@ class AttentionTiles(Derivation):
 
 
 def alignment_row(plan: AttentionTiles) -> Constraint:
-    """Whole atoms a wave."""
+    """Returns the row that a wave has whole atoms."""
     widths = (plan.problem.padded_d, plan.problem.padded_dv)
     ragged = sum(bool(size % STEP) for size in (plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, *widths))
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", f"queries, keys and d of a wave by {STEP}",
@@ -201,7 +206,9 @@ def alignment_row(plan: AttentionTiles) -> Constraint:
 
 
 def soft_rows(plan: AttentionTiles) -> tuple[Constraint, ...]:
-    """Occupancy, and K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP (E21)."""
+    """Returns occupancy, and bandwidth of K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP
+    (E21).
+    """
     p, d = plan.problem, plan.descriptor
     demand = d.matrix_tflops(p.dtype) * p.element.bytes / (2 * plan.tile_Q)
     factor = demand / d.reread_bandwidth_tb

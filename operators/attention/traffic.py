@@ -1,4 +1,4 @@
-"""What attention moves and executes, counted over its workgroups: masks hide keys from them."""
+"""Bytes that attention moves and instructions that it executes, counted over its workgroups: masks hide keys from them."""
 
 from __future__ import annotations
 

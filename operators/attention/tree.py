@@ -1,5 +1,4 @@
-"""Fused attention's tree: FusedAttention, BlockAttentionNode, WarpAttentionNode, AtomAttentionNode (paper, section Fused
-Attention)."""
+"""Fused attention's tree: FusedAttention, BlockAttentionNode, WarpAttentionNode, AtomAttentionNode (paper, Fused Attention)."""
 
 from __future__ import annotations
 
@@ -27,23 +26,23 @@ class _AttentionNode(Node):
     views: Views
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """The plan's rows of this level."""
+        """Returns the plan's rows of this level."""
         return self.plan.at(self.level)
 
 
 @dataclass(frozen=True)
 class AtomAttentionNode(_AttentionNode):
-    """Leaf: one matrix instruction of S = Q K^T (`result` "S") or of O += P V ("O"), both computed transposed under "corrected"."""
+    """Leaf: one matrix instruction of S = Q K^T or of O += P V, both computed transposed under "corrected"."""
 
     level: ClassVar[Level] = Level.ATOM
-    result: str
+    result: str  # S or O
 
     def children(self) -> Iterator[Node]:
-        """None: the level below is the hardware."""
+        """Yields nothing: the level below is the hardware."""
         return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The atom and how often a wave issues it."""
+        """Returns the atom and how often a wave issues it."""
         plan, atom = self.plan, _atom(self.plan)
         queries, keys, p = plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, plan.problem
         calls = (
@@ -61,13 +60,13 @@ class AtomAttentionNode(_AttentionNode):
 
 @dataclass(frozen=True)
 class WarpAttentionNode(_AttentionNode):
-    """One wave's share of one key step: its queries against its keys, two chained products around the softmax update."""
+    """A wave's part of one key step: its queries against its keys, two chained products around the softmax update."""
 
     level: ClassVar[Level] = Level.WARP
-    part: int  # which of waves_kv states the wave keeps
+    part: int  # index of the wave's state among the waves_kv states
 
     def scores(self) -> Iterator[AtomAttentionNode]:
-        """Atoms of S = Q K^T; Q's and K's columns are the atom's slice of d."""
+        """Yields the atoms of S = Q K^T. Q's and K's columns are the atom's slice of d."""
         q, k, v, r = self.views
         atom = _atom(self.plan)
         for inner in Extent.whole(self.plan.d).split(atom.k):
@@ -76,7 +75,7 @@ class WarpAttentionNode(_AttentionNode):
                 yield AtomAttentionNode(self.plan, (View("Q", queries, inner, outer), View("K", keys, inner, k.outer), v, r), "S")
 
     def values(self) -> Iterator[AtomAttentionNode]:
-        """Atoms of O += P V; V's and R's columns are the atom's slice of d."""
+        """Yields the atoms of O += P V. V's and R's columns are the atom's slice of d."""
         q, k, v, r = self.views
         atom = _atom(self.plan)
         for keys in v.rows.split(atom.k):
@@ -85,16 +84,16 @@ class WarpAttentionNode(_AttentionNode):
                 yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, outer)), "O")
 
     def columns(self, atom: MFMAAtom) -> tuple[Split, Split]:
-        """Heads and queries of the atoms' columns: an atom has a rectangle of them."""
+        """Returns heads and queries of the atoms' columns: an atom has a rectangle of them."""
         slots, q = self.plan.row_slots, self.views[0]
         return q.outer[1].split(atom.n), q.rows.split(max(1, atom.n // slots))
 
     def children(self) -> Iterator[AtomAttentionNode]:
-        """The atoms of both products in order; the softmax update stands between them."""
+        """Yields the atoms of both products in order. The softmax update is between them."""
         return chain(self.scores(), self.values())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The wave's tile and what it keeps in registers."""
+        """Returns the wave's tile and its register use."""
         plan = self.plan
         return (
             (
@@ -108,21 +107,21 @@ class WarpAttentionNode(_AttentionNode):
 
 @dataclass(frozen=True)
 class BlockAttentionNode(_AttentionNode):
-    """One workgroup's Q tile against its part of the visible keys: K and V tiles pass through LDS, S and O stay in registers."""
+    """A workgroup's Q tile against its part of the visible keys: K and V tiles pass through LDS, S and O stay in registers."""
 
     level: ClassVar[Level] = Level.BLOCK
 
     def steps(self) -> Iterator[Extent]:
-        """Keys, tile_KV at a time."""
+        """Yields the keys, tile_KV at a time."""
         return iter(self.views[1].rows.split(self.plan.tile_KV))
 
     def children(self) -> Iterator[WarpAttentionNode]:
-        """Warp nodes, by key step, by wave."""
+        """Yields the warp nodes, by key step, by wave."""
         for step in self.steps():
             yield from self.warps(step)
 
     def warps(self, step: Extent) -> Iterator[WarpAttentionNode]:
-        """The warp nodes of one key step."""
+        """Yields the warp nodes of one key step."""
         plan = self.plan
         q, k, v, r = self.views
         for queries in q.rows.split(plan.tile_queries // plan.waves_q):
@@ -136,7 +135,7 @@ class BlockAttentionNode(_AttentionNode):
                 yield WarpAttentionNode(plan, views, part)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The block tile, its LDS, its key loop."""
+        """Returns the block tile, its LDS, its key loop."""
         plan, e = self.plan, self.plan.problem.element.bytes
         q, k, v, r = self.views
         keys = Extent(0, plan.tile_KV, plan.tile_KV)
@@ -157,9 +156,9 @@ class BlockAttentionNode(_AttentionNode):
 
 
 class FusedAttention(Root):
-    """The root: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
+    """Root of an attention tree: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
 
-    values: what computes P V, "mfma" or, under "published", the paper's other kernel's "fma". LaunchError for another.
+    values: kernel for P V: "mfma" or, under "published", also "fma", the paper's other kernel. LaunchError for another.
     """
 
     def __init__(
@@ -186,11 +185,11 @@ class FusedAttention(Root):
         )
 
     def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
         return FusedAttention(self.problem, descriptor, self.derivation.policy, self.values)
 
     def children(self) -> Iterator[BlockAttentionNode]:
-        """One node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""
+        """Yields one node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""
         plan, p = self.derivation, self.problem
         q, k, v, r = self.views
         for batch, heads in product(q.outer[0].split(1), q.outer[1].split(plan.tile_heads)):
@@ -214,7 +213,7 @@ class FusedAttention(Root):
                     )
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the device's loop nest."""
+        """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         mask = ", ".join((["causal"] if p.causal else []) + ([f"window {p.window}"] if p.window else [])) or "none"
         per_head = -(-p.lq // plan.tile_queries)

@@ -1,4 +1,4 @@
-"""How far a faithful attention kernel usually is from float64."""
+"""Usual distance of a faithful attention kernel from float64."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from simgpu.operators.error_model import (
 from simgpu.operators.softmax.typical_error import constant_error, spacing
 from simgpu.operators.tree import Extent
 
-CAP_ROUNDINGS = 2.0  # of a soft cap: cap - 2 cap / (1 + e), whose terms are as large as the cap
-LANES = 16  # at least so many lanes share a row's sum
+CAP_ROUNDINGS = 2.0  # roundings of a soft cap: cap - 2 cap / (1 + e), whose terms are as large as the cap
+LANES = 16  # least number of lanes that share a row's sum
 
 
 @may_be_nan
@@ -41,10 +41,10 @@ def attention_typical_error(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> TypicalError:
-    """What a faithful kernel's R looks like, (batch,heads,lq,dv), of these queries, fused or not.
+    """Returns the typical error of a faithful kernel's R, (batch,heads,lq,dv), for these queries, fused or not.
 
-    P is rounded to the operands' type, GAINS times as large: a relative error of each weight that V's signs average. Exponents,
-    sums of P and sums of P V round as the accumulator does. What gfx90a reads as 0 of P is a drift.
+    P is rounded to the operands' type, GAINS times as large: a relative error of each weight that V's signs average out.
+    Exponents, sums of P and sums of P V round as the accumulator does. P that gfx90a reads as 0 is a drift.
     """
     p = problem
     rows = queries or Extent.whole(p.lq)
@@ -57,10 +57,10 @@ def attention_typical_error(
     top = weights.max(-1, keepdims=True)
     held = np.divide(weights, top, out=np.zeros_like(weights), where=top > 0)  # relative to the row's largest
     gain, squares = GAINS.get(p.dtype, 1.0), values * values
-    # What has no weight has no error: ALiBi takes thousands off the scores of far keys.
+    # An element without weight has no error: ALiBi subtracts thousands from the scores of far keys.
     size = np.abs(np.where(weights >= 2.0**-40 * top, scores, 0.0)).max(-1, keepdims=True)
     rounded = TYPICAL_ROUNDING * unit
-    # A score's partial sums are about as large as the norms say: |q| |k| / sqrt(d).
+    # A score's partial sums are about as large as the norms suggest: |q| |k| / sqrt(d).
     norm_q, norm_k = (np.sqrt((x * x).sum(-1)) for x in (q[:, :, rows.slice], k))
     longest = np.repeat(norm_k.max(-1), p.heads // p.kv_heads, axis=1)[..., None, None]
     partial = abs(p.scale) * norm_q[..., None] * longest / math.sqrt(p.d)
@@ -79,7 +79,7 @@ def attention_typical_error(
         variance = variance + (spacing(held * gain, p.element) * unit_p) ** 2 / 12
         common = _common_rounding(held * gain, p.element, arch) * unit_p
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
-        # Where scores are tied, all rows have the same few weights, and so the same errors.
+        # With tied scores, all rows have the same few weights, and so the same errors.
         drift = drift + 4 * _tied(weights) * common * np.abs(expected)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
@@ -91,7 +91,10 @@ def attention_typical_error(
 
 
 def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callable[[], Iterator[Sequence]]) -> TypicalError:
-    """Each sequence's, times the scale of its V: one rounding more, and one of the scale of K, which is a part of the scores'."""
+    """Returns each sequence's error times the scale of its V.
+
+    That is one rounding more, and one for the scale of K, which is part of the scores' scale.
+    """
     found = {}
     for name in TypicalError.__dataclass_fields__:
 
@@ -108,8 +111,10 @@ def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callab
 
 
 def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
-    """Standard deviation of the sum of a row's rounding errors, (..., 1), if weights that become equal had equal errors: they have,
-    where scores are tied."""
+    """Returns the standard deviation of the sum of a row's rounding errors, (..., 1), if equal weights have equal errors.
+
+    They have if scores are tied.
+    """
     narrow = weights.astype(numpy_dtype(kind.name, arch))
     keys = weights.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
@@ -120,7 +125,7 @@ def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
 
 
 def _tied(weights: Array) -> float:
-    """The share of the middle row's weights that equal another of them."""
+    """Returns the fraction of the middle row's weights that equal another of them."""
     row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
     seen = row[row > 0].astype(np.float32)
     return 1 - len(np.unique(seen)) / max(1, len(seen))

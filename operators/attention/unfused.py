@@ -21,11 +21,11 @@ PARTS = ("scores", "softmax", "values")
 
 @dataclass(frozen=True)
 class UnfusedPlan(Derivation):
-    """The three kernels' derivations: S = scale * Q K^T, P = softmax(S), R = P V."""
+    """Derivations of the three kernels: S = scale * Q K^T, P = softmax(S), R = P V."""
 
     problem: AttentionProblem
     descriptor: HardwareDescriptor
-    policy: str
+    policy: str  # tile policy
     parts: tuple[Derivation, Derivation, Derivation]
 
     @property
@@ -39,13 +39,12 @@ class UnfusedPlan(Derivation):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided for each kernel, as kernel.name."""
+        """Sizes that the policy decided for each kernel, as kernel.name."""
         return {f"{name}.{key}": value for name, part in zip(PARTS, self.parts, strict=True) for key, value in part.sizes.items()}
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """All kernels' rows, as kernel.name; the binding one is that of the first kernel that does not fit, else of the first
-        product."""
+        """All kernels' rows, as kernel.name. One binds: of the first kernel that does not fit, else of the first product."""
         worst = next((part for part in self.parts if not part.feasible), self.parts[0])
         return tuple(
             replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)
@@ -55,9 +54,9 @@ class UnfusedPlan(Derivation):
 
 
 class UnfusedAttention(Root):
-    """The root: R = softmax(scale * Q K^T) V by three kernels. Query heads that share a head of K and V are rows of one product.
+    """Root of the tree: R = softmax(scale * Q K^T) V by three kernels. Query heads that share K and V are rows of one product.
 
-    S has the accumulator's type, P that of the operands: it lies where S did if these are one type, else behind it.
+    S has the accumulator's type, P the operands'. P overwrites S if these are the same type; else it follows S in memory.
     """
 
     def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
@@ -90,19 +89,19 @@ class UnfusedAttention(Root):
         )
 
     def on(self, descriptor: HardwareDescriptor) -> UnfusedAttention:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
         return UnfusedAttention(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[Node]:
-        """The three kernels' roots, in order."""
+        """Yields the three kernels' roots, in order."""
         return iter(self.parts)
 
     def representatives(self) -> Iterator[Node]:
-        """The root, then each kernel's levels."""
+        """Yields the root, then each kernel's levels."""
         return chain((self,), *(part.representatives() for part in self.parts))
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """None of its own: each kernel has its own."""
+        """Returns nothing: each kernel has its own constraints."""
         return ()
 
     @property
@@ -112,7 +111,7 @@ class UnfusedAttention(Root):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of P beside S; 0 where it takes S's place."""
+        """Bytes of P next to S; 0 if it overwrites S."""
         narrow = self.problem.dtype != self.problem.dtype_c
         return self._scores * self.problem.element.bytes * narrow
 
@@ -127,7 +126,7 @@ class UnfusedAttention(Root):
         return sum(part.problem.bytes_once for part in self.parts)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the sequence of kernels."""
+        """Returns the header and the sequence of kernels."""
         head = (
             "UnfusedAttention  R = softmax(scale * Q @ K^T) @ V",
             "  ".join(map(str, self.views)),
@@ -138,14 +137,14 @@ class UnfusedAttention(Root):
         return (head,)
 
     def tree(self) -> str:
-        """The header, then the tree of each kernel; ResourceError if one cannot fit."""
+        """Returns the header, then the tree of each kernel. ResourceError if one cannot fit."""
         self.derivation.check()
         head = "\n  ".join(self.describe()[0])
         return "\n\n".join((head, *(render(part) for part in self.parts)))
 
 
 def _band(p: AttentionProblem) -> Band | None:
-    """The keys that query i of lq sees: from i + first to i + end, as the problem's masks say."""
+    """Returns the keys that query i of lq sees, from i + first to i + end, by the problem's masks."""
     if not p.causal and p.window is None:
         return None
     shift, reach = p.lk - p.lq, p.lk + p.lq if p.window is None else p.window

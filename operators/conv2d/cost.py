@@ -1,4 +1,4 @@
-"""A convolution's tiles as launches: a step is a stage of channels with all taps; halos are read again, filters by every tile."""
+"""A convolution's tiles as launches. A step is a stage of channels with all taps; every tile reads its halo and filters again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.operators.split import Reduction
 
 
 def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
-    """Seconds by term of a plan's tiles with the input channels split otherwise: a number, or an array."""
+    """Returns seconds by term of a plan's tiles with another split of the input channels: a number, or an array."""
     p, work = plan.cut, conv2d_reduction(plan)
     terms = conv2d_cost(plan, split).terms()
     parts, _ = parts_of(plan.ic_steps, split)
@@ -24,7 +24,7 @@ def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
 
 
 def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
-    """What decides the split of the input channels."""
+    """Returns the reduction that decides the split of the input channels."""
     p, (gx, gy, gz) = plan.cut, plan.grid
     elements = p.n * p.oc * p.oh * p.ow
     return Reduction(
@@ -38,14 +38,14 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
 
 
 def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
-    """The first kernel."""
+    """Returns the cost of the first kernel."""
     p, d, e = plan.cut, plan.descriptor, plan.problem.element.bytes
     (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
     parts, each = parts_of(plan.ic_steps, split)
     tiles = p.n * p.groups * gx * gy * gz
     halo, filters = high * wide * channel, plan.tile_oc * taps * channel
-    # What pads the channels of X lies past its buffer's end and asks for nothing; the packed filter holds it.
+    # Channels that pad X are past its buffer's end and load nothing. The packed filter contains its padding.
     asked = tiles * (p.icg * plan.asked_halo * e + plan.ic_steps * filters) * 1.0
     lines = filters + _halo_lines(plan, sustained(d).row.cache_line)
     outputs = p.n * p.oc * p.oh * p.ow
@@ -79,8 +79,10 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
 
 
 def _halo_lines(plan: Conv2dPlan, line: int) -> float:
-    """Bytes of the cache lines that a stage's halo lies in: of runs that begin at multiples of what lies between them; 0 where few
-    channels are made more, whose runs are whole filters' rows."""
+    """Returns the bytes of the cache lines that hold a stage's halo, in runs at regular distances.
+
+    0 if few channels are made more, because runs are then whole rows of the filter.
+    """
     p, e = plan.problem, plan.problem.element.bytes
     if plan.factor > 1:
         return 0.0
@@ -93,7 +95,7 @@ def _halo_lines(plan: Conv2dPlan, line: int) -> float:
 
 
 def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
-    """Clocks of a stage of channels with all taps, by what they are of: "matrix", "LDS", "cache"."""
+    """Returns clocks of a stage of channels with all taps, by unit: "matrix", "LDS", "cache"."""
     p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
     taps, channel = p.kh * p.kw, plan.tile_ic * e
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -107,5 +109,5 @@ def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
 
 
 def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
-    """Clocks of the vector cache for a stage's halo: to deliver bytes, `cache` a clock, or to take lanes."""
+    """Returns the vector cache's clocks for a stage's halo: to deliver bytes at `cache` a clock, or to accept lanes."""
     return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)

@@ -19,10 +19,10 @@ from simgpu.operators.tree import ZERO, View
 
 
 class Conv2dExecutor(Executor, root=Conv2d):
-    """The convolution of X and W (oc,ic/groups,kh,kw) and its epilogue; X, Y in the problem's layout."""
+    """Computes the convolution of X and W (oc,ic/groups,kh,kw) and its epilogue. X and Y are in the problem's layout."""
 
     def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None) -> Array:
-        """Y in the accumulation type, not rounded to its own."""
+        """Returns Y in the accumulation type, not rounded to its own."""
         p, plan = tree.problem, tree.plan
         y = finished(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
@@ -31,7 +31,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
         return y
 
     def _sums(self, tree: Conv2d, x: Array, w: Array) -> Array:
-        """(n,oc,oh,ow) before the epilogue."""
+        """Returns the sums (n,oc,oh,ow) before the epilogue."""
         p, plan, cut = tree.problem, tree.plan, tree.plan.cut
         kind = self.kind(p.accumulator)
         self._x, self._w, self._e = x.astype(kind), w.astype(kind), p.element.bytes
@@ -97,7 +97,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
         tile[y.cols.slice, y.rows.slice] += taps @ self._patch(node.tap)[channels, y.rows.slice]
 
     def _patch(self, tap: Pair) -> Array:
-        """(channels, pixels): the staged halo under one tap."""
+        """Returns the staged halo under one tap, (channels, pixels)."""
         plan, p = self._plan, self._plan.cut
         (sh, sw), (dh, dw) = p.stride, p.dilation
         top, left = tap[0] * dh, tap[1] * dw
@@ -106,25 +106,25 @@ class Conv2dExecutor(Executor, root=Conv2d):
 
 
 def _valid(p: Conv2dProblem, x: View) -> int:
-    """Pixels of a halo that lie inside the image."""
+    """Returns the number of pixels of a halo that are inside the image."""
     rows = min(x.rows.max_, p.ih) - max(x.rows.min_, 0)
     cols = min(x.cols.max_, p.iw) - max(x.cols.min_, 0)
     return max(rows, 0) * max(cols, 0)
 
 
 def by_channels(p: Conv2dProblem, x: ArrayLike) -> Array:
-    """X as (n,ic,ih,iw), from the problem's layout."""
+    """Returns X as (n,ic,ih,iw), from the problem's layout."""
     given = expect_shape("X", x, p.shapes[0])
     return given if p.layout == "nchw" else np.moveaxis(given, -1, 1)
 
 
 def laid_out(p: Conv2dProblem, y: Array) -> Array:
-    """(n,oc,oh,ow) in the problem's layout."""
+    """Returns Y (n,oc,oh,ow) in the problem's layout."""
     return y if p.layout == "nchw" else np.ascontiguousarray(np.moveaxis(y, 1, -1))
 
 
 def finished(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
-    """Y in the problem's layout from the sums (n,oc,oh,ow), in their type, not rounded to Y's."""
+    """Returns Y in the problem's layout from the sums (n,oc,oh,ow), in their type, not rounded to Y's."""
     if bias is None and p.bias:
         raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")
     none: Array = np.empty((0, 0))
@@ -133,7 +133,7 @@ def finished(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
 
 
 def convolve(p: Conv2dProblem, x: Array, w: Array) -> Array:
-    """The sums (n,oc,oh,ow) of whole arrays, X (n,ic,ih,iw), tap by tap, in their type."""
+    """Returns the sums (n,oc,oh,ow) of whole arrays, X (n,ic,ih,iw), tap by tap, in their type."""
     (sh, sw), (ph, pw), (dh, dw) = p.stride, p.padding, p.dilation
     high, wide = (p.oh - 1) * sh + 1, (p.ow - 1) * sw + 1
     y: Array = np.zeros((p.n, p.groups, p.ocg, p.oh, p.ow), x.dtype)

@@ -1,14 +1,14 @@
-"""Where a convolution's input halo and filter taps lie in LDS: closed forms that the plan counts and the emitter addresses.
+"""Layouts of a convolution's input halo and filter taps in LDS: closed forms for the plan and the emitter.
 
-A matrix instruction takes 16 pixels by G lane groups; group g reads its tIC/G channels of each pixel in chunks of 4, 8 or 16
-bytes: one, or several of 16 (`reads`), of which number h is the pixel's chunk h*G + g.
+A matrix instruction multiplies 16 pixels by G lane groups. Group g reads its tIC/G channels of each pixel in chunks of 4, 8 or
+16 bytes: one chunk, or several of 16 bytes (`reads`). Number h of several is the pixel's chunk h*G + g.
 
-* X is [h][g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q, so that the pixels
-  under a tap are neighbours at any stride and a tap is a fixed distance. Consecutive lanes then read consecutive chunks at every
-  tap; what g and g + 1 read in one phase goes on where the other stops if a group's plane is a whole number of LDS lines (16-byte
-  chunks), or half a line more (smaller ones). Conflicts are left where a tile row has fewer than 8 pixels.
-* W is [tap % 2][h][channel][g ^ swizzle(channel)][chunk], swizzle as for a GEMM operand: no conflicts. With several h each takes
-  half a line more, so that a channel's chunks, which neighbouring lanes write, lie side by side modulo a line.
+* X is [h][g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q. So the pixels
+  under a tap are neighbours at any stride, and taps are a fixed distance apart. Consecutive lanes then read consecutive chunks
+  at every tap. In one phase, g + 1 reads the banks after those of g if a group's plane is a whole number of LDS lines (16-byte
+  chunks), or half a line more (smaller chunks). Conflicts remain if a tile row has fewer than 8 pixels.
+* W is [tap % 2][h][channel][g ^ swizzle(channel)][chunk], with the swizzle of a GEMM operand: no conflicts. With several h,
+  each has half a line more, so that a channel's chunks, which neighbouring lanes write, are side by side modulo a line.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from simgpu.operators.conv2d.problem import Conv2dProblem
 
 BANK_BYTES = 4
-WIDEST = 16  # bytes of one LDS read of a lane
-_LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every target (`simgpu.hardware.timing_rules.lds_banks`)
+WIDEST = 16  # bytes of a lane's LDS read
+_LINE = 128  # bytes of 32 banks: read by 4 bytes a lane on every target (`simgpu.hardware.timing_rules.lds_banks`)
 
 
 @dataclass(frozen=True)
 class HaloLayout:
-    """The input halo of a tile of rows x cols output pixels."""
+    """LDS layout of the input halo for a tile of rows x cols output pixels."""
 
     problem: Conv2dProblem
     rows: int
     cols: int
     groups: int  # lane groups of the matrix instruction
     chunk: int  # bytes
-    banks: int  # of the LDS
+    banks: int  # banks of the LDS
     reads: int = 1  # chunks of a lane group
 
     @property
@@ -46,7 +46,7 @@ class HaloLayout:
 
     @property
     def slots(self) -> int:
-        """Slots of a plane, with those that only keep the planes apart."""
+        """Slots of a plane, including those that only separate the planes."""
         line = self.banks * BANK_BYTES if self.chunk > 4 else _LINE
         beyond = 0 if self.chunk >= 16 else line // 2
         used = self.problem.halo(self.rows, self.cols)[0] * self.pitch
@@ -61,7 +61,7 @@ class HaloLayout:
 
     @property
     def chunks(self) -> int:
-        """Chunks of a pixel, planes of the halo."""
+        """Chunks of a pixel: the planes of the halo."""
         return self.groups * self.reads
 
     @property
@@ -70,16 +70,16 @@ class HaloLayout:
         return self.plane * self.chunks
 
     def slot(self, row: int, column: int) -> int:
-        """The slot of a halo pixel."""
+        """Returns the slot of a halo pixel."""
         width = self.problem.stride[1]
         return row * self.pitch + column % width * self.phase_columns + column // width
 
     def tap(self, kh: int, kw: int) -> int:
-        """Slots from an output pixel's first input pixel to the one under a tap."""
+        """Returns the slots from an output pixel's first input pixel to the one under a tap."""
         return self.slot(kh * self.problem.dilation[0], kw * self.problem.dilation[1])
 
     def pixel(self, row: int, column: int) -> int:
-        """Slot of an output pixel's first input pixel."""
+        """Returns the slot of an output pixel's first input pixel."""
         return row * self.problem.stride[0] * self.pitch + column
 
 
@@ -89,16 +89,16 @@ _SWIZZLES = {16: (1, 4), 8: (1, 4), 4: (2, 2)}
 
 @dataclass(frozen=True)
 class TapLayout:
-    """One tap's filters: `channels` output channels, `reads` times `groups` chunks of `chunk` bytes each."""
+    """LDS layout of one tap's filters."""
 
-    channels: int
-    groups: int
-    chunk: int
-    reads: int = 1
+    channels: int  # output channels
+    groups: int  # lane groups of the matrix instruction
+    chunk: int  # bytes
+    reads: int = 1  # chunks of a lane group
 
     @property
     def row(self) -> int:
-        """Bytes of an output channel under one h."""
+        """Bytes of an output channel for one h."""
         return self.groups * self.chunk
 
     @property
@@ -113,16 +113,16 @@ class TapLayout:
 
     @property
     def nbytes(self) -> int:
-        """LDS bytes of a tap."""
+        """Bytes of a tap in LDS."""
         return self.part * self.reads
 
     @property
     def swizzle_terms(self) -> tuple[int, int, int]:
-        """(channels a line, step, count) of the swizzle."""
+        """Channels a line, step and count of the swizzle."""
         return max(1, _LINE // self.row), *_SWIZZLES[self.chunk]
 
     def byte(self, channel: int, number: int) -> int:
-        """LDS byte of a channel's chunk."""
+        """Returns the LDS byte of a channel's chunk."""
         line, step, count = self.swizzle_terms
         h, group = divmod(number, self.groups)
         return h * self.part + channel * self.row + (group ^ step * (channel // line % count)) * self.chunk

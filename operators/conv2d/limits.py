@@ -1,4 +1,4 @@
-"""What a convolution's tiles take, and their limits: registers, LDS, a stage's clocks, the kernel's time."""
+"""Resources of a convolution's tiles, and their limits: registers, LDS, a stage's clocks, the kernel's time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 
-# The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
+# The work-item; load, write and read addresses of the filter; write, last write and read addresses of the halo.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
-_CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation in f32
+_CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation in f32
 
 
 def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave; the epilogue's are taken where the loop's buffers and masks were."""
+    """Returns the SGPRs of a wave. The epilogue reuses those of the loop's buffers and masks."""
     p, more = plan.problem, {}
     if plan.windows != (1, 1):
         more["window"] = 2
@@ -44,7 +44,7 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
 
 
 def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
-    """Registers of a wave and LDS of a block, array by array."""
+    """Returns the registers of a wave and the LDS of a block, array by array."""
     d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
     registers = (
         RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
@@ -61,7 +61,7 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
 
 
 def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
-    """The plan with the soft rows of what its time consists of, before that of the problem's size."""
+    """Returns the plan with soft rows for the parts of its time, before the row of the problem's size."""
     rows = conv2d_reduction(plan).time_rows(
         plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
     )
@@ -69,7 +69,7 @@ def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
 
 
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
-    """All limits but those of its time."""
+    """Returns all limits except those of its time."""
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)

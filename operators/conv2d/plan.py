@@ -1,22 +1,29 @@
 """Tiles of a direct 2-D convolution in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
-m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose optima (gemm/sides.py) bound pixels P = tOH*tOW, tOC and the
-K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
+m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW. That GEMM's optima (gemm/sides.py) bound pixels P = tOH*tOW, tOC
+and the K span tIC by accumulators, occupancy and operand bandwidth. LDS has its own limit: the input halo of all taps and two
+taps' filters,
 
-  tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
+tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <=
+banks
 
-so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-the GEMM's or, where that is too large, powers of two; besides, the tile on the border of LDS and registers that loads least
-(`_on_border`). Of the GEMM's optima and of the shapes of their areas that stage least (`_with_halo`), each with one and two blocks
-a CU and with the rows that pad least, the one of least time is taken, the channels split as is best for it (`operators.split`).
-B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the K span, less (a power of two) if even the smallest
-tile is too large. b slots keep the planes of `conv2d.lds` on different banks (and two more the parts of W, where a lane group has
-more than 16 bytes of a pixel).
-Few input channels become more, see `channel_factor`. Of X only the rows and columns on which taps of some pixel lie are staged
-(`problem.lattice`). Where LDS cannot hold the halo of all taps under a whole K span, the taps are cut into windows of equal size,
-the largest that it holds: of whole rows of the filter, else of a part of a row (`_windows`); each is staged by itself, as other
-channels of X would be.
+so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1.
+
+Tiles are the GEMM's or, if that is too large, powers of two. Another candidate is the tile on the border of LDS and registers
+that loads least (`_on_border`). Candidates come from the GEMM's optima and from shapes of the same areas that stage least
+(`_with_halo`), each with one and two blocks a CU, and with the rows that pad least. The plan is the candidate of least time,
+with its best split of the channels (`operators.split`).
+
+B = 2 if the smallest tile fits twice, and the registers do, else 1. tIC is the K span, or a smaller power of two if even the
+smallest tile is too large. b slots keep the planes of `conv2d.lds` on different banks. Two more separate the parts of W, if a
+lane group has more than 16 bytes of a pixel.
+
+Few input channels become more, see `channel_factor`. Of X, only rows and columns under taps of some pixel are staged
+(`problem.lattice`). If LDS cannot hold the halo of all taps with a whole K span, the taps are cut into windows of equal size,
+the largest that it holds: whole rows of the filter, else part of a row (`_windows`). Each window is staged separately, like
+other channels of X.
+
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
 
@@ -38,13 +45,16 @@ from simgpu.operators.gemm.tiling import options
 from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
 from simgpu.operators.split import price
 
-_LONGEST = 256  # pixels, and channels, of a block (gemm/tiling.py)
+_LONGEST = 256  # most pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 Cut = tuple[int, Pair]  # the factor of more channels, and the window of taps
 
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
-    """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
+    """Returns the closed-form plan of a convolution.
+
+    TargetError if the target has no atom for the type, LaunchError for an unknown policy.
+    """
     one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)
     require_narrow(problem.dtype_c, descriptor)
@@ -67,7 +77,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 
     def order(number: int) -> tuple[bool, float, float, int]:
         (plan, _), work, split = tried[number], works[number], splits[number]
-        # Of plans that HBM binds alike, the one that is fastest but for it.
+        # Several plans may be bound by HBM alike: take the one that is fastest apart from HBM.
         others = max(work.terms(split)[term] for term in ("CU", "L2"))
         return not plan.feasible, work.seconds(split), others, -plan.pixels * plan.tile_oc
 
@@ -78,10 +88,10 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 
 
 def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) -> list[Tiling]:
-    """The GEMM's optima, and the shape of each one's area that stages the least.
+    """Returns the GEMM's optima and, for each one's area, the shape that stages the least.
 
-    A stage of channels brings h*P pixels of halo and tOC*KH*KW filters, h = hW*sH/tOW for each row more: least where both are
-    equal, tOC = sqrt(P*tOC * h/(KH*KW)).
+    A stage of channels brings h*P pixels of halo and tOC*KH*KW filters, h = hW*sH/tOW for each row more. The sum is least if
+    both are equal: tOC = sqrt(P*tOC * h/(KH*KW)).
     """
     unit, found = 2 * atom.n, list(tilings)
     for tiling in tilings:
@@ -98,15 +108,15 @@ def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) ->
 
 
 def _cut(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
-    """What tiles of a K span cut: few input channels are made more."""
+    """Returns the problem that tiles of a K span cut: few input channels are made more."""
     p = space_to_channel(problem, channel_factor(problem, tiling.warp_k))
     return windowed(p, (p.kh, p.kw), 1)
 
 
 def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
-    """All taps at once; where LDS does not hold them with a whole K span, also the largest window that it holds.
+    """Returns all taps at once. If LDS cannot hold them with a whole K span, also returns the largest window that it holds.
 
-    Its rows are of the whole filter's width, or it is a part of one row. Few channels stay few then.
+    A window has rows of the whole filter's width, or is part of one row. Few channels stay few then.
     """
     factor = channel_factor(problem, gemm.tiling.warp_k) if gemm.policy == "corrected" else 1
     more, p = space_to_channel(problem, factor), problem
@@ -118,15 +128,15 @@ def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
 
 
 def _holds(p: Conv2dProblem, window: Pair, gemm: GemmPlan) -> bool:
-    """Whether LDS holds a stage of a whole K span under these taps, of the smallest tile."""
+    """Returns True if LDS holds the smallest tile's stage of a whole K span under these taps."""
     d, span = gemm.descriptor, gemm.tiling.warp_k * p.element.bytes
     return _least(windowed(p, window, 1), gemm) <= d.lds_bytes // d.lds_granule * d.lds_granule // span
 
 
 def _least(p: Conv2dProblem, gemm: GemmPlan) -> int:
-    """Slots of X and channels of two taps of W that the smallest tile stages.
+    """Returns the slots of X and channels of two taps of W that the smallest tile stages.
 
-    At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks.
+    At most a line of the smallest chunks separates the planes of the halo: one slot for each bank.
     """
     t, columns = gemm.tiling, _columns(p)
     wide = -(-p.halo(1, columns)[1] // p.stride[1]) * p.stride[1]
@@ -135,26 +145,27 @@ def _least(p: Conv2dProblem, gemm: GemmPlan) -> int:
 
 
 def _apart(p: Conv2dProblem, gemm: GemmPlan) -> int:
-    """What keeps the parts of W apart (`TapLayout.part`)."""
+    """Returns the channels of W that separate its parts (`TapLayout.part`)."""
     return 2 if gemm.tiling.warp_k * p.element.bytes > WIDEST * gemm.atom.lane_groups else 0
 
 
 def _divisors(count: int) -> list[int]:
-    """From the largest on."""
+    """Returns the divisors of `count`, largest first."""
     return [part for part in range(count, 0, -1) if count % part == 0]
 
 
 def _columns(p: Conv2dProblem) -> int:
-    """Output columns of a tile."""
+    """Returns the output columns of a tile."""
     return min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
 
 
 def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
-    """The GEMM's tile, or what fits of it."""
+    """Returns the plan with the GEMM's tile, or with the largest that fits."""
     plan = _plan(problem, gemm, cut, 2)
     if plan.feasible or plan.blocks_wanted == 1:
         return plan
-    # X's staging passes what two blocks' waves leave each other: one block, of a larger tile or, where that passes it too, of this.
+    # X's staging needs more registers than two blocks' waves leave each other. So one block: of a larger tile or, if
+    # that needs too many as well, of this tile.
     larger = _plan(problem, gemm, cut, 1)
     if larger.feasible:
         return larger
@@ -163,10 +174,11 @@ def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
 
 
 def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan | None:
-    """Where LDS or ArchVGPRs pass the GEMM's tile, the tile on their border that loads the least an output; None elsewhere.
+    """Returns the tile on the border of LDS or ArchVGPRs that loads the least an output; None if the GEMM's tile is within
+    both.
 
-    r rows and c channels take a*r + b*c of the V that either leaves them, and a stage loads h*r + t*c: t taps, and the h = hW*sH
-    halo pixels that a row brings. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
+    r rows and c channels use a*r + b*c of the available V. A stage loads h*r + t*c: t taps, and the h = hW*sH halo pixels of a
+    row. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
     """
     d, t = gemm.descriptor, gemm.tiling
     fitted = _plan(problem, gemm, cut, 2)
@@ -191,7 +203,7 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
     channels = max(channel, int(min(best, t.tile_n)) // channel * channel)
     left, limits_rows = min((int((v - b * channels) / a), name) for v, a, b, name in borders)
     rows = t.tile_m // wide
-    # Some rows more or fewer than on the border, where what is taken in whole registers or LDS lines leaves room or passes it.
+    # A few rows more or fewer than on the border: whole registers or LDS lines leave room, or exceed it.
     for high in range(min(rows, left + row) // row * row, 0, -row):
         plan = with_tile(fitted, high, channels)
         if plan is not None and plan.resources.blocks_per_cu >= blocks:
@@ -202,14 +214,14 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
 
 
 def _passed(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
-    """The hard limit that the plan would pass with so many rows, the first of several."""
+    """Returns the first hard limit that the plan would exceed with `rows` rows."""
     other = replace(plan, tile_oh=rows)
     limits = conv2d_constraints(replace(other, resources=conv2d_resources(other)), gemm)
     return next((limit.name for limit in limits if limit.hard and not limit.satisfied), None)
 
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
-    """The plan with the rows that pad least, the most of equals; None if it has them."""
+    """Returns the plan with the rows that pad least, ties going to the most rows; None if the plan already has them."""
     step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.cut.oh
     rows = max(range(step, plan.tile_oh + 1, step), key=lambda rows: (-(-(-high // rows) * rows), rows), default=plan.tile_oh)
     other = with_tile(plan, rows, plan.tile_oc) if rows != plan.tile_oh else None
@@ -230,7 +242,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
     apart, least = _apart(p, gemm), _least(p, gemm)
     blocks = 2 if min(t.blocks, most_blocks) == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
-    room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
+    room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # in elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
     by_lds = room // tile_ic - apart  # slots of X and channels of W
 
@@ -241,7 +253,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
     left = by_lds - 2 * tile_oc
     most, sure = (
         (rows // wide - p.dilation[0] * (p.kh - 1) - 1) // p.stride[0] + 1 for rows in (left, left - d.lds_banks)
-    )  # with no slots between the planes, with as many as there may be
+    )  # without slots between the planes, and with as many as there may be
     sizes = (_largest(most, t.tile_m // tile_ow), _floor2(most), _floor2(sure))
     tile_oh = max(least_oh, next((oh for oh in sizes if oh > 0 and slots(oh) <= left), 0))
     if (tile_oh * tile_ow, tile_oc) != (t.tile_m, t.tile_n):
@@ -256,9 +268,10 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
 
 
 def channel_factor(problem: Conv2dProblem, span: int) -> int:
-    """The factor of `space_to_channel` for few input channels: of 1, 2 and 4 the least with the fewest padded products a pixel.
+    """Returns the factor of `space_to_channel` for few input channels.
 
-    span: channels of one step. 1 where four times the channels pass a step: then a tap wastes less than a factor costs.
+    It is the least of 1, 2 and 4 with the fewest padded products a pixel. span: channels of one step. 1 if four times the
+    channels exceed a step, because a tap then wastes less than a factor costs.
     """
     p = problem
     if 4 * p.icg > span or p.kh * p.kw == 1:
@@ -268,14 +281,14 @@ def channel_factor(problem: Conv2dProblem, span: int) -> int:
 
 
 def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
-    """The plan with another tile of rows and output channels, its channel step kept; None if that fits no CU."""
+    """Returns the plan with another tile of rows and output channels and the same channel step; None if no CU can hold it."""
     other = replace(plan, tile_oh=rows, tile_oc=channels, blocks_wanted=1, split_ic=1)
     other = replace(other, resources=conv2d_resources(other))
     return other if other.resources.blocks_per_cu and other.resources.lds_bytes <= plan.descriptor.lds_bytes else None
 
 
 def _largest(bound: int, gemm: int) -> int:
-    """The GEMM's tile if the bound holds it, else the largest power of two."""
+    """Returns the GEMM's tile if it is within the bound, else the largest power of two that is."""
     return gemm if gemm <= bound else _floor2(bound)
 
 

@@ -1,4 +1,4 @@
-"""2-D convolution: what it computes, and its operands in other layouts (paper, section 2D Convolution; errata E27, E28)."""
+"""2-D convolution: its problem, and its operands in other layouts (paper, section 2D Convolution; errata E27, E28)."""
 
 from __future__ import annotations
 
@@ -20,33 +20,31 @@ LAYOUTS = ("nchw", "nhwc")
 
 @dataclass(frozen=True)
 class Conv2dProblem:
-    """Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), as deep learning has it (no flip of W).
+    """Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), as in deep learning (no flip of W).
 
-    stride, padding, dilation: (vertical, horizontal). Outside X reads 0. oh = (ih + 2*padding - dilation*(kh-1) - 1) // stride + 1.
-    layout "nhwc": X is (n,ih,iw,ic) and Y (n,oh,ow,oc); W stays as it is, for it is packed anyway.
-    Y = scale_c * activation(alpha * (X * W) + bias), a bias of oc elements of `dtype_addend`; `dtype_c` is the type of Y: the
-    accumulator's, which is the default, or one that it is rounded to. All as of a GEMM's C (`operators.gemm.problem`).
-    LaunchError for sizes and types that cannot be.
+    stride, padding, dilation: (vertical, horizontal). Outside X reads 0. oh = (ih + 2*padding - dilation*(kh-1) - 1) // stride
+    + 1. layout "nhwc": X is (n,ih,iw,ic) and Y (n,oh,ow,oc). W keeps its layout, because it is packed anyway. Y = scale_c *
+    activation(alpha * (X * W) + bias), as a GEMM's C (`operators.gemm.problem`). LaunchError for impossible sizes and types.
     """
 
-    n: int
-    ic: int
-    ih: int
-    iw: int
-    oc: int
-    kh: int
-    kw: int
+    n: int  # images
+    ic: int  # input channels
+    ih: int  # input rows
+    iw: int  # input columns
+    oc: int  # output channels
+    kh: int  # filter rows
+    kw: int  # filter columns
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    groups: int = 1
-    dtype: str = "f32"
-    layout: str = "nchw"
+    groups: int = 1  # groups of channels
+    dtype: str = "f32"  # type of X and W
+    layout: str = "nchw"  # nchw or nhwc
     alpha: float = 1.0
-    bias: bool = False
-    activation: str = "none"
-    dtype_c: str = ""
-    scale_c: float = 1.0
+    bias: bool = False  # True: adds a bias of oc elements of the GEMM's `dtype_addend`
+    activation: str = "none"  # none, relu, gelu or silu
+    dtype_c: str = ""  # type of Y: "" for the accumulator's, or a type that it is rounded to
+    scale_c: float = 1.0  # only for Y in fp8 or bf8
 
     def __post_init__(self) -> None:
         accumulator = dtype(self.dtype).accumulator
@@ -98,7 +96,7 @@ class Conv2dProblem:
 
     @property
     def element(self) -> DType:
-        """The type of X and W."""
+        """Type of X and W."""
         return dtype(self.dtype)
 
     @property
@@ -108,23 +106,23 @@ class Conv2dProblem:
 
     @property
     def plain(self) -> bool:
-        """Whether Y is the sums as they are."""
+        """True if Y is the sums without an epilogue."""
         return self.dtype_c == self.accumulator and self.alpha == 1 and not self.bias and self.activation == "none"
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Of X, W and Y as they lie in memory."""
+        """Shapes of X, W and Y in memory."""
         x, w, y = self.by_channels
         return (x, w, y) if self.layout == "nchw" else ((x[0], *x[2:], x[1]), w, (y[0], *y[2:], y[1]))
 
     @property
     def by_channels(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Of X, W and Y, the channels of an image before its rows, whatever the layout."""
+        """Shapes of X, W and Y with the channels before the rows, whatever the layout."""
         return (self.n, self.ic, self.ih, self.iw), (self.oc, self.icg, self.kh, self.kw), (self.n, self.oc, self.oh, self.ow)
 
     @property
     def flops(self) -> int:
-        """Useful FLOPs, products with padding included, a multiply-add counted as two."""
+        """Useful FLOPs, products with padding included; a multiply-add counts as two."""
         return 2 * self.n * self.oc * self.oh * self.ow * self.icg * self.kh * self.kw
 
     @property
@@ -136,19 +134,21 @@ class Conv2dProblem:
 
     @property
     def gemm(self) -> GemmProblem:
-        """The GEMM with the same products: pixels x output channels x (input channels and taps), a product of the batch a group."""
+        """GEMM with the same products: pixels x output channels x (input channels and taps), one product of the batch for each
+        group.
+        """
         return GemmProblem(
             self.n * self.oh * self.ow, self.ocg, self.icg * self.kh * self.kw, self.dtype, batch=self.groups, alpha=self.alpha,
             bias=self.bias, activation=self.activation, dtype_c=self.dtype_c, scale_c=self.scale_c,
         )  # fmt: skip
 
     def halo(self, rows: int, cols: int) -> Pair:
-        """Input rows and columns under a tile of `rows` x `cols` output pixels."""
+        """Returns the input rows and columns under a tile of `rows` x `cols` output pixels."""
         (sh, sw), (dh, dw) = self.stride, self.dilation
         return (rows - 1) * sh + dh * (self.kh - 1) + 1, (cols - 1) * sw + dw * (self.kw - 1) + 1
 
     def halo_factor(self, rows: int, cols: int) -> float:
-        """How often an input element is read by tiles of rows x cols (E27).
+        """Returns how often tiles of rows x cols read an input element (E27).
 
         At stride and dilation 1: (1 + (KH-1)/rows)(1 + (KW-1)/cols).
         """
@@ -157,7 +157,10 @@ class Conv2dProblem:
 
 
 def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]:
-    """W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC): one contiguous read a block. Channels are padded with 0."""
+    """Returns W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC): one contiguous read a block.
+
+    Channels are padded with 0.
+    """
     array = np.asarray(w)
     oc, ic, kh, kw = array.shape
     outer, inner = -(-oc // tile_oc), -(-ic // tile_ic)
@@ -167,9 +170,10 @@ def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]
 
 
 def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
-    """The same convolution with factor^2 times the input channels and ceil(kh/factor)*ceil(kw/factor) taps, dilated as much more.
+    """Returns the same convolution with factor^2 times the input channels and ceil(kh/factor)*ceil(kw/factor) taps.
 
-    Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1 (E28); one tap needs factor 3, 27 channels.
+    Its dilation is `factor` times as large. Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1
+    (E28); one tap needs factor 3, 27 channels.
     """
     p, f = problem, positive_dimension("factor", factor)
     kh, kw = -(-p.kh // f), -(-p.kw // f)
@@ -180,16 +184,18 @@ def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
 
 
 def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
-    """Rows and columns of X from one to the next that a window of taps reads: gcd of stride and dilation, the stride of one tap."""
+    """Returns the distances in rows and columns of X that a window of taps reads: gcd of stride and dilation, or one tap's
+    stride.
+    """
     apart = (dilation if taps > 1 else 0 for dilation, taps in zip(problem.dilation, window, strict=True))
     down, across = map(gcd, problem.stride, apart)
     return down, across
 
 
 def windowed(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProblem:
-    """The same convolution whose filter is `window` taps, which divide it, and whose input is what those read of X alone.
+    """Returns the same convolution with a filter of `window` taps, which divide it, and only the input that they read.
 
-    Windows of taps become channels: behind each tile_ic channels those channels under the next window, row by row.
+    Windows of taps become channels: every tile_ic channels are followed by the same channels under the next window, row by row.
     """
     p, (fh, fw) = problem, window
     (gh, gw), windows = lattice(p, window), (p.kh // fh) * (p.kw // fw)
@@ -201,7 +207,7 @@ def windowed(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProble
 
 
 def windowed_input(problem: Conv2dProblem, window: Pair, tile_ic: int, x: ArrayLike) -> NDArray[np.generic]:
-    """X (n,ic,ih,iw) of `windowed(problem, window, tile_ic)`."""
+    """Returns X (n,ic,ih,iw) of `windowed(problem, window, tile_ic)`."""
     p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
     (gh, gw), steps = lattice(p, window), -(-p.icg // tile_ic)
     x = expect_shape("X", x, p.by_channels[0])
@@ -219,7 +225,7 @@ def windowed_input(problem: Conv2dProblem, window: Pair, tile_ic: int, x: ArrayL
 
 
 def windowed_filter(problem: Conv2dProblem, window: Pair, tile_ic: int, w: ArrayLike) -> NDArray[np.generic]:
-    """W of `windowed(problem, window, tile_ic)`."""
+    """Returns W of `windowed(problem, window, tile_ic)`."""
     p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
     w = expect_shape("W", w, p.by_channels[1])
     if (fh, fw) == (p.kh, p.kw):
@@ -233,7 +239,7 @@ def windowed_filter(problem: Conv2dProblem, window: Pair, tile_ic: int, w: Array
 def space_to_channel_operands(
     problem: Conv2dProblem, factor: int, x: ArrayLike, w: ArrayLike
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """X and W of `space_to_channel(problem, factor)`: channel (c, dy, dx) of X is channel c shifted by (dy, dx) taps."""
+    """Returns X and W of `space_to_channel(problem, factor)`. Channel (c, dy, dx) of X is channel c shifted by (dy, dx) taps."""
     p, f, after = problem, factor, space_to_channel(problem, factor)
     x = expect_shape("X", x, p.by_channels[0])
     (ph, pw), (dh, dw) = p.padding, p.dilation
@@ -246,7 +252,10 @@ def space_to_channel_operands(
 
 
 def space_to_channel_filter(problem: Conv2dProblem, factor: int, w: ArrayLike) -> NDArray[np.generic]:
-    """W of `space_to_channel(problem, factor)`: channel (c, dy, dx) has the taps (kh*factor + dy, kw*factor + dx) of channel c."""
+    """Returns W of `space_to_channel(problem, factor)`.
+
+    Channel (c, dy, dx) has the taps (kh*factor + dy, kw*factor + dx) of channel c.
+    """
     p, f, after = problem, factor, space_to_channel(problem, factor)
     wider = ZERO.read(expect_shape("W", w, p.by_channels[1]), (0, p.oc), (0, p.icg), (0, after.kh * f), (0, after.kw * f))
     taps = wider.reshape(p.oc, p.icg, after.kh, f, after.kw, f).transpose(0, 1, 3, 5, 2, 4)

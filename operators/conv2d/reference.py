@@ -1,4 +1,4 @@
-"""The convolution in float64, and how far a kernel may be from it: as the products of matrices that it is."""
+"""The convolution in float64, and bounds on a kernel's error, by way of its matrix products."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.reference import gemm_error_bound
 from simgpu.operators.tree import ZERO
 
-MOST_ELEMENTS = 1 << 22  # of an image's patches that are held at once
+MOST_ELEMENTS = 1 << 22  # most elements of an image's patches that are held at once
 
 
 @may_be_nan
 def conv2d(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, arch: str = "gfx950"
 ) -> NDArray[np.float64]:
-    """Y in float64 and the problem's layout, tap by tap over whole arrays; not rounded to its type, but as large as that can be."""
+    """Returns Y in float64 and the problem's layout, tap by tap over whole arrays.
+
+    Not rounded to its type, but limited to its range.
+    """
     wide = None if bias is None else np.asarray(bias).astype(np.float64)
     sums = convolve(problem, by_channels(problem, x).astype(np.float64), np.asarray(w).astype(np.float64))
     y = finished(problem, sums, wide)
@@ -35,7 +38,7 @@ def conv2d(
 def conv2d_error_bound(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", bias: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Elementwise bound on |kernel - float64 reference|, in Y's layout: GEMM's, with k = (ic/groups)*kh*kw."""
+    """Returns an elementwise bound on |kernel - float64 reference|, in Y's layout: GEMM's, with k = (ic/groups)*kh*kw."""
     return of_products(problem, x, w, bias, lambda p, a, b, row: [gemm_error_bound(p, a, b, arch=arch, bias=row)])[0]
 
 
@@ -46,9 +49,11 @@ def of_products(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None,
     function: Callable[[GemmProblem, Matrix, Matrix, Matrix | None], list[Matrix]],
 ) -> list[Matrix]:  # fmt: skip
-    """What a function of a GEMM (problem, A, B, bias) makes of the convolution's products: its (m,n) in Y's layout.
+    """Applies a function of a GEMM (problem, A, B, bias) to the convolution's products.
 
-    k counts input channels, then taps, as W has them.
+    Returns its (m,n) results in Y's layout.
+
+    k counts input channels, then taps, like W.
     """
     found: list[Matrix] = []
     w, row = expect_shape("W", w, problem.shapes[1]), None if bias is None or not problem.bias else np.asarray(bias)
@@ -64,7 +69,9 @@ def of_products(
 
 
 def _patches(p: Conv2dProblem, x: NDArray[np.generic]) -> Iterator[tuple[int, int, slice, NDArray[np.generic]]]:
-    """Image, group, some rows of Y and what their pixels read of X: (pixels, ic/groups * kh * kw), in W's order."""
+    """Yields image, group, some rows of Y and the patches that their pixels read of X: (pixels, ic/groups * kh * kw), in W's
+    order.
+    """
     (sh, sw), (ph, pw), (dh, dw), terms = p.stride, p.padding, p.dilation, p.icg * p.kh * p.kw
     each = max(1, MOST_ELEMENTS // (p.ow * terms))
     wide = (p.ow - 1) * sw + 1

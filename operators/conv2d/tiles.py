@@ -1,4 +1,4 @@
-"""A convolution's tiles and what follows from their sizes: halo, filters, stages, grid."""
+"""A convolution's tiles and properties that follow from their sizes: halo, filters, stages, grid."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from simgpu.operators.conv2d.problem import (
 )
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
-_LINE, _LANES = 64, 16  # bytes of a line, and lanes of a clock, of the vector cache (operators/attention/reductions.py)
+_LINE, _LANES = 64, 16  # bytes of a line, and lanes a clock, of the vector cache (operators/attention/reductions.py)
 _WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 
 
 @dataclass(frozen=True)
 class Conv2dPlan(Derivation):
-    """A convolution's tiles, resources and constraints.
+    """Tiles, resources and constraints of a convolution.
 
     Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
-    channels, `factor` > 1, or a `window` that is not all of the filter, the tiles cut the convolution `cut`, with other channels.
+    channels, `factor` > 1, or a `window` smaller than the filter, the tiles cut the convolution `cut`, with other channels.
     """
 
     problem: Conv2dProblem
     descriptor: HardwareDescriptor
-    policy: str
-    atom: MFMAAtom
+    policy: str  # tile policy
+    atom: MFMAAtom  # matrix instruction
     factor: int  # taps, along each axis, that become channels
-    window: Pair  # rows and columns of the taps that one stage of X is for; they divide the filter's (of factor > 1 its cut's)
-    tile_oh: int  # pixels
-    tile_ow: int
-    tile_oc: int  # channels
-    tile_ic: int
+    window: Pair  # rows and columns of the taps of one stage of X; they divide the filter's (with factor > 1, the cut's)
+    tile_oh: int  # pixel rows
+    tile_ow: int  # pixel columns
+    tile_oc: int  # output channels
+    tile_ic: int  # input channels of a step
     waves_p: int  # waves of a block along pixels
-    waves_oc: int  # and along output channels
-    blocks_wanted: int
-    gemm_tile: tuple[int, int]  # pixels and channels of the GEMM's tile that was to fit
+    waves_oc: int  # waves of a block along output channels
+    blocks_wanted: int  # blocks of a CU that the tiles were chosen for
+    gemm_tile: tuple[int, int]  # pixels and channels of the GEMM's tile, the upper limit
     split_ic: int  # blocks that share an output tile, each with a part of the input channels
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
@@ -66,13 +66,13 @@ class Conv2dPlan(Derivation):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided, by name."""
+        """Sizes that the policy decided, by name."""
         names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "factor")
         return {name: getattr(self, name) for name in names}
 
     @cached_property
     def more_channels(self) -> Conv2dProblem:
-        """The problem, with few input channels that with more of them and fewer taps."""
+        """Problem with more input channels and fewer taps, if it has few; else the problem."""
         return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
 
     @cached_property
@@ -82,13 +82,13 @@ class Conv2dPlan(Derivation):
 
     @property
     def windows(self) -> Pair:
-        """Windows of taps along the filter's rows and columns; with several, `factor` is 1."""
+        """Windows of taps along the filter's rows and columns. If there are several, `factor` is 1."""
         p = self.more_channels
         return p.kh // self.window[0], p.kw // self.window[1]
 
     @cached_property
     def cut(self) -> Conv2dProblem:
-        """What the tiles cut: the problem, or with other channels and fewer taps the same convolution."""
+        """Convolution that the tiles cut: the problem, or the same convolution with other channels and fewer taps."""
         p = self.more_channels
         whole = self.window == (p.kh, p.kw) and self.lattice == (1, 1)
         return p if whole else windowed(p, self.window, self.tile_ic)
@@ -100,12 +100,12 @@ class Conv2dPlan(Derivation):
 
     @cached_property
     def halo(self) -> HaloLayout:
-        """The input halo in LDS."""
+        """Layout of the input halo in LDS."""
         return halo_layout(self.cut, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
 
     @cached_property
     def taps(self) -> TapLayout:
-        """A tap's filters in LDS."""
+        """Layout of a tap's filters in LDS."""
         halo = self.halo
         return TapLayout(self.tile_oc, halo.groups, halo.chunk, halo.reads)
 
@@ -116,19 +116,21 @@ class Conv2dPlan(Derivation):
 
     @property
     def batch(self) -> int:
-        """Of these, as many as are in registers at a time."""
+        """Number of these pixels in registers at a time."""
         return max(1, min(self.positions, _STAGED // self.pixel_words))
 
     @property
     def asked_halo(self) -> int:
-        """Pixels whose bytes a halo asks of memory for each channel; with the channels first, those between columns too."""
+        """Pixels whose bytes a halo loads for each channel. With channels first, pixels between columns count as well."""
         high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
         between = min(self.lattice[1], _LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
         return high * wide * between
 
     @property
     def halo_clocks(self) -> float:
-        """Clocks in which the vector cache takes the lanes of a stage's halo: 16 a clock, of neighbours that load from one line."""
+        """Clocks in which the vector cache accepts the lanes of a stage's halo: 16 a clock, for neighbours that load from one
+        line.
+        """
         p, e = self.problem, self.problem.element.bytes
         apart = self.lattice[1] * e * (1 if p.layout == "nchw" else p.ic)
         high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
@@ -136,7 +138,7 @@ class Conv2dPlan(Derivation):
 
     @property
     def channels_at_once(self) -> int:
-        """Channels of a pixel that a load of X brings: with the channels last, what 16 bytes and the channels' alignment allow."""
+        """Channels of a pixel in one load of X. With channels last, as many as 16 bytes and the channels' alignment allow."""
         p, e = self.problem, self.problem.element.bytes
         if p.layout == "nchw" or self.factor > 1:
             return 1
@@ -145,21 +147,24 @@ class Conv2dPlan(Derivation):
 
     @property
     def pixel_words(self) -> int:
-        """Registers of a staged pixel: an element each, or packed as they are loaded."""
+        """Registers of a staged pixel: an element each, or packed as loaded."""
         if self.channels_at_once > 1:
             return self.tile_ic * self.problem.element.bytes // _WORD
         return self.tile_ic * self.problem.element.registers
 
     @property
     def offset_words(self) -> int:
-        """Registers that say where a work-item's pixels are; of windows of taps row and column, and a batch's offsets and a row."""
+        """Registers with the places of a work-item's pixels.
+
+        With windows of taps: rows and columns, a batch's offsets and a row.
+        """
         if self.windows != (1, 1):
             return 2 * self.positions + self.batch + 1
         return self.positions * self.factor**2
 
     @property
     def second_pass(self) -> bool:
-        """Whether a second kernel makes Y: where channels are split, and where an activation takes hundreds of instructions."""
+        """True if a second kernel computes Y: if channels are split, and if an activation needs hundreds of instructions."""
         return self.split_ic > 1 or (self.problem.dtype == "f64" and self.problem.activation in ("gelu", "silu"))
 
     @property
@@ -179,7 +184,7 @@ class Conv2dPlan(Derivation):
 
     @property
     def ic_steps_per_block(self) -> int:
-        """Stages that one block goes through."""
+        """Stages of one block."""
         return -(-self.ic_steps // self.split_ic)
 
     @property
@@ -190,13 +195,13 @@ class Conv2dPlan(Derivation):
 
     @property
     def blocks(self) -> int:
-        """Blocks of everything: images, groups, tiles and split."""
+        """Number of blocks: images, groups, tiles and split."""
         gx, gy, gz = self.grid
         return self.problem.n * self.problem.groups * gx * gy * gz * self.split_ic
 
     @property
     def fill(self) -> float:
-        """Useful share of the products that the padded tiles execute."""
+        """Useful fraction of the products that the padded tiles execute."""
         p = self.cut
         padded = 2 * self.blocks * self.pixels * self.tile_oc * self.ic_steps_per_block * self.tile_ic * p.kh * p.kw
         return self.problem.flops / padded
@@ -208,14 +213,16 @@ class Conv2dPlan(Derivation):
 
 
 def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMAAtom, d: HardwareDescriptor) -> HaloLayout:
-    """The halo of rows x cols output pixels and tile_ic channels."""
+    """Returns the halo layout of rows x cols output pixels and tile_ic channels."""
     groups = atom.lane_groups
     each = tile_ic * p.element.bytes // groups  # bytes of a pixel and group
     return HaloLayout(p, rows, cols, groups, min(each, WIDEST), d.lds_banks, max(1, each // WIDEST))
 
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
-    """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
+    """Returns W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group
+    padded.
+    """
     cut, p = plan.cut, plan.more_channels
     array = expect_shape("W", w, plan.problem.by_channels[1])
     if plan.factor > 1:

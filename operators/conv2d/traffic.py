@@ -1,4 +1,4 @@
-"""What a convolution moves and executes, counted over its workgroups: edges cut their halos."""
+"""Bytes that a convolution moves and instructions that it executes, counted over its workgroups: edges cut their halos."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from simgpu.operators.tree import Extent
 
 @block_counters.register(Conv2d)
 def _conv2d(tree: Conv2d) -> Counters:
-    """From LDS, a wave column reads the halo's pixels once a tap, padded ones too, and a wave row the filters."""
+    """Returns the counters.
+
+    From LDS, a wave column reads the halo's pixels once a tap, padded ones included; a wave row, the filters.
+    """
     p, plan, atom = tree.problem, tree.derivation, tree.derivation.atom
     e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.cut.kh * plan.cut.kw
     staged = read = partial = atoms = 0

@@ -24,7 +24,7 @@ class _ConvNode(Node):
     views: Views
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """The plan's rows of this level."""
+        """Returns the plan's rows of this level."""
         return self.plan.at(self.level)
 
 
@@ -33,14 +33,14 @@ class AtomConv2dNode(_ConvNode):
     """Leaf: one matrix instruction on at most atom.m pixels of one tap, atom.k input and atom.n output channels."""
 
     level: ClassVar[Level] = Level.ATOM
-    tap: Pair
+    tap: Pair  # row and column of the filter
 
     def children(self) -> Iterator[Node]:
-        """None: the level below is the hardware."""
+        """Yields nothing: the level below is the hardware."""
         return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The atom and how often a wave issues it."""
+        """Returns the atom and how often a wave issues it."""
         plan, atom = self.plan, self.plan.atom
         rows, cols = plan.pixels // plan.waves_p // atom.m, plan.tile_oc // plan.waves_oc // atom.n
         return (
@@ -54,16 +54,16 @@ class AtomConv2dNode(_ConvNode):
 
 @dataclass(frozen=True)
 class WarpConv2dNode(_ConvNode):
-    """One wave's share of one tap of one channel step: Y (pixels, channels) += X (pixels, tIC) W (tIC, channels).
+    """A wave's part of one tap of one channel step: Y (pixels, channels) += X (pixels, tIC) W (tIC, channels).
 
-    Pixels are counted within the block's tile, row by row; X's columns and W's rows are the step's input channels.
+    Pixels are counted within the block's tile, row by row. X's columns and W's rows are the step's input channels.
     """
 
     level: ClassVar[Level] = Level.WARP
-    tap: Pair
+    tap: Pair  # row and column of the filter
 
     def children(self) -> Iterator[AtomConv2dNode]:
-        """Atoms, input channels outermost."""
+        """Yields the atoms, input channels outermost."""
         x, _, y = self.views
         atom = self.plan.atom
         for ic in x.cols.split(atom.k):
@@ -71,7 +71,7 @@ class WarpConv2dNode(_ConvNode):
                 yield AtomConv2dNode(self.plan, _products(pixels, oc, ic), self.tap)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The warp tile and how the block divides into warps."""
+        """Returns the warp tile and how the block divides into warps."""
         plan, p = self.plan, self.plan.cut
         return (
             (
@@ -85,25 +85,25 @@ class WarpConv2dNode(_ConvNode):
 
 @dataclass(frozen=True)
 class BlockConv2dNode(_ConvNode):
-    """One workgroup's output tile: halos of X and taps of W pass through LDS, Y stays in registers.
+    """A workgroup's output tile: halos of X and taps of W pass through LDS, Y stays in registers.
 
-    X's rows and columns may begin before 0 or end past the image: there the boundary policy answers.
+    X's rows and columns may begin before 0 or end past the image: there the boundary policy decides.
     """
 
     level: ClassVar[Level] = Level.BLOCK
-    channels: Extent  # input channels of the group, this block's part
+    channels: Extent  # this block's part of the group's input channels
 
     def steps(self) -> Iterator[Extent]:
-        """Input channels of a group, tile_ic at a time."""
+        """Yields the input channels of a group, tile_ic at a time."""
         return iter(self.channels.split(self.plan.tile_ic))
 
     def children(self) -> Iterator[WarpConv2dNode]:
-        """Warp nodes, by channel step, by tap, by wave."""
+        """Yields the warp nodes, by channel step, by tap, by wave."""
         for step in self.steps():
             yield from self.warps(step)
 
     def warps(self, step: Extent) -> Iterator[WarpConv2dNode]:
-        """The warp nodes of one channel step."""
+        """Yields the warp nodes of one channel step."""
         plan, p = self.plan, self.plan.cut
         channels = Extent(0, len(self.views[1].outer[0]), plan.tile_oc)
         pixels = Extent.whole(plan.pixels)
@@ -112,7 +112,7 @@ class BlockConv2dNode(_ConvNode):
                 yield WarpConv2dNode(plan, _products(rows, oc, step), tap)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The block tile of one step, its halo, its LDS."""
+        """Returns the block tile of one step, its halo, its LDS."""
         plan, p = self.plan, self.plan.cut
         high, wide = p.halo(plan.tile_oh, plan.tile_ow)
         return (
@@ -129,7 +129,7 @@ class BlockConv2dNode(_ConvNode):
 
 
 class Conv2d(Root):
-    """The root: Y = X * W on a target under a tile policy; the arguments after `target` and `policy` are Conv2dProblem's."""
+    """Root of a convolution's tree: Y = X * W on a target under a tile policy."""
 
     def __init__(self, problem: Conv2dProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = problem
@@ -141,11 +141,11 @@ class Conv2d(Root):
         )
 
     def on(self, descriptor: HardwareDescriptor) -> Conv2d:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
         return Conv2d(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockConv2dNode]:
-        """One node a workgroup: by image, group, output channels, rows, columns, part of the input channels."""
+        """Yields one node a workgroup: by image, group, output channels, rows, columns, part of the input channels."""
         plan, p = self.derivation, self.derivation.cut
         (sh, sw), (ph, pw) = p.stride, p.padding
         parts = plan.ic_steps_per_block * plan.tile_ic
@@ -166,7 +166,7 @@ class Conv2d(Root):
                     yield BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the device's loop nest."""
+        """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.derivation.cut
         gx, gy, gz = plan.grid
         head = (

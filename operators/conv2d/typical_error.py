@@ -1,4 +1,4 @@
-"""How far a faithful convolution kernel usually is from float64."""
+"""Usual distance of a faithful convolution kernel from float64."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from simgpu.operators.gemm.typical_error import gemm_typical_error
 def conv2d_typical_error(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", matrix: bool = True, bias: ArrayLike | None = None
 ) -> TypicalError | None:
-    """What a faithful kernel's Y looks like, in its layout; None for i8 with Y in i32, which is exact. GEMM's, with k =
-    (ic/groups)*kh*kw, of two orders of the sum the larger: by channels, as W has them, and by taps.
+    """Returns the typical error of a faithful kernel's Y, in its layout; None for i8 with Y in i32, which is exact.
 
-    matrix: by matrix instructions; else each product is added by itself, in the accumulator's type.
+    It is GEMM's with k = (ic/groups)*kh*kw, the larger for two orders of the sum: by channels, like W, and by taps. matrix:
+    True for matrix instructions; False: each product is added separately, in the accumulator's type.
     """
     p = problem
     if p.gemm.epilogue_type == "i32":

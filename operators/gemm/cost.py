@@ -1,15 +1,14 @@
-"""A GEMM's tiles, whoever chose them, as launches: loop, caches by the order of the tiles, epilogue, second pass of a split K.
+"""A GEMM's tiles as launches, under any policy: loop, caches by the order of the tiles, epilogue, second pass of a split K.
 
-In flight on an XCD are c tiles, h rows of them by w columns (`order` numbers them so, h = sqrt(c*tN/tM)): they read h*tM rows of A
-and w*tN columns of B through their L2 once. What was read before and still fits is a hit.
-
-Of a tile, a step takes the longest of
+c tiles are in flight on an XCD, h rows of them by w columns (`order` numbers them so, h = sqrt(c*tN/tM)). They read h*tM rows
+of A and w*tN columns of B through their L2 once. Data that was read before and still fits is a hit. For a tile, a step takes
+the longest of
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
     cache    (tM + tN)*tK*e / L1, and a clock for each 64 bytes that a row touches
 
-clocks, and asks L2 for whole cache lines.
+clocks, and requests whole cache lines from L2.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from simgpu.operators.gemm.edges import edges
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
-_COALESCED = 64  # bytes that the vector cache passes a clock
-_LOAD_BYTES = 16  # of a lane's load
-# Instructions a register of an operand that is transposed on its way to LDS, by bytes of an element.
+_COALESCED = 64  # bytes that the vector cache passes in a clock
+_LOAD_BYTES = 16  # bytes of a lane's load
+# Instructions for a register of an operand that is transposed on its way to LDS, by bytes of an element.
 _TRANSPOSED = {1: 4, 2: 1}
-# 64-byte lines of code that a workgroup runs through, counted on 90 emitted kernels within 12 %: so many, and of each instruction
-# of a step 1.7 times its 8 bytes in the loop and in the last step, and of each accumulator 30 bytes of epilogue.
+# 64-byte lines of code that a workgroup executes, counted on 90 emitted kernels within 12 %: a constant, 1.7 times 8
+# bytes for each instruction of a step in the loop and in the last step, and 30 bytes of epilogue for each accumulator.
 _CODE_LINES, _STEP_LINES, _ACCUMULATOR_LINES = 28, 1.7 * 8 / 64, 30 / 64
 
 
@@ -47,13 +46,13 @@ class Tiles:
     tile_n: Any
     tile_k: Any
     split_k: Any = 1
-    resident: Any = 1  # workgroups a CU
+    resident: Any = 1  # workgroups on a CU at a time
     waves_m: int = 2
     waves_n: int = 2
 
 
 def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Tiles) -> dict[str, Any]:
-    """Seconds by term: those of the first kernel, "second pass" and the sum of both as "total"."""
+    """Returns seconds by term: the terms of the first kernel, "second pass", and the sum of both as "total"."""
     p, rates = problem.even, sustained(descriptor)
     terms = gemm_cost(problem, descriptor, tiles).terms()
     parts, _ = parts_of(-(-p.k // tiles.tile_k), tiles.split_k)
@@ -64,7 +63,7 @@ def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Ti
 
 
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) -> dict[str, Any]:
-    """Clocks of a K step by what they are of: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
+    """Returns clocks of a K step by unit: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
     rates = sustained(descriptor).rates
     of_a, of_b = (rows * kind.packed(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
     staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
@@ -76,7 +75,7 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
 
 
 def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) -> KernelCost:
-    """The first kernel."""
+    """Returns the cost of the first kernel."""
     p, rates = problem.even, sustained(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     parts, each = parts_of(-(-p.k // t.tile_k), t.split_k)
@@ -125,7 +124,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
 
 
 def _touched(p: GemmProblem, t: Any, line: int) -> Any:
-    """Bytes of the lines that a step's rows of A and B touch."""
+    """Returns the bytes of the lines that a step's rows of A and B touch."""
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     return sum(
         (t.tile_k if across else side) * _lines(kind, side if across else t.tile_k, line) * line for across, side, kind in sides
@@ -133,13 +132,17 @@ def _touched(p: GemmProblem, t: Any, line: int) -> Any:
 
 
 def _lines(kind: DType, count: Any, line: int) -> Any:
-    """Lines that a run of so many elements lies in on average, if it begins at a multiple of itself (`limits.cut_line_bytes`)."""
+    """Returns the average number of lines of a run of `count` elements that begins at a multiple of itself
+    (`limits.cut_line_bytes`).
+    """
     run = kind.packed(count)
     return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
 
 
 def _transposed(p: GemmProblem, t: Any) -> tuple[Any, Any]:
-    """Registers of a step's operands that are transposed on their way to LDS, all lanes counted, and the instructions that does."""
+    """Returns the registers of a step's operands that are transposed on their way to LDS, over all lanes, and the instructions
+    for it.
+    """
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]
     return sum(count for count, _ in words), sum(count * each for count, each in words)
@@ -157,7 +160,7 @@ def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, transposed: Any
 
 
 def _missed(p: GemmProblem, rates: Sustained, t: Tiles, gx: Any, gy: Any, parts: Any, blocks: Any) -> Any:
-    """Bytes of A and B that L2 does not have."""
+    """Returns the bytes of A and B that miss L2."""
     d = rates.descriptor
     in_flight = largest(1, least(d.num_cus * t.resident, blocks) / d.xcds)
     rows = least(largest((in_flight * t.tile_n / t.tile_m) ** 0.5, 1), gy)
@@ -165,7 +168,7 @@ def _missed(p: GemmProblem, rates: Sustained, t: Tiles, gx: Any, gy: Any, parts:
     columns = least(largest(in_flight / rows, 1), gx)
     once_a, once_b = p.element.packed(p.m * p.k) * 1.0, p.element_b.packed(p.k * p.n) * 1.0
     first = p.batch * (gx / columns * once_a + gy / rows * once_b)
-    # Each XCD reads at least its share of A and all of B, and keeps for later what L2 holds.
+    # Each XCD reads at least its part of A and all of B, and keeps what L2 holds for later.
     fewest = least(first, p.batch * (once_a + min(d.xcds, p.m) * once_b))
     again = least(1.0, d.l2_bytes / ((once_a + once_b) / parts))
     return largest(p.batch * (once_a + once_b), first - again * (first - fewest))

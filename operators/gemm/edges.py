@@ -1,11 +1,12 @@
-"""What a GEMM takes where its kernel loads and stores one element at a time (`asm.parts.staging`, `asm.gemm`).
+"""Time of a GEMM whose kernel loads and stores one element at a time (`asm.parts.staging`, `asm.gemm`).
 
-    every step      elements narrower than a register, in rows that are no whole number of registers apart
-    the last step   where k does not fill it
-    tiles at edges  of rows that lie beside each other in memory (B stored (k,n), A stored (k,m)), if the edge cuts a wide load
+    every step      elements narrower than a register, in rows that are not a whole number of registers apart
+    the last step   if k does not fill it
+    tiles at edges  of rows that are adjacent in memory (B stored (k,n), A stored (k,m)), if the edge cuts a wide load
 
-An element is a load of its own behind its comparison with the edge. Narrow ones are joined as soon as a register's are there, so
-that a wave waits for each of these: for the vector cache, and for L2 or memory where a wide load would touch a line first.
+Each element has its own load after its comparison with the edge. Narrow elements are packed as soon as a register's elements
+have arrived. So a wave waits for each register: for the vector cache, or for L2 or memory if a wide load would touch a line
+first.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from simgpu.operators.gemm.problem import GemmProblem
 
 _WAVE = 64
 _WORD, _WIDEST = 4, 16  # bytes of a register, and of a lane's widest load
-_LINE = 64  # bytes that the vector cache delivers a clock
-_TOGETHER = 16  # lanes that the coalescer takes at a time, of loads up to 4 bytes; of wider ones a quarter
-_MOST_LINES = 7  # clocks that lanes of different lines and banks take at most
+_LINE = 64  # bytes that the vector cache delivers in a clock
+_TOGETHER = 16  # lanes that the coalescer accepts at a time, for loads up to 4 bytes; a quarter for wider ones
+_MOST_LINES = 7  # most clocks for lanes of different lines and banks
 _ISSUE = 24  # clocks of a wave for an element: limit, comparison, two idle turns, selection, load, a turn of four each
 _SLOT = 4  # clocks of a wave for an instruction
 
@@ -34,26 +35,26 @@ _SLOT = 4  # clocks of a wave for an instruction
 class ByElements:
     """Clocks of a wave for a K step whose operands are loaded by elements."""
 
-    apart: Any  # in which it waits, or issues, while other waves may load
-    served: Any  # of the address coalescer, which serves one wave at a time
+    apart: Any  # clocks in which it waits, or issues, while other waves may load
+    served: Any  # clocks of the address coalescer, which serves one wave at a time
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Where tiles load and store by elements."""
+    """Cost of tiles that load and store by elements."""
 
-    step: ByElements  # anywhere
-    last: ByElements  # of what k leaves to the last step
-    at_edge: ByElements  # of a tile at an edge that cuts its loads
-    always: bool  # whether every step is loaded so
-    narrow: bool  # whether a register holds several elements, which a wave waits for
-    cut: Any  # share of the tiles at an edge that cuts their loads
-    clipped: Any  # share of the tiles that are stored by elements
-    stored: Any  # bytes by which L2 is asked for more of these, over a whole tile's
+    step: ByElements  # tile anywhere
+    last: ByElements  # the last step, with the k that is left
+    at_edge: ByElements  # tile at an edge that cuts its loads
+    always: bool  # True if every step is loaded by elements
+    narrow: bool  # True if a register holds several elements, for which a wave waits
+    cut: Any  # fraction of the tiles at an edge that cuts their loads
+    clipped: Any  # fraction of the tiles that are stored by elements
+    stored: Any  # additional bytes that L2 is asked for by such a tile
 
 
 def edges(p: GemmProblem, row: Pipelines, t: Any, missed: Any) -> Edges:
-    """Of tiles t. missed: clocks of a load that the vector cache does not have, on average."""
+    """Returns the edges of tiles t. missed: average clocks of a load that misses the vector cache."""
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     sides = _sides(p, t)
     inside = p.m / (gy * t.tile_m), p.n / (gx * t.tile_n)
@@ -74,7 +75,7 @@ def edges(p: GemmProblem, row: Pipelines, t: Any, missed: Any) -> Edges:
 
 
 def _by_elements(row: Pipelines, t: Any, sides: Any, inside: Any, missed: Any) -> ByElements:
-    """inside: by side the share of its elements that lie in the matrix; others take no clock of the coalescer."""
+    """Returns the clocks. inside: for each side, the fraction of its elements inside the matrix; others need no coalescer clock."""
     apart = served = 0.0
     for side, share in zip(sides, inside, strict=True):
         apart, served = apart + side.loads * _ISSUE, served + side.loads * side.clocks * share
@@ -88,17 +89,20 @@ def _by_elements(row: Pipelines, t: Any, sides: Any, inside: Any, missed: Any) -
 @dataclass(frozen=True)
 class _Side:
     loads: Any  # elements of a lane
-    vec: Any  # of a wide load
-    pack: int  # of a register
-    clocks: Any  # of the coalescer, for one load of 64 lanes
+    vec: Any  # elements of a wide load
+    pack: int  # elements of a register
+    clocks: Any  # clocks of the coalescer for one load of 64 lanes
     misaligned: bool
-    cut: Any  # share of the tiles at an edge that cuts a wide load
+    cut: Any  # fraction of the tiles at an edge that cuts a wide load
     apart: int  # bytes from one row of memory to the next
     runs: float  # rows of memory that a load of a wave touches
 
     def touches(self, line: int) -> float:
-        """The chance that a register's elements are the first of a line in some row, behind those of a wide load's first register:
-        of rows that begin anywhere in a line."""
+        """Returns the probability that a register's elements are the first of a line in some row, after a wide load's first
+        register.
+
+        Rows may begin anywhere in a line.
+        """
         return 1 - (1 - _WORD / line) ** self.runs if self.apart % line else 0.0
 
 
@@ -112,7 +116,7 @@ def _sides(p: GemmProblem, t: Any) -> tuple[_Side, _Side]:
 def _side(
     bits: int, across: bool, size: int, rows: Any, waves: int, stride: int, interleaved: bool, t: Any, p: GemmProblem
 ) -> _Side:
-    """across: whether its rows, not k, lie beside each other; stride: elements from one row of memory to the next."""
+    """Returns one side. across: True if its rows, not k, are adjacent; stride: elements from one row of memory to the next."""
     e = max(1, bits // 8)
     apart, pack = stride * bits // 8, max(1, _WORD // e)
     threads = t.waves_m * t.waves_n * _WAVE
@@ -134,15 +138,18 @@ def _side(
 
 
 def _wide(atoms: Any, most: int) -> Any:
-    """The largest power of two that divides so many atoms, `most` at most."""
+    """Returns the largest power of two that divides `atoms`, at most `most`."""
     atoms = atoms.astype(np.int64) if isinstance(atoms, np.ndarray) else int(atoms)
     return least(atoms & -atoms, most)
 
 
 @lru_cache(maxsize=4096)
 def coalesced(piece: int, run: int, stride: int, size: int) -> float:
-    """Clocks in which a load of `size` bytes of 64 lanes passes the coalescer, on average over where it begins; lanes are `piece`
-    bytes apart within runs of `run` bytes, these `stride`. As traces count it (`checks.path_trace.group_clocks`)."""
+    """Returns the coalescer's clocks for a load of `size` bytes by 64 lanes, averaged over starting addresses.
+
+    Lanes are `piece` bytes apart within runs of `run` bytes, and runs `stride` bytes. The count is that of traces
+    (`checks.path_trace.group_clocks`).
+    """
     lanes = np.arange(_WAVE)
     places = lanes * piece % run + lanes * piece // run * stride
     together = _TOGETHER if size <= _WORD else _TOGETHER // 4

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class GemmArrays:
-    """A GEMM's arrays, in their stored shapes; None for what the problem does not read."""
+    """Arrays of a GEMM, in their stored shapes; None for arrays that the problem does not read."""
 
     a: Array
     b: Array
@@ -30,7 +30,7 @@ class GemmArrays:
     residual: Array | None = None
     scale_a: Array | None = None
     scale_b: Array | None = None
-    group_rows: Array | None = None  # int, rows of each group
+    group_rows: Array | None = None  # int, number of rows in each group
 
     @classmethod
     def of(
@@ -45,7 +45,7 @@ class GemmArrays:
         scale_b: ArrayLike | None = None,
         group_rows: ArrayLike | None = None,
     ) -> GemmArrays:
-        """The arrays that are given; LaunchError names the one that is missing or of another shape."""
+        """Returns the given arrays. LaunchError names an array that is missing or has another shape."""
         p, batch = problem, () if problem.batch == 1 else (problem.batch,)
         groups = (p.groups,) if p.groups else ()
         outers = batch, batch + groups, batch
@@ -71,27 +71,27 @@ class GemmArrays:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """Those that are given, by the names that `of` has for them."""
+        """Arrays that are given, by the names of `of`'s arguments."""
         return {name: array for name in self.__dataclass_fields__ if (array := getattr(self, name)) is not None}
 
     def map(self, function: Callable[[Array], Array]) -> GemmArrays:
-        """Each array with a function applied."""
+        """Returns a copy with a function applied to each array."""
         return replace(self, **{name: function(array) for name, array in self.arrays.items()})
 
     @property
     def factor(self) -> Array | float:
-        """What the scales multiply an element of the product by, broadcast over rows and columns; 1 for those of blocks."""
+        """Factor of an element of the product from the scales, broadcast over rows and columns; 1 for block scales."""
         if self.scale_a is None or self.scale_b is None or self.scale_a.ndim == self.a.ndim:
             return 1.0
         return np.asarray(self.scale_a[..., :, None] * self.scale_b[..., None, :])
 
 
     def rows_of_b(self, problem: GemmProblem) -> Array:
-        """B as it is stored, or was before it was preshuffled."""
+        """Returns B as stored, or as it was before it was preshuffled."""
         return rows_of_preshuffled(self.b, problem.dtype_b) if problem.preshuffle_b else self.b
 
     def multiplied(self, problem: GemmProblem) -> tuple[Array, Array]:
-        """op(A) and op(B), each element times its block's scale where there are such."""
+        """Returns op(A) and op(B), with each element multiplied by its block's scale if there are block scales."""
         a, b = op(self.a, problem.trans_a), op(self.rows_of_b(problem), problem.trans_b)
         if not problem.scales_in_loop or self.scale_a is None or self.scale_b is None:
             return a, b
@@ -105,10 +105,10 @@ class GemmArrays:
 
 
 def preshuffled(b: ArrayLike, dtype: str) -> Array:
-    """B, (..., n, k), permuted for GEMMs with `preshuffle_b`: of PANEL_ROWS rows PANEL_BYTES of each in turn. AITER's
-    `shuffle_weight` gives the same bytes.
+    """Permutes B, (..., n, k), for GEMMs with `preshuffle_b`: panels of PANEL_ROWS rows with PANEL_BYTES of each in turn.
 
-    dtype: of the elements, as GemmProblem's. LaunchError if n or k does not divide into panels, or a type into their rows.
+    AITER's `shuffle_weight` gives the same bytes. dtype: of the elements, as GemmProblem's. LaunchError if n or k does not
+    divide into panels, or PANEL_BYTES into elements.
     """
     rows = np.asarray(b)
     count, pieces, piece = panels(rows.shape[-2], rows.shape[-1], dtype)
@@ -116,7 +116,7 @@ def preshuffled(b: ArrayLike, dtype: str) -> Array:
 
 
 def rows_of_preshuffled(b: ArrayLike, dtype: str) -> Array:
-    """The inverse of `preshuffled`."""
+    """Returns the inverse of `preshuffled`."""
     stored = np.asarray(b)
     count, pieces, piece = panels(stored.shape[-2], stored.shape[-1], dtype)
     return _exchanged(stored, (count, pieces, PANEL_ROWS, piece))
@@ -127,12 +127,12 @@ def _exchanged(b: Array, cut: tuple[int, int, int, int]) -> Array:
 
 
 def op(stored: Array, trans: bool) -> Array:
-    """op(X): the stored matrix or its transpose, each of a batch."""
+    """Returns op(X): the stored matrix or its transpose, for each matrix of a batch."""
     return np.swapaxes(stored, -1, -2) if trans else stored
 
 
 def epilogue(problem: GemmProblem, product: Array, given: GemmArrays) -> Array:
-    """scale_c * (activation(alpha * scales * product + beta * C + bias) + R) in the product's type, not rounded to C's."""
+    """Returns scale_c * (activation(alpha * scales * product + beta * C + bias) + R) in the product's type, not rounded to C's."""
     kind, p = product.dtype, problem
     if p.scales_at_end:
         product = np.multiply(product, given.factor).astype(kind)
@@ -149,25 +149,26 @@ def epilogue(problem: GemmProblem, product: Array, given: GemmArrays) -> Array:
 
 
 def activated(name: str, x: Array) -> Array:
-    """activation(x), of a gated one half of x's columns."""
+    """Returns activation(x). A gated activation has half of x's columns."""
     return activation(GATES[name])(x[..., ::2]) * x[..., 1::2] if name in GATES else activation(name)(x)
 
 
 def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
-    """The columns of `gate` and `up`, (..., n/2) each, in turn as gated activations take them: (..., n).
+    """Interleaves the columns of `gate` and `up`, (..., n/2) each, for gated activations: (..., n).
 
-    Of weights that are stored (n,k), as models' files have them, transpose both before and the result behind.
+    For weights stored (n,k), as in models' files, transpose both first, and the result afterwards.
     """
     first, second = np.asarray(gate), np.asarray(up)
     return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]:
-    """x, (..., rows, k), in an MX format: elements, (..., rows, k), and their E8M0 scales, (..., k / MX_BLOCK, pitch), one row's
-    beside the next one's. pitch: of `GemmProblem.mx_rows`; left out, rows filled up to a multiple of MX_ROWS.
+    """Converts x, (..., rows, k), to an MX format.
 
-    A block's scale is the power of two that brings its largest magnitude into the elements' last binade; what lies beyond their
-    largest value then is that value (OCP Microscaling Formats 1.0, section 6.3). `hardware.dtypes.pack` gives the elements' bytes.
+    Returns elements, (..., rows, k), and their E8M0 scales, (..., k / MX_BLOCK, pitch), with rows adjacent. pitch: as in
+    `GemmProblem.mx_rows`; 0: rows padded to a multiple of MX_ROWS. A block's scale is the power of two that brings its largest
+    magnitude into the elements' last binade. Values beyond their largest value become that value (OCP Microscaling Formats 1.0,
+    section 6.3). `hardware.dtypes.pack` packs the elements into bytes. LaunchError if k is not a multiple of MX_BLOCK.
     """
     wide, kind = np.asarray(x, np.float64), numpy_dtype(dtype)
     if wide.shape[-1] % MX_BLOCK:
@@ -184,7 +185,7 @@ def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]
 
 
 def activation(name: str) -> Callable[[Array], Array]:
-    """The function of an activation's name, elementwise."""
+    """Returns the elementwise function of an activation's name."""
     return _ACTIVATIONS[name]
 
 

@@ -16,10 +16,12 @@ from simgpu.operators.levels import Level
 
 
 class GemmExecutor(Executor, root=TiledComputation):
-    """The product and its epilogue; A, B, C, bias, residual and scales in their stored shapes, C read only if beta is not 0."""
+    """Computes the product and its epilogue. Operands are in their stored shapes; C is read only if beta is not 0."""
 
     def visit_device(self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, *more: ArrayLike | None) -> Array:
-        """C, (m,columns) or (batch,m,columns), in the accumulation type, not rounded to C's; operands: as `Operands.of`."""
+        """Returns C, (m,columns) or (batch,m,columns), in the accumulation type, not rounded to C's. Operands: as
+        `GemmArrays.of`.
+        """
         given = GemmArrays.of(tree.problem, a, b, *more)
         if tree.problem.groups:
             return np.concatenate([self._device(tree.like(one), its) for one, its in parts(tree.problem, given)])

@@ -1,7 +1,7 @@
-"""Grouped GEMM: one launch multiplies the rows of each group by a matrix of its own, as the experts of a mixture do.
+"""Grouped GEMM: one launch multiplies the rows of each group by its own matrix, like the experts of a mixture.
 
-Group g has its own count of rows, which only memory knows when the kernel starts: `group_rows`, int32. Its rows lie behind those of
-the group before it in A, C and the residual; B, the bias and B's scales have a matrix, row or scales for each group.
+Each group has its own number of rows, which is known only in memory when the kernel starts: `group_rows`, int32. The groups'
+rows are consecutive in A, C and the residual. B, the bias and B's scales have a matrix, row or scales for each group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simgpu.operators.gemm.problem import MX_BLOCK, GemmProblem
 
 
 def parts(problem: GemmProblem, given: GemmArrays) -> Iterator[tuple[GemmProblem, GemmArrays]]:
-    """Each group that has rows as a GEMM of its own."""
+    """Yields each group that has rows as a GEMM of its own."""
     assert given.group_rows is not None
     ends = np.cumsum(given.group_rows)
     for number, (end, rows) in enumerate(zip(ends, given.group_rows, strict=True)):
@@ -27,7 +27,7 @@ def parts(problem: GemmProblem, given: GemmArrays) -> Iterator[tuple[GemmProblem
             del places["group_rows"]
             one = replace(problem, m=int(rows), groups=0)
             arrays = {name: given.arrays[name][place] for name, place in places.items()}
-            if problem.scales == "mx":  # rows beside each other, filled up
+            if problem.scales == "mx":  # adjacent rows, padded
                 scales = np.zeros((problem.k // MX_BLOCK, one.mx_rows[0]), given.arrays["scale_a"].dtype)
                 scales[:, :rows] = given.arrays["scale_a"][:, end - rows : end]
                 arrays["scale_a"] = scales

@@ -1,4 +1,4 @@
-"""What a GEMM tiling takes: registers, LDS, bandwidth, and the limits they are held against (errata E3, E8 to E10)."""
+"""Resources of a GEMM tiling: registers, LDS, bandwidth, and their limits (errata E3, E8 to E10)."""
 
 from __future__ import annotations
 
@@ -24,51 +24,54 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 
-# Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
-# moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
+# Registers that do not depend on the tile: the emitter uses them for addresses and temporaries. A load that moves 8 or
+# 16 bytes a lane needs two more: its offset and the row that clips it. A lane has one such load for each 2*m rows of A
+# and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
-MX_TEMPORARY_VGPRS = 8  # of MX formats, whose operands no row clips and nothing transposes
-# Of f32 block scales: atoms whose products of a turn wait to be scaled; B's scales, a lane's offsets of A's and B's, its places in
-# LDS to write and, first and now, to read. (A's: `scale_ahead`.)
+MX_TEMPORARY_VGPRS = 8  # for MX formats, whose operands are neither clipped by rows nor transposed
+# f32 block scales: atoms whose products of a turn wait to be scaled. Registers for B's scales, a lane's offsets of A's
+# and B's, and its LDS addresses to write and, first and now, to read. (For A's scales: `scale_ahead`.)
 POOL_ATOMS = 4
 SCALE_VGPRS = 6
-SCALE_ROWS = 256  # work-items that stage scales; of a tile with two blocks of columns the registers leave half as many rows
-# Of MX scales: a lane's offset and, in LDS, place to read of A's and of B's, and their place to write; bytes of LDS from one
-# block's to the next one's, half the banks more than its rows.
+SCALE_ROWS = 256  # work-items that stage scales; with two blocks of columns, the registers leave half as many rows in a tile
+# MX scales: registers for a lane's offset and LDS read address of A's and of B's, and their write address. LDS bytes
+# from one block's to the next one's: half the banks more than its rows.
 MX_VGPRS = 5
 MX_PITCH = SCALE_ROWS + 64
-# Of 6-bit elements by cache lines (`by_lines`; asm.parts.line_ring says how): the fewest K steps that are whole lines, and these;
-# rows of which 256 work-items load a line, 16 bytes each; LDS of a row, three K steps and what keeps eight rows' banks apart.
-CACHE_LINE = 128  # bytes, of L2
+# 6-bit elements by cache lines (`by_lines`, see asm.parts.line_ring): the fewest K steps that are whole lines, and
+# those lines; rows of which 256 work-items load a line, 16 bytes each; LDS of a row: three K steps, and padding that
+# separates eight rows' banks.
+CACHE_LINE = 128  # bytes, in L2
 LINE_STEPS, LINES = 4, 3
 LINE_ROWS = 32
-FEW_ROWS = 128  # of A and B, of which a line and a half are 24 KB
+FEW_ROWS = 128  # of A and B together; a line and a half of them are 24 KB
 RING_BYTES = 3 * 96 + 2
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
-_COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
-_ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
-_SELECTORS = {1: 4, 2: 2}  # of an operand that is transposed on its way, by bytes of an element
-_LINES = ("f32", "f64")  # which lie in LDS as in memory where rows are contiguous: a lane has one element in a matrix instruction
-_CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation
+_COORDINATES = 11  # for wave and tile, first k, rows, columns and k left
+_ORDERING = 9  # registers for coordinates and scratch, while the tile's place in the order is computed
+_SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by bytes of an element
+# types with the same layout in LDS as in memory if rows are contiguous: a lane has one element in a matrix instruction
+_LINES = ("f32", "f64")
+_CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The numbers that a policy decides, all in elements except `stages` and `blocks` (blocks per CU that work together)."""
+    """Sizes that a policy decides, in elements unless noted."""
 
     tile_m: int
     tile_n: int
     tile_k: int
-    warp_k: int
-    waves_m: int
-    waves_n: int
-    stages: int
-    blocks: int
+    warp_k: int  # k of the fragments that a wave holds at once
+    waves_m: int  # waves of a block along m
+    waves_n: int  # waves of a block along n
+    stages: int  # LDS buffers
+    blocks: int  # blocks of a CU that work together
     split_k: int = 1  # blocks that share one tile of C, each with a part of K
-    aim: str = ""  # what the tile is best for, under "corrected" (`sides.answers`)
-    limited_by: str | None = None  # a constraint's name, where the policy knows what stopped it
-    idle: bool = False  # whether the matrix units are, most of the time: then steps of K may be longer
+    aim: str = ""  # the purpose for which the tile is best, under "corrected" (`sides.answers`)
+    limited_by: str | None = None  # name of the constraint that stopped the tile, if the policy knows it
+    idle: bool = False  # True if the matrix units are idle most of the time: then K steps may be longer
 
     @property
     def warp_m(self) -> int:
@@ -82,35 +85,37 @@ class Tiling:
 
 
 def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
-    """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read
-    level."""
+    """Returns rho of 1/tM + 1/tN <= rho (erratum E10).
+
+    Operand traffic is F*e/2*(1/tM + 1/tN) bytes a clock and CU; the limit is the level that serves re-reads.
+    """
     return 2 * descriptor.reread_bandwidth_tb / (matrix_tflops(problem, descriptor) * problem.element_bytes)
 
 
 def atom_of(problem: GemmProblem, descriptor: HardwareDescriptor) -> MFMAAtom:
-    """The matrix instruction that multiplies A and B; TargetError if the target has none."""
+    """Returns the matrix instruction that multiplies A and B. TargetError if the target has none."""
     if problem.scales == "mx":
         return descriptor.scaled_atom(problem.dtype, problem.dtype_b)
     return descriptor.atom(problem.dtype)
 
 
 def matrix_flops_per_clock(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
-    """FLOP per clock and CU of the matrix units."""
+    """Returns FLOP per clock and CU of the matrix units."""
     return descriptor.simds_per_cu * atom_of(problem, descriptor).flops_per_clock
 
 
 def matrix_tflops(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
-    """The matrix units' peak in TFLOPS at the peak engine clock."""
+    """Returns the matrix units' peak in TFLOPS at the peak engine clock."""
     return matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus * descriptor.clock_mhz * 1e-6
 
 
 def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> ResourcePlan:
-    """Registers of a wave and LDS of a block, array by array."""
+    """Returns the registers of a wave and the LDS of a block, array by array."""
     of_a, of_b = problem.element, problem.element_b
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
     mx, a_side, b_side = problem.scales == "mx", t.tile_m // atom.m, t.tile_n // atom.n
-    scaled = problem.scales == "block"  # sums are a vector instruction's then
+    scaled = problem.scales == "block"  # sums then use vector instructions
     fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
     registers: tuple[RegisterRange, ...] = (
         RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
@@ -146,8 +151,11 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
 
 
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
-    """VGPRs of the offsets of a tile's loads: one a load, of 6-bit elements, whose loads are at no fixed distance, its k too. Three
-    of these are 8 bytes of 64 rows, 16 of 128."""
+    """Returns the VGPRs for the offsets of a tile's loads.
+
+    One for each load. Loads of 6-bit elements are at no fixed distance and also need their k: three of these registers serve 8
+    bytes of 64 rows, or 16 bytes of 128 rows.
+    """
     if by_lines(problem, t):
         return (t.tile_m + t.tile_n) // LINE_ROWS
     sides = ((problem.element, t.tile_m, atom.m), (problem.element_b, t.tile_n, atom.n))
@@ -155,8 +163,10 @@ def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
 
 
 def by_lines(problem: GemmProblem, t: Tiling) -> bool:
-    """Whether A and B come by whole cache lines: both of 6 bits, in K steps of 128. Four are three lines of a row, and would ask
-    for one, two, two and one of them; fewer have little to gain."""
+    """Returns True if A and B are loaded by whole cache lines: both have 6 bits, in K steps of 128.
+
+    Four steps are three lines of a row, and would request one, two, two and one of them. Fewer steps gain little.
+    """
     bits, sides = (problem.element.bits, problem.element_b.bits), (t.tile_m, t.tile_n)
     lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed(t.tile_k) == LINES * CACHE_LINE
     whole = t.stages == 2 and t.waves_m * t.waves_n == 4 and all(side % (2 * LINE_ROWS) == 0 for side in sides)
@@ -164,47 +174,52 @@ def by_lines(problem: GemmProblem, t: Tiling) -> bool:
 
 
 def scales_ahead(problem: GemmProblem, t: Tiling) -> int:
-    """K steps whose MX scales are on their way: by lines four, for which the largest tile alone has no registers."""
+    """Returns the K steps whose MX scales are in flight: four by lines, except for the largest tile, which lacks the registers."""
     return LINE_STEPS if by_lines(problem, t) and t.tile_m + t.tile_n < 512 else 1
 
 
 def half_lines(t: Tiling) -> int:
-    """Half lines of a row that are on their way by lines, three or six: three lines of so few rows that half of them are less than
-    the 32 KB that a CU has in flight (`hardware.rates`)."""
+    """Returns the half lines of a row that are in flight by lines: three or six.
+
+    Six (three lines) if rows are so few that half of them are less than the 32 KB that a CU has in flight (`hardware.rates`).
+    """
     return 6 if t.tile_m + t.tile_n <= FEW_ROWS else 3
 
 
 def steps_ahead(problem: GemmProblem, t: Tiling) -> int:
-    """K steps in which a tile waits for memory once: two by lines, of which a line and a half are on their way. (A tile of 64x64
-    with three waits as often in the model of time: 750 clocks a step.)"""
+    """Returns the K steps for which a tile waits for memory once: two by lines, because a line and a half are in flight.
+
+    (In the time model, a tile of 64x64 with three lines waits as often: 750 clocks a step.)
+    """
     return LINE_STEPS // 2 if by_lines(problem, t) else 1
 
 
 def mx_scale_bytes(t: Tiling) -> int:
-    """MX scales of a row in one K step."""
+    """Returns the number of MX scales of a row in one K step."""
     return t.tile_k // MX_BLOCK
 
 
 def scale_columns(t: Tiling) -> int:
-    """Blocks of columns of op(B) with a scale of their own in a tile."""
+    """Returns the blocks of op(B)'s columns, with a scale each, in a tile."""
     return -(-t.tile_n // SCALE_BLOCK)
 
 
 def scale_ahead(descriptor: HardwareDescriptor) -> int:
-    """Blocks of k whose scales are loaded at once, a power of two: LDS holds twice as many blocks' in a quarter of it.
+    """Returns the blocks of k whose scales are loaded at once, a power of two. LDS holds twice as many in a quarter of its
+    size.
 
-    The more, the fewer loads: each draws a row's line of 128 bytes, of which it takes 4 a block.
+    More blocks mean fewer loads: each load fetches a row's line of 128 bytes, and uses 4 of them for each block.
     """
     return 1 << (descriptor.lds_bytes // 4 // (2 * SCALE_ROWS * 4)).bit_length() - 1
 
 
 def block_scale_bytes(t: Tiling) -> int:
-    """Bytes of LDS of the scales of a block of k: one a row of the tile and block of columns."""
+    """Returns the LDS bytes for the scales of a block of k: one for each row of the tile and block of columns."""
     return scale_columns(t) * t.tile_m * 4
 
 
 def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
+    """Returns the SGPRs of a wave. Once the tile is known, all of the order's arguments but one are free for later use."""
     split, words = t.split_k > 1, dtype(problem.epilogue_type).registers
     bias, residual, narrow = (x and not split for x in (problem.bias, problem.residual, problem.dtype_c in NARROW))
     sizes = 7 + 2 * (problem.scales == "mx")
@@ -221,20 +236,20 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     masks, buffers = 2 * (t.warp_n // atom.n), 4 * (1 + bias + residual + 2 * by_row)
-    ending = buffers + masks + (0 if split else constants)  # which takes what the loop had
+    ending = buffers + masks + (0 if split else constants)  # it reuses the loop's registers
     if problem.scales == "block":
         loop["block_scales"] = 2
     held = {**loop, "coordinates": _COORDINATES, "ending": max(0, ending - sum(loop.values())), "temporaries": 2}
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
-    grouped = 3 * bool(problem.groups)  # where the groups' rows are, and how many groups
+    grouped = 3 * bool(problem.groups)  # pointer to the groups' row counts, and number of groups
     arguments = pointers + strides + scales + sizes + grouped + ORDER_WORDS + ALIGNMENT_SGPRS
     return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)
 
 
 def _selectors(e: int, atoms: int) -> int:
-    """Byte selectors of an operand that is transposed on its way.
+    """Returns the byte selectors of an operand that is transposed on its way.
 
-    Where a wave has an odd number of atoms of 8-bit elements, the selectors of halves differ by lane: they are VGPRs
+    If a wave has an odd number of atoms of 8-bit elements, the selectors of halves differ by lane: they are VGPRs
     (`simgpu.asm.parts.transpose`).
     """
     return _SELECTORS.get(e, 0) - (2 if e == 1 and atoms % 2 else 0)
@@ -243,7 +258,7 @@ def _selectors(e: int, atoms: int) -> int:
 def gemm_constraints(
     problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling, r: ResourcePlan
 ) -> tuple[Constraint, ...]:
-    """Every limit of a tiling with its use, hard ones (feasibility) and soft ones (how far from the best)."""
+    """Returns every limit of a tiling with its use: hard ones (feasibility) and soft ones (distance from the best)."""
     waves = t.waves_m * t.waves_n
     per_simd = -(-t.blocks * waves // d.simds_per_cu)
     lds_limit, lds_use = d.lds_bytes // t.blocks, d.lds_allocation(r.lds_bytes)
@@ -295,14 +310,15 @@ def gemm_constraints(
 
 
 def cut_line_bytes(run: int) -> int:
-    """Bytes of cache lines beside a run of r bytes of a row: at multiples of r it lies in (r + line - gcd(r, line))/line of them on
-    average."""
+    """Returns the additional bytes of the cache lines that hold a run of r bytes of a row.
+
+    A run at multiples of r is in (r + line - gcd(r, line))/line lines on average.
+    """
     return CACHE_LINE - gcd(run, CACHE_LINE)
 
 
 def _line_rows(problem: GemmProblem, t: Tiling) -> tuple[Constraint, ...]:
-    """Of 6-bit elements, which come by cache lines or in pieces of warp_k: lines of a row that a K step asks for, against those
-    that it is."""
+    """Returns, for 6-bit elements, the lines of a row that a K step requests, against the lines that it consists of."""
     if (problem.element.bits, problem.element_b.bits) != (6, 6):
         return ()
     piece, once = problem.element.packed(t.warp_k), by_lines(problem, t)
@@ -319,10 +335,11 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
 
 
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
-    """Registers of a lane's share. With block scales, whose sums are ArchVGPRs, they are AccVGPRs where a tile is only copied.
+    """Returns the registers of a lane's part. With block scales, whose sums are ArchVGPRs, tiles that are only copied use
+    AccVGPRs.
 
-    What is transposed on the way is staged as if the rows were the next power of two, 16- and 8-bit elements in squares of at
-    least 4/e by 4/e, of other rows than a power of two in blocks of at least four rows.
+    A tile that is transposed is staged as if the rows were the next power of two. 16- and 8-bit elements are in squares of at
+    least 4/e by 4/e; if the rows are not a power of two, in blocks of at least four rows.
     """
     rows, element, turned = (
         (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)

@@ -1,4 +1,4 @@
-"""The order of a GEMM's tiles: what is in flight together shares as much of A and B as it can."""
+"""The order of a GEMM's tiles: tiles in flight together share as much of A and B as possible."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from simgpu.operators.gemm.plan import GemmPlan
 
 
 def group_rows(plan: GemmPlan) -> int:
-    """Rows of tiles that one column of tiles runs down before the next column begins.
+    """Returns the rows of tiles that a column of tiles has before the next column begins.
 
-    c tiles in flight on the CUs that share an L2, h rows by c/h columns, read h·tM rows of A and (c/h)·tN columns of
-    B: least for h = sqrt(c·tN/tM). The rows are then cut into equal groups of at most that.
+    c tiles in flight on the CUs that share an L2, h rows by c/h columns, read h·tM rows of A and (c/h)·tN columns of B. That is
+    least for h = sqrt(c·tN/tM). The rows are then cut into equal groups of at most that.
     """
     _, gy = plan.grid
     in_flight = max(1, plan.descriptor.num_cus // plan.descriptor.xcds * max(1, plan.resources.blocks_per_cu))
@@ -21,7 +21,7 @@ def group_rows(plan: GemmPlan) -> int:
 
 
 def tile_at(plan: GemmPlan, workgroup: int) -> tuple[int, int, int, int]:
-    """(row, column, product of the batch, part of K) of the tile that a workgroup of the launch takes."""
+    """Returns (row, column, product of the batch, part of K) of the tile that a workgroup of the launch computes."""
     gx, gy = plan.grid
     local, xcd = divmod(workgroup, plan.descriptor.xcds)
     each, rest = divmod(plan.workgroups, plan.descriptor.xcds)

@@ -1,14 +1,19 @@
-"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: the same few formulas, whatever the sizes.
+"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: the same few formulas for all sizes.
 
-`tiling.py` decides, `limits.py` counts what that takes. Policy "corrected" (errata E3 to E10): 2x2 waves, one a SIMD, two stages of
-LDS; of a handful of named optima (`sides.py`), each with its K step and split of K (`operators.split`), the one of least time.
+`tiling.py` decides, `limits.py` counts the resources.
 
-Policy "published" (the paper's, as far as it says; where it does not, the reading that gives the sizes that it prints):
-  w = sqrt(largest workgroup / wavefront) = 4     the paper prints 16 warp tiles a block and no formula for them (E7)
-  tM = tN = t = sqrt(LDS/e) by w atoms            the printed sqrt((LDS/2)/e) gives 90 (E4)
-  blocks/CUs < 1: t = the largest for which it is not, or the least; the paper "reduces tile sizes until occupancy is acceptable"
-  tK = (LDS/2)/((tM+tN)*e) by 2k;  warp tile t/w x t/w x 2k;  (t / warp tile)^2 waves, one stage
-The constraints beside it are the true ones (E3, E8).
+Policy "corrected" (errata E3 to E10): 2x2 waves, one a SIMD, two stages of LDS. Of a handful of named optima (`sides.py`), each
+with its K step and split of K (`operators.split`), the plan is the one of least time.
+
+Policy "published" is the paper's. If the paper is silent, it is the reading that gives the printed sizes:
+
+    w = sqrt(largest workgroup / wavefront) = 4     the paper prints 16 warp tiles a block and no formula for them (E7)
+    tM = tN = t = sqrt(LDS/e) by w atoms            the printed sqrt((LDS/2)/e) gives 90 (E4)
+    blocks/CUs < 1: t = the largest that gives at least one block a CU, or the least; the paper "reduces tile sizes until
+                    occupancy is acceptable"
+    tK = (LDS/2)/((tM+tN)*e) by 2k;  warp tile t/w x t/w x 2k;  (t / warp tile)^2 waves, one stage
+
+The constraints with it are the true ones (E3, E8).
 """
 
 from __future__ import annotations
@@ -26,23 +31,25 @@ from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mar
 
 @dataclass(frozen=True)
 class GemmPlan(Derivation):
-    """A GEMM's tiles, resources and constraints: what the tree shows and the emitter consumes.
+    """Tiles, resources and constraints of a GEMM, for the tree and the emitter.
 
-    Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of atom.k
-    and divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are multiples of 2*atom.m from 32 to
-    256, powers of two or not (96, 160, ...); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for
-    f32), tile_k is warp_k or 2*warp_k, or, where it divides k and loads decide, a larger power of two of these; each lane stages a
-    multiple of 8 bytes of A and of B a stage, at most 128, 192 of what comes by cache lines (`limits.by_lines`); two stages if LDS
-    holds them. `grid` is that of one product and all
-    of K: the batch (problem.batch) and the split of K (split_k, each part k_steps_per_block stages) come on top. A plan that does
-    not fit exists (feasible is False, binding says why); `check()` raises.
+    Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of
+    atom.k and divides tile_k.
+
+    Under "corrected": waves_m = waves_n = 2. tile_m and tile_n are multiples of 2*atom.m from 32 to 256, powers of two or not
+    (96, 160, ...). warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32). tile_k is warp_k or
+    2*warp_k. If loads decide, it may be a larger power of two of these that divides k. Each lane stages a multiple of 8 bytes
+    of A and of B a stage, at most 128, or 192 by cache lines (`limits.by_lines`). There are two stages if LDS holds them.
+
+    `grid` covers one product and all of K. The batch (problem.batch) and the split of K (split_k, each part k_steps_per_block
+    stages) multiply it. A plan that does not fit exists (feasible is False, binding has the reason); `check()` raises.
     """
 
     problem: GemmProblem
     descriptor: HardwareDescriptor
-    policy: str
+    policy: str  # tile policy
     tiling: Tiling
-    atom: MFMAAtom
+    atom: MFMAAtom  # matrix instruction
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
 
@@ -58,7 +65,7 @@ class GemmPlan(Derivation):
 
     @property
     def tile_k(self) -> int:
-        """K extent of one LDS stage."""
+        """Extent of K in one LDS stage."""
         return self.tiling.tile_k
 
     @property
@@ -73,7 +80,7 @@ class GemmPlan(Derivation):
 
     @property
     def warp_k(self) -> int:
-        """K extent of the fragments that a wave holds at once."""
+        """Extent of K in the fragments that a wave holds at once."""
         return self.tiling.warp_k
 
     @property
@@ -103,25 +110,29 @@ class GemmPlan(Derivation):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(gx, gy): blocks along n, blocks along m; of a grouped product as many as its groups may need at most: each of those that
-        have rows may end in the middle of a tile."""
+        """Blocks along n and along m, (gx, gy). A grouped product has as many as its groups may need at most.
+
+        Each group that has rows may end in the middle of a tile.
+        """
         m, filled = self.problem.m, min(self.problem.groups, self.problem.m)
         return _ceil_div(self.problem.n, self.tile_n), filled + (m - filled) // self.tile_m if filled else _ceil_div(m, self.tile_m)
 
     @property
     def split_k(self) -> int:
-        """Blocks that share one tile of C: each has `k_steps_per_block` of its stages, a second pass adds them."""
+        """Blocks that share one tile of C: each has `k_steps_per_block` of its stages, and a second pass adds them."""
         return self.tiling.split_k
 
     @property
     def blocks(self) -> int:
-        """Blocks of everything: grid, batch and split; of a grouped product those that have work where groups are of one size."""
+        """Number of blocks: grid, batch and split. For a grouped product, the blocks that have work if all groups have the same
+        size.
+        """
         p = self.problem.even
         return _ceil_div(p.n, self.tile_n) * _ceil_div(p.m, self.tile_m) * p.batch * self.split_k
 
     @property
     def workgroups(self) -> int:
-        """Workgroups of the launch: `blocks`, and those of a grouped product that may find nothing to do."""
+        """Workgroups of the launch: `blocks`, and those of a grouped product that may have no work."""
         return self.grid[0] * self.grid[1] * self.problem.batch * self.split_k
 
     @property
@@ -131,7 +142,7 @@ class GemmPlan(Derivation):
 
     @property
     def k_steps_per_block(self) -> int:
-        """Stages that one block goes through; `k_steps` unless K is split."""
+        """Stages of one block: `k_steps` unless K is split."""
         return _ceil_div(self.k_steps, self.split_k)
 
     @property
@@ -141,7 +152,7 @@ class GemmPlan(Derivation):
 
     @property
     def fill(self) -> float:
-        """Useful share of the products that the padded tiles execute."""
+        """Useful fraction of the products that the padded tiles execute."""
         p = self.problem.even
         gx, gy = _ceil_div(p.n, self.tile_n), _ceil_div(p.m, self.tile_m)
         return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
@@ -161,13 +172,16 @@ class GemmPlan(Derivation):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided, by name."""
+        """Sizes that the policy decided, by name."""
         names = ("tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "waves_m", "waves_n", "stages", "split_k")
         return {name: getattr(self, name) for name in names}
 
 
 def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> GemmPlan:
-    """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
+    """Returns the closed-form plan of a GEMM.
+
+    TargetError if the target has no atom for the type, LaunchError for an unknown policy.
+    """
     one_of("policy", policy, POLICIES)
     atom = atom_of(problem, descriptor)
     if problem.scales_in_loop and policy == "published":
@@ -180,7 +194,7 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
 
 
 def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
-    """The plan of a tiling, whoever decided it."""
+    """Returns the plan of a given tiling."""
     plan = untimed(problem, descriptor, policy, tiling)
     rows = plan.constraints
     if policy == "corrected":
@@ -189,7 +203,7 @@ def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: st
 
 
 def untimed(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
-    """The same without the rows of its time, which take the longest to find; the fullest hard one binds."""
+    """Returns the plan without rows for its time, which are the slowest to compute. The fullest hard row binds."""
     atom = atom_of(problem, descriptor)
     resources = gemm_resources(problem, descriptor, atom, tiling)
     rows = gemm_constraints(problem, descriptor, atom, tiling, resources)
@@ -197,7 +211,7 @@ def untimed(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, t
 
 
 def without_split(plan: GemmPlan) -> GemmPlan:
-    """The same tiles with all of K in one block: for what must be one kernel."""
+    """Returns the same tiles with all of K in one block, for a plan that must be one kernel."""
     return with_tiling(plan.problem, plan.descriptor, plan.policy, replace(plan.tiling, split_k=1))
 
 

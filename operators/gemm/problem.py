@@ -1,4 +1,4 @@
-"""What a GEMM computes: sizes, types, storage. C <- alpha * op(A) op(B) + beta * C, as BLAS has it, row-major, and its epilogue."""
+"""Problem of a GEMM: sizes, types, storage. C <- alpha * op(A) op(B) + beta * C, as in BLAS but row-major, and its epilogue."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import one_of, positive_dimension
 
-GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # the activation of a gated one's even columns
+GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # the activation that a gated one applies to even columns
 ACTIVATIONS = ("none", "relu", "gelu", "silu", *GATES)
 NARROW = ("fp8", "bf8")  # types of C that saturate and take a scale
-# What C may be by the accumulator's type: that itself, or what rounds it.
+# Types of C by the accumulator's type: that type, or one that it is rounded to.
 OUTPUTS = {
     "f32": ("f32", "f16", "bf16", *NARROW),
     "f64": ("f64", "f32", "f16", "bf16", *NARROW),
     "i32": ("i32", "f32", "f16", "bf16", *NARROW),
 }
 SCALES = ("none", "tensor", "row", "block", "mx")
-SCALE_BLOCK = 128  # k of a block scale of A, columns of op(B) and k of one of B
+SCALE_BLOCK = 128  # k of a block scale of A; columns and k of a block scale of op(B)
 MX_TYPES = ("fp8", "bf8", "fp6", "bf6", "fp4")  # elements of OCP MX
 MX_BLOCK = 32  # k of an MX scale
-MX_ROWS = 16  # to a multiple of which the rows' MX scales of a block are filled up
-PANEL_ROWS, PANEL_BYTES = 16, 16  # of a preshuffled matrix: bytes of a row beside the next row's, rows of which this goes on
-SCALES_OF_K = ("block", "mx")  # scales that differ along k: the main loop's
+MX_ROWS = 16  # rows' MX scales of a block are padded to a multiple of this
+PANEL_ROWS, PANEL_BYTES = 16, 16  # panels of a preshuffled matrix: rows, and bytes of each row in turn
+SCALES_OF_K = ("block", "mx")  # scales that differ along k, which the main loop reads
 
 
 @dataclass(frozen=True)
 class GemmProblem:
     """C (m,n) <- activation(alpha * op(A) (m,k) @ op(B) (k,n) + beta * C + bias), all row-major, `batch` times.
 
-    A is stored (m,k), or (k,m) if trans_a; B is stored (k,n), or (n,k) if trans_b; lda, ldb, ldc are the stored rows' strides in
-    elements, by default the stored row's length. `dtype` is the type of A and B, `dtype_c` that of C: the matrix unit's accumulator
-    (f32 for f16, bf16, fp8, bf8 and xf32; i32 for i8), which is the default, or one of OUTPUTS that it is rounded to at the end,
-    to nearest even. beta = 0 means that C is not read. With batch > 1 the operands have a leading dimension of that size, each
-    matrix right behind the one before it. LaunchError for sizes, strides or types that cannot be.
+    A is stored (m,k), or (k,m) if trans_a; B is stored (k,n), or (n,k) if trans_b. With batch > 1 the operands have a leading
+    dimension of that size; matrices are consecutive. LaunchError for impossible sizes, strides or types.
 
-    The epilogue, in f32 where the accumulator is no f64 and C no i32:
-    `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n);
-    "block", of fp8 and bf8, one for SCALE_BLOCK k of a row of A, stored (m, blocks of k), and one for SCALE_BLOCK columns by
-    SCALE_BLOCK k of op(B), stored (blocks of n, blocks of k): the products of each block of k are scaled before they are added.
-    "mx", the formats of OCP MX: an E8M0 power of two for MX_BLOCK k of a row of A, and of a column of op(B), stored (blocks of k,
-    `mx_rows`). A is (m,k) and B (n,k), k a multiple of MX_BLOCK; `dtype` is one of MX_TYPES, `dtype_b` another or the same;
-    elements of 6 and 4 bits share bytes (`hardware.dtypes.pack`).
-    `bias` adds a row of n elements of `dtype_addend` to each row.
-    `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
-    C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
-    `residual` adds R (m, columns of C), of C's type and strides, behind the activation.
-    `groups` above 0: a grouped product. The m rows of A and C are those of the groups in turn, as many each as an operand says
-    (`operators.gemm.groups`); B, bias and B's scales have a leading dimension of `groups`.
-    `scale_c` multiplies what is rounded to fp8 or bf8, which saturates: beyond the largest value all but NaN becomes that.
-    `preshuffle_b`: B, stored (n,k), was permuted beforehand by `operators.preshuffled`, as inference stacks do with weights: panels
-    of PANEL_ROWS rows hold PANEL_BYTES of each row in turn (AITER's `shuffle_weight`).
+    The epilogue is in f32, unless the accumulator is f64 or C is i32. Its fields:
+
+    `scales`: f32 factors of the product. "tensor": one for A and one for B. "row": one for each row of A (m) and one for each
+    column of op(B) (n). "block", for fp8 and bf8: one for SCALE_BLOCK k of a row of A, stored (m, blocks of k), and one for
+    SCALE_BLOCK columns by SCALE_BLOCK k of op(B), stored (blocks of n, blocks of k). The products of each block of k are scaled
+    before they are added. "mx", the formats of OCP MX: an E8M0 power of two for MX_BLOCK k of a row of A, and of a column of
+    op(B), stored (blocks of k, `mx_rows`). A is (m,k) and B (n,k), k a multiple of MX_BLOCK. `dtype` is one of MX_TYPES,
+    `dtype_b` another or the same. Elements of 6 and 4 bits share bytes (`hardware.dtypes.pack`).
+
+    `activation`: gelu is the exact one, x * Phi(x). The gated ones use columns in pairs, gate and up, and leave n/2: C[i][j] =
+    silu(x[i][2j]) * x[i][2j+1] is swiglu; geglu has gelu, reglu has relu. beta must then be 0.
+
+    `groups` above 0: a grouped product. The m rows of A and C belong to consecutive groups, whose sizes are an operand
+    (`operators.gemm.groups`). B, bias and B's scales have a leading dimension of `groups`.
+
+    `preshuffle_b`: B, stored (n,k), was permuted by `operators.preshuffled`, like weights in inference stacks: panels of
+    PANEL_ROWS rows hold PANEL_BYTES of each row in turn (AITER's `shuffle_weight`).
     """
 
     m: int
     n: int
     k: int
-    dtype: str = "f32"
-    trans_a: bool = False
-    trans_b: bool = False
+    dtype: str = "f32"  # type of A and B
+    trans_a: bool = False  # True: A is stored (k,m)
+    trans_b: bool = False  # True: B is stored (n,k)
     alpha: float = 1.0
-    beta: float = 0.0
-    lda: int | None = None
-    ldb: int | None = None
-    ldc: int | None = None
+    beta: float = 0.0  # 0: C is not read
+    lda: int | None = None  # stride of A's stored rows in elements; None: their length
+    ldb: int | None = None  # stride of B's stored rows
+    ldc: int | None = None  # stride of C's rows
     batch: int = 1
-    bias: bool = False
-    activation: str = "none"
+    bias: bool = False  # True: adds a row of n elements of `dtype_addend` to each row
+    activation: str = "none"  # one of ACTIVATIONS
+    # type of C: "" for the accumulator's (f32 for f16, bf16, fp8, bf8 and xf32; i32 for i8), or one of OUTPUTS, rounded
+    # to nearest even
     dtype_c: str = ""
-    scale_c: float = 1.0
-    residual: bool = False
-    scales: str = "none"
-    groups: int = 0
-    dtype_b: str = ""
-    preshuffle_b: bool = False
+    scale_c: float = 1.0  # factor of a C in fp8 or bf8; these saturate: values beyond the largest become the largest, NaN stays
+    residual: bool = False  # True: adds R (m, columns of C), of C's type and strides, after the activation
+    scales: str = "none"  # one of SCALES
+    groups: int = 0  # number of groups; 0: not a grouped product
+    dtype_b: str = ""  # type of B; "": dtype
+    preshuffle_b: bool = False  # True: B is preshuffled
 
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
@@ -98,7 +98,7 @@ class GemmProblem:
             self._check_groups()
 
     def _check_types(self) -> None:
-        """Which elements go with which scales, and how MX operands lie."""
+        """Checks that elements match the scales, and the layout of MX operands."""
         if self.scales != "mx":
             if self.dtype_b != self.dtype:
                 raise LaunchError(f"A is {self.dtype}, B {self.dtype_b}: only MX scales take two types: use scales mx, or one")
@@ -147,19 +147,19 @@ class GemmProblem:
 
     @property
     def stored_shapes(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """(rows, columns) of A, B and C as they lie in memory, of one product of the batch."""
+        """Stored (rows, columns) of A, B and C, for one product of the batch."""
         a = (self.k, self.m) if self.trans_a else (self.m, self.k)
         b = (self.n, self.k) if self.trans_b else (self.k, self.n)
         return a, b, (self.m, self.columns_c)
 
     @property
     def even(self) -> GemmProblem:
-        """A grouped product as a batch whose groups have the same number of rows; any other as it is."""
+        """Grouped product as a batch whose groups have the same number of rows; any other problem unchanged."""
         return replace(self, m=-(-self.m // self.groups), batch=self.groups, groups=0) if self.groups else self
 
     @property
     def columns_c(self) -> int:
-        """Columns of C: n, of which a gated activation leaves half."""
+        """Columns of C: n, or n/2 for a gated activation."""
         return self.n // 2 if self.activation in GATES else self.n
 
     @property
@@ -169,17 +169,17 @@ class GemmProblem:
 
     @property
     def epilogue_type(self) -> str:
-        """Type in which alpha, beta and what follows are applied."""
+        """Type in which alpha, beta and the rest of the epilogue are applied."""
         return "f32" if self.accumulator == "i32" and self.dtype_c != "i32" else self.accumulator
 
     @property
     def dtype_addend(self) -> str:
-        """Type of the bias: C's, of 8-bit ones f32."""
+        """Type of the bias: C's, or f32 for 8-bit C."""
         return "f32" if self.dtype_c in NARROW else self.dtype_c
 
     @property
     def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Shapes of A's and B's scales of one product of the batch; None without."""
+        """Shapes of A's and B's scales for one product of the batch; None without scales."""
         blocks_n, blocks_k = -(-self.n // SCALE_BLOCK), -(-self.k // SCALE_BLOCK)
         blocks = ((self.m, blocks_k), (blocks_n, blocks_k))
         by_scales: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -190,8 +190,10 @@ class GemmProblem:
 
     @property
     def mx_rows(self) -> tuple[int, int]:
-        """Bytes from one block's MX scales of all rows of A, and of all columns of op(B), to the next block's. They lie row by row,
-        so that loads are of whole lines, filled up to a multiple of MX_ROWS; a group of A's may begin anywhere, which takes room.
+        """Bytes from one block's MX scales of all rows of A, and of all columns of op(B), to the next block's.
+
+        They are stored row by row, so that loads use whole lines, and padded to a multiple of MX_ROWS. A group of A's may begin
+        anywhere, which needs more room.
         """
         room = MX_ROWS - 1 if self.groups else 0
         return -(-(self.m + room) // MX_ROWS) * MX_ROWS, -(-self.n // MX_ROWS) * MX_ROWS
@@ -203,37 +205,37 @@ class GemmProblem:
 
     @property
     def scales_in_loop(self) -> bool:
-        """Whether scales differ along k, so that the main loop reads them."""
+        """True if scales differ along k, so that the main loop reads them."""
         return self.scales in SCALES_OF_K
 
     @property
     def scales_at_end(self) -> bool:
-        """Whether the epilogue scales the product: those of blocks are in the sums already."""
+        """True if the epilogue scales the product. Block scales are already in the sums."""
         return self.scales in ("tensor", "row")
 
     @property
     def element(self) -> DType:
-        """The type of A, and of B but for MX formats."""
+        """Type of A, and of B except in MX formats."""
         return dtype(self.dtype)
 
     @property
     def element_b(self) -> DType:
-        """The type of B."""
+        """Type of B."""
         return dtype(self.dtype_b)
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an element, A's and B's in the mean."""
+        """Bytes of an element, averaged over A and B."""
         return (self.element.bits + self.element_b.bits) / 16
 
     @property
     def flops(self) -> int:
-        """Useful FLOPs of the product, a multiply-add counted as two."""
+        """Useful FLOPs of the product; a multiply-add counts as two."""
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes of C, twice when beta reads it, of the residual, the bias and the scales."""
+        """Bytes of C (twice if beta reads it), the residual, the bias and the scales."""
         c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
         size = dtype(self.dtype_scale).bytes
         of_a, of_b = (size * self.batch * prod(shape) for shape in self.scale_shapes or ((0,), (0,)))
@@ -242,15 +244,15 @@ class GemmProblem:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes if every element of A, B and the bias crosses memory once, and of C (twice when beta reads it)."""
+        """Bytes if every element of A, B and the bias crosses memory once, and of C (twice if beta reads it)."""
         weights = max(1, self.groups) * self.k * self.n
         return self.batch * (self.element.packed(self.m * self.k) + self.element_b.packed(weights)) + self.epilogue_bytes
 
 
 def panels(n: int, k: int, kind: str) -> tuple[int, int, int]:
-    """Of a preshuffled B (n,k): panels of rows, pieces of PANEL_BYTES in a row, elements of a piece; kind: of the elements.
+    """Returns, for a preshuffled B (n,k): panels of rows, pieces of PANEL_BYTES in a row, elements of a piece.
 
-    LaunchError if n or k does not divide.
+    kind: type of the elements. LaunchError if n or k does not divide.
     """
     piece, rest = divmod(8 * PANEL_BYTES, dtype(kind).bits)
     if rest:

@@ -1,4 +1,4 @@
-"""GEMM in float64, and how far a kernel may be from it: a bound from type and K, not a tolerance to taste."""
+"""GEMM in float64, and a bound on a kernel's error from type and K."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def gemm(
     group_rows: ArrayLike | None = None,
     arch: str = "gfx950",
 ) -> NDArray[np.float64]:
-    """The product and its epilogue in float64, (m,columns of C), not rounded to C's type, but as large as that can be on `arch`.
+    """Returns the product and its epilogue in float64, (m,columns of C). Not rounded to C's type, but limited to its range on
+    `arch`.
 
-    Operands in their stored shapes, C read only if beta is not 0.
+    Operands are in their stored shapes; C is read only if beta is not 0.
     """
     given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:
@@ -61,15 +62,19 @@ def gemm_error_bound(
     scale_b: ArrayLike | None = None,
     group_rows: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Elementwise bound, (m,columns of C), on |kernel - float64 reference| for any order of summation, without overflow.
+    """Returns an elementwise bound, (m,columns of C), on |kernel - float64 reference| for any order of summation, without
+    overflow.
 
     |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section
-    3.1), u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal
-    spacing. Scales multiply all of it and round three times, those of blocks once more for each block and what is subnormal of
-    their product; a bias is one more addition; an activation passes an error on with its
-    largest slope and adds 16 roundoffs of f32 (f64: 2^-53) of its own; a gate's product has both factors' errors. C is rounded to
-    its type at last. The reference's own error is bounded by the f64 term that is added for every type but i8, whose sums are
-    exact: with C in i32 all of it is (alpha and beta integers).
+    3.1), and u the roundoff of the accumulation step. Added are the input error of xf32, the inputs that gfx90a flushes, and
+    the subnormal spacing.
+
+    Scales multiply all of it and round three times. Block scales round once more for each block, and add the subnormal part of
+    their product. A bias is one more addition. An activation multiplies an error by its largest slope and adds 16 roundoffs of
+    f32 (f64: 2^-53) of its own. A gate's product has both factors' errors. Finally C is rounded to its type.
+
+    The reference's own error is bounded by the f64 term, which is added for every type except i8, whose sums are exact. With C
+    in i32 everything is exact (alpha and beta integers).
     """
     given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:
@@ -78,13 +83,13 @@ def gemm_error_bound(
     sizes = given.map(np.abs)
     op_a, op_b = sizes.multiplied(p)
     row = STEPS[p.dtype]
-    step = row.step or (0.0 if p.epilogue_type == "i32" else UNIT_F32)  # of the epilogue
+    step = row.step or (0.0 if p.epilogue_type == "i32" else UNIT_F32)  # roundoff of the epilogue
     factor = abs(p.alpha) * np.asarray(sizes.factor)
     sums = factor * (op_a @ op_b)
     extra = (0.0 if sizes.c is None else abs(p.beta) * sizes.c) + (0.0 if sizes.bias is None else sizes.bias)
     own = gamma(p.k + 4, 2.0**-53) if row.step else 0.0
     bound = sums * (gamma(p.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * step + own) * (sums + extra)
-    if p.scales not in ("none", "mx"):  # those are powers of two
+    if p.scales not in ("none", "mx"):  # MX scales are powers of two
         bound = bound + 4 * step * sums
     if p.scales == "block":
         blocks = -(-p.k // SCALE_BLOCK)
@@ -100,7 +105,7 @@ def gemm_error_bound(
 
 
 def _behind(p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str) -> NDArray[np.float64]:
-    """The bound behind the activation and what follows. bound, size: of its argument's error and magnitude."""
+    """Returns the bound after the activation and the rest of the epilogue. bound, size: of its argument's error and magnitude."""
     kind = GATES.get(p.activation, p.activation)
     unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)
     size = np.asarray(np.broadcast_to(size, bound.shape))
@@ -126,5 +131,5 @@ def _wide(array: Array) -> NDArray[np.float64]:
 
 
 def _limited(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
-    """x as large as C's type can be."""
+    """Returns x limited to the range of C's type."""
     return np.asarray(x if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).limited(x))

@@ -1,22 +1,22 @@
-"""Sides of a GEMM tile in closed form: five optima, each the root of two terms, rounded to the unit.
+"""Sides of a GEMM tile in closed form: five optima, each where two terms are equal, rounded to the unit.
 
-Letters: u the unit (elements), in which tile sides, M = ceil(m/u) and N = ceil(n/u) are counted; b the batch, C the CUs; e and c
-bytes of an element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
+Letters: u the unit (elements) of tile sides, M = ceil(m/u) and N = ceil(n/u); b the batch, C the CUs; e and c bytes of an
+element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
 
-  largest   what the bounds allow: fewest re-reads, where rounds are many
-  rounds    R full rounds, one tile a CU: t = sqrt(b*M*N/(C*R)). R is the least that the largest tile allows, and one more
-  shared    K shared so that C CUs have one round, s = C*t^2/(b*m*n) blocks a tile: re-reads 2*b*m*n*k*e/(W*t), which fall with t,
-            take as long as the second pass, s*(l + 2*b*m*n*c/H), which grows with it:
-            t^3 = 2*(b*m*n)^2*k*e / (W*C*(l + 2*b*m*n*c/H))
-  re-reads  in one round re-reads 2*b*m*n*k*e/(W*t) take as long as the products of one tile, 2*t^2*k/F:  t^3 = b*m*n*e*F/W
-  fine      the least tile whose operands keep up with the matrix units, 2*t^2*k/F, from LDS, (4/read + 2/write)*t*k*e, from the
-            vector cache, 2*t*k*e/L1, and from L2, 2*t*k*e*C/W; it pads little and quantises well:
-            t = F*e*max(2/read + 1/write, 1/L1, C/W)
+    largest   the largest that the bounds allow: fewest re-reads, for many rounds
+    rounds    R full rounds, one tile a CU: t = sqrt(b*M*N/(C*R)). R is the least that the largest tile allows, or one more
+    shared    K shared so that C CUs have one round, with s = C*t^2/(b*m*n) blocks a tile. Re-reads 2*b*m*n*k*e/(W*t) fall with t.
+              The second pass, s*(l + 2*b*m*n*c/H), grows with it. They are equal for
+              t^3 = 2*(b*m*n)^2*k*e / (W*C*(l + 2*b*m*n*c/H))
+    re-reads  in one round, re-reads 2*b*m*n*k*e/(W*t) take as long as the products of one tile, 2*t^2*k/F:  t^3 = b*m*n*e*F/W
+    fine      the least tile whose operands keep up with the matrix units, 2*t^2*k/F, from LDS, (4/read + 2/write)*t*k*e, from the
+              vector cache, 2*t*k*e/L1, and from L2, 2*t*k*e*C/W. It pads little and quantises well:
+              t = F*e*max(2/read + 1/write, 1/L1, C/W)
 
-Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared and re-reads: the even sides below and above.
-Fine: a square, up, and floor(t) by what makes 1/x + 1/y <= 2/t, either way. Every side is spread `even`ly:
-x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side what is left of the CUs: with x come
-g = ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
+Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared and re-reads: the even sides below and
+above. Fine: a square, rounded up, and floor(t) by the side that gives 1/x + 1/y <= 2/t, either way. Every side is spread
+`even`ly: x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side the remaining CUs. x makes g =
+ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ Sides = tuple[int, int]
 
 @dataclass(frozen=True)
 class SideLimits:
-    """What a tile of x by y units may take; (1, 1) is an answer whatever these say.
+    """Limits of a tile of x by y units. (1, 1) is a candidate whatever they are.
 
-    x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_row*x + per_area*x*y <= registers (both files); `longest`: of one
-    side. What takes either side for the rows reckons with per_row for both.
+    x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_row*x + per_area*x*y <= registers (both files). Code that may
+    use either side for the rows assumes per_row for both.
     """
 
-    unit: int
+    unit: int  # elements of a unit
     lds: int
     arch: int
     acc: int
     registers: int
     per_side: int
     per_area: int
-    longest: int
+    longest: int  # limit of one side
     both: str = "VGPR file"  # name of the row that x*y and x + y share
     per_row: int = 0
-    per_padded: int = 0  # registers of a unit by which the rows fall short of a power of two, where that many are staged
+    per_padded: int = 0  # registers for each unit that the rows lack to a power of two, if that many are staged
 
     def broken(self, x: int, y: int) -> str:
-        """The first constraint that x by y breaks, by its row's name; empty if it fits."""
+        """Returns the name of the first row that x by y violates; empty if it fits."""
         rows = {
             "LDS": x + y <= self.lds,
             "ArchVGPR": x + y <= self.arch,
@@ -64,20 +64,22 @@ class SideLimits:
 
     @property
     def per_either(self) -> int:
-        """Registers a unit of a side that may be the rows."""
+        """Registers for a unit of a side that may be the rows."""
         return self.per_side + self.per_row
 
     def clip(self, x: int) -> int:
-        """A side that leaves room for another of one unit."""
+        """Returns x, limited so that another side of one unit has room."""
         beside = (self.registers - self.per_either) // (self.per_either + self.per_area)
         return max(1, min(x, self.longest, self.lds - 1, self.arch - 1, self.acc, beside))
 
     def other(self, x: int) -> int:
-        """The longest side beside x."""
+        """Returns the longest other side for x."""
         return self._beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
 
     def rows(self, y: int) -> int:
-        """The most rows beside y columns; where their padding has no room, as few as it leaves, or the power of two below."""
+        """Returns the most rows for y columns. If their padding has no room: the fewer rows that it leaves, or the power of two
+        below.
+        """
         room, each = self.registers - self.per_side * y, self.per_either + self.per_area * y
         most = self._beside(y, room // each)
         padded = 1 << (most - 1).bit_length()
@@ -93,19 +95,19 @@ class SideLimits:
 
     @property
     def square(self) -> int:
-        """The side of the largest square: the root of per_area*x^2 + 2*per_side*x = registers, or what the others leave."""
+        """Side of the largest square: the root of per_area*x^2 + 2*per_side*x = registers, or less by the other limits."""
         a, g = self.per_either, self.per_area
         by_file = (isqrt(max(0, a * a + g * self.registers)) - a) // g
         return self.clip(min(by_file, isqrt(max(0, self.acc)), self.lds // 2, self.arch // 2))
 
     @property
     def area(self) -> int:
-        """Units of the largest square and of what still goes beside it."""
+        """Units of the largest rectangle whose one side is that of the largest square."""
         return self.square * self.other(self.square)
 
 
 def answers(problem: GemmProblem, rates: Sustained, bounds: SideLimits) -> dict[str, Sides]:
-    """(x, y) in units by what they are best for (module docstring)."""
+    """Returns (x, y) in units by the purpose for which they are best (module docstring)."""
     p, u = problem, bounds.unit
     e, c, cus = p.element_bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
     grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
@@ -142,21 +144,21 @@ class _Grid:
 
     @property
     def turned(self) -> _Grid:
-        """Rows and columns changed over."""
+        """Grid with rows and columns exchanged."""
         return replace(self, rows=self.columns, columns=self.rows)
 
     def spread(self, x: int, y: int) -> Sides:
-        """x by y, or the largest square where that is too much, spread evenly."""
+        """Returns x by y, or the largest square if that is too much, spread evenly."""
         if self.bounds.broken(x, y) or max(x, y) > self.bounds.longest:
             x = y = self.bounds.square
         return even(self.rows, max(1, x)), even(self.columns, max(1, y))
 
     def above(self, root: float) -> Sides:
-        """The least even sides that are no less than the root, where the matrix has them."""
+        """Returns the least even sides that are at least the root, if the matrix has them."""
         return self.spread(*(-(-size // max(1, int(size / root))) for size in (self.rows, self.columns)))
 
     def fit(self, x: int, rounds: int) -> Sides:
-        """x of the rows, spread evenly, and of the columns what fills at least `rounds` rounds."""
+        """Returns x of the rows, spread evenly, and the columns that fill at least `rounds` rounds."""
         x = even(self.rows, self.bounds.clip(x))
         tiles = self.batch * -(-self.rows // x)
         rounds = max(rounds, -(-tiles * -(-self.columns // self.bounds.other(x)) // self.cus))
@@ -164,5 +166,5 @@ class _Grid:
 
 
 def even(size: int, x: int) -> int:
-    """The least side that needs no more tiles than x does."""
+    """Returns the least side that needs no more tiles than x does."""
     return -(-size // -(-size // x))

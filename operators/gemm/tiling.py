@@ -1,28 +1,31 @@
-"""The tiling of a GEMM by policy: named optima of the sides, their K step, their split of K; the least time decides.
+"""Tiling of a GEMM by policy: named optima of the sides, their K step, their split of K; the least time decides.
 
-Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per
-lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; B blocks per CU; S stages of LDS; x, y: tM and tN in units of
-u = 2*m, two waves of one atom each; tK = h*kv, h = 1, 2 or more (`_steps`); r registers an accumulator.
+Letters: e bytes of an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read
+per lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; B blocks per CU; S stages of LDS; x, y: tM and tN in
+units of u = 2*m, two waves of one atom each; tK = h*kv, h = 1, 2 or more (`_steps`); r registers of an accumulator.
 
-Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest tile twice. B blocks of a CU allow
+Policy "corrected": 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest tile twice. B blocks of a CU allow
 
     (x + y)*u*tK*e*S <= LDS/B                      LDS of both operands
     x*y*u^2*r/256 <= Vacc                          accumulators
-    (x + y)*p + 32 <= Varch, p = (2 + h)*u*kv*e/1024 + 2 fragments u*kv*e/512, staging h/2 of that, two for addresses a unit
-    (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
+    (x + y)*p + 32 <= Varch, p = (2 + h)*u*kv*e/1024 + 2    fragments u*kv*e/512, staging h/2 of that, two addresses a unit
+    (x + y)*p + 32 + x*y*u^2*r/256 <= V            if both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
-with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32
-bytes less; where 6-bit elements come by cache lines (`limits.by_lines`) a row takes 290 bytes of LDS and a line and a half of
-staging (of small tiles, which have room, more, and more scales); with block scales, of which w blocks are loaded at once
-(`limits.scale_ahead`) and LDS holds 2*w, a KB each, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, as is
-the staging of what has k contiguous (s = 0; else 1), instead of the three of registers (q = u^2*r/256)
+MX scales: addresses are half as many, a unit has an atom's scale, 32 becomes 29 and their staging, and LDS has S * 640 * tK/32
+bytes less. For 6-bit elements by cache lines (`limits.by_lines`), a row needs 290 bytes of LDS and a line and a half of
+staging. Small tiles, which have room, have more staging and more scales.
+
+Block scales: w blocks are loaded at once (`limits.scale_ahead`), and LDS holds 2*w, a KB each. Sums are ArchVGPRs. Fragments,
+of all of tK, are AccVGPRs, and so is the staging of an operand with k contiguous (s = 0; else 1). One limit replaces the three
+of registers (q = u^2*r/256)
 
     (x + y)*(2 + s*h*u*kv*e/1024) + x*q + 32 + w + 6 + 4*q + x*y*q <= Varch, y a power of two, tK at most a block of k
 
-where a transposed A's x counts as the next power of two in its staging (elsewhere the largest tile has room for that).
-`sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken (`corrected_tiling`: of
-those within TOLERANCE), by the one closed cost (`cost`, `operators.cost`).
+In its staging, a transposed A's x counts as the next power of two (for other scales the largest tile has room for that).
+
+`sides.answers` gives optima for B = 1; B follows from the room that a tile leaves. The tile of least time is chosen
+(`corrected_tiling`: among those within TOLERANCE), by the one closed cost (`cost`, `operators.cost`).
 """
 
 from __future__ import annotations
@@ -60,13 +63,13 @@ from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import TOLERANCE, Reduction, price
 
-_LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
+_LANE_BYTES = 128  # most bytes of one operand that a lane stages: eight 128-bit loads
 WORD = 4  # bytes of a register
-_LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
+_LONGEST = 256  # most elements of a side, for a wave's masks and addresses
 
 
 def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """The paper's formulas."""
+    """Returns the tiling by the paper's formulas."""
     e, lds = problem.element.bytes, descriptor.lds_bytes
     across = max(1, isqrt(descriptor.max_workgroup_size // descriptor.wavefront_size))
     unit = across * lcm(atom.m, atom.n)
@@ -83,8 +86,10 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """Returns an unsplit tile within TOLERANCE of the least time, or a split one if there is none; of these the one that moves the
-    fewest bytes through L2, and of equals the fastest."""
+    """Returns an unsplit tile within TOLERANCE of the least time, or a split one if there is none.
+
+    Among several, it is the one that moves the fewest bytes through L2; ties go to the fastest.
+    """
 
     known: dict[Tiling, Reduction] = {}
 
@@ -95,7 +100,7 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     peak = matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus  # FLOP a clock
     least = min(works, key=lambda tiling: works[tiling].seconds(tiling.split_k))
     products = problem.flops / (peak * 1e6 * works[least].terms(least.split_k)["MHz"])
-    if 2 * products < works[least].seconds(least.split_k):  # loads decide: longer steps, too
+    if 2 * products < works[least].seconds(least.split_k):  # loads decide: try longer steps as well
         works = priced(idle=True)
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
@@ -111,14 +116,17 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
-    """The named optima, each with the K steps that fit, split as is best for it."""
+    """Yields the named optima, each with the K steps that fit, at its best split."""
     return (tiling for tiling, _ in _priced(problem, descriptor, atom, False, {}))
 
 
 def _priced(
     problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool, known: dict[Tiling, Reduction]
 ) -> Iterator[tuple[Tiling, Reduction]]:
-    """`options`, and what prices them; idle: where the matrix units are idle most of the time; known: what was priced, and is."""
+    """Yields `options` with their reductions.
+
+    idle: True if the matrix units are idle most of the time. known: cache of reductions, updated.
+    """
 
     def reduction(t: Tiling) -> Reduction:
         key = replace(t, idle=False, aim="")
@@ -133,7 +141,7 @@ def _priced(
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1, idle=idle)
     bounds = _bounds(problem, descriptor, smallest)
     named = answers(problem.even, sustained(descriptor), bounds)
-    if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
+    if problem.scales == "block":  # a wave's columns are in one block: sides along n are powers of two
         named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds)
     works = [
         (tiling, reduction(tiling))
@@ -148,9 +156,12 @@ def _priced(
 def _steps(
     problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling, reduction: Callable[[Tiling], Reduction]
 ) -> Iterator[Tiling]:
-    """A tile of one span of K and of two where that fits, by cache lines of one alone; where the matrix units are idle, of twice as
-    many besides while the blocks of a CU, each with h spans in flight, last less than a load: h = latency/(B*pipe). Elements of a
-    step that K does not fill are loaded one by one, so more than two spans divide K."""
+    """Yields a tile with one span of K and with two if that fits; by cache lines with only one.
+
+    If the matrix units are idle, it also doubles the spans while the blocks of a CU, each with h spans in flight, last less
+    than a load: h = latency/(B*pipe). Elements of a step that K does not fill are loaded one by one, so more than two spans
+    must divide K.
+    """
     unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
     x, y = t.tile_m // unit, t.tile_n // unit
     first = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit))
@@ -161,7 +172,7 @@ def _steps(
         most = min(most, SCALE_BLOCK)
     while True:
         yield t
-        if by_lines(problem, t):  # which has as many loads on their way as a longer step, and asks for fewer lines
+        if by_lines(problem, t):  # it has as many loads in flight as a longer step, and requests fewer lines
             return
         covered, spans = t.idle and reduction(t).covered(1), 2 * spans
         if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
@@ -173,19 +184,19 @@ def _steps(
 
 
 def _beside_powers(problem: GemmProblem, unit: int, bound: SideLimits) -> dict[str, Sides]:
-    """The largest tiles whose sides along n are the powers of two below and above the largest square's."""
+    """Returns the largest tiles whose sides along n are the powers of two below and above the largest square's."""
     below = _power(bound.square)
     columns = [y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken(1, y) and y <= bound.longest]
     return {f"largest, {y * unit} columns": (even(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
 
 
 def _power(x: int) -> int:
-    """The largest power of two that is no more."""
+    """Returns the largest power of two that is at most x."""
     return 1 << x.bit_length() - 1
 
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
-    """What decides a tile's split of K, and its time."""
+    """Returns the reduction that decides a tile's split of K, and its time."""
     p, ahead = problem.even, steps_ahead(problem, t)
     resident = max(1, gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu)
 
@@ -205,21 +216,25 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
 
 
 def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
-    """Soft rows of what a tile's time consists of: of a step against the matrix units, of the whole against the CUs; none of a
-    split, which grouped products have not."""
+    """Returns diagnostic rows that compare a tile's estimated time with two limits.
+
+    One K step is compared with the matrix units, the whole kernel with the CUs. Grouped products have no split, so no split
+    row.
+    """
     work, clocks = gemm_reduction(problem, descriptor, t), step_clocks(problem, descriptor, t)
     rows = work.time_rows(t.split_k, "K", clocks, "of a K step")
     return tuple(row for row in rows if row.name != "split of K") if problem.groups else rows
 
 
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimits:
-    """Of the smallest tile's multiples, with its K step, stages and blocks a CU."""
+    """Returns the limits for multiples of the smallest tile, with its K step, stages and blocks a CU."""
     unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * _widest(problem) // 8
     atom, spans, lds = atom_of(problem, d), t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
-    if d.unified_vgprs:  # the waves share one file, which has a bound of its own
+    if d.unified_vgprs:  # the waves share one file, which has its own bound
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
-    of_atoms = unit // max(atom.m, atom.n)  # addresses; of MX formats half of them, and scales; of 6 bits three times as many
+    # addresses; MX formats have half of them, and scales; 6-bit elements have three times as many
+    of_atoms = unit // max(atom.m, atom.n)
     staged, lds_bytes = spans, t.stages * spans * unit_bytes
     if by_lines(problem, t):  # a line and a half of a row is two spans
         staged, lds_bytes = 2 * spans, unit * RING_BYTES
@@ -232,7 +247,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
         lds, fixed = lds - t.stages * 2 * MX_PITCH * step, ADDRESS_VGPRS + MX_TEMPORARY_VGPRS + 2 * step // WORD + MX_VGPRS
     arch, total = arch - fixed, total - fixed
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
-    if problem.scales == "block":  # addresses and scales beside the sums; fragments and untransposed staging have the other file
+    if problem.scales == "block":  # addresses and scales are with the sums; fragments and untransposed staging use the other file
         acc, turned = POOL_ATOMS * per_area, problem.trans_a or not problem.trans_b
         ahead = scale_ahead(d)
         lds, beside = lds - 2 * ahead * SCALE_ROWS * WORD, 2 + turned * (spans * unit_bytes // 1024)
@@ -245,7 +260,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:
-    """What stops the tile: a bound on both its sides, the problem, or the term that the time consists of."""
+    """Returns the name of what stops the tile: a bound on both its sides, the problem, or the largest term of its time."""
     unit = _unit(problem, atom)
     bounds = _bounds(problem, d, replace(t, tile_m=unit, tile_n=unit))
     x, y = t.tile_m // unit, t.tile_n // unit
@@ -260,13 +275,15 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
 
 
 def _unit(problem: GemmProblem, atom: MFMAAtom) -> int:
-    """Elements in which sides are counted: two waves of one atom each; of 6-bit elements two, for loads of 8 bytes at least."""
+    """Returns the elements in which sides are counted: two waves of one atom each; of two for 6 bits, for loads of at least 8
+    bytes.
+    """
     atoms = 2 if 6 in (problem.element.bits, problem.element_b.bits) else 1
     return 2 * atoms * max(atom.m, atom.n)
 
 
 def _widest(problem: GemmProblem) -> int:
-    """Bits of an element of the operand that has more."""
+    """Returns the bits of an element of the wider operand."""
     return max(problem.element.bits, problem.element_b.bits)
 
 

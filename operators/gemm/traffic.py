@@ -1,4 +1,4 @@
-"""What a GEMM moves and executes, in closed form."""
+"""Bytes that a GEMM moves and instructions that it executes, in closed form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from simgpu.operators.traffic import Counters, block_counters
 
 
 def gemm_counters(plan: GemmPlan) -> Counters:
-    """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave
-    column or row. A split K writes and reads a partial C for each part."""
+    """Returns the counters of a GEMM in closed form.
+
+    A is read once a block column, B once a block row; from LDS, once a wave column or row. A split K writes and reads a partial
+    C for each part.
+    """
     p, atom = plan.problem.even, plan.atom  # groups as if all had the same rows
     of_a, of_b, times = p.element, p.element_b, p.batch
     gx, gy = -(-p.n // plan.tile_n), -(-p.m // plan.tile_m)

@@ -19,13 +19,13 @@ GemmViews = tuple[View, View, View]  # op(A), op(B), C
 
 @dataclass(frozen=True)
 class _GemmNode(Node):
-    """What the nodes below the device have in common."""
+    """Base of the nodes below the device."""
 
     plan: GemmPlan
     views: GemmViews
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """The plan's rows of this level."""
+        """Returns the plan's rows of this level."""
         return self.plan.at(self.level)
 
 
@@ -36,11 +36,11 @@ class AtomHint(_GemmNode):
     level: ClassVar[Level] = Level.ATOM
 
     def children(self) -> Iterator[Node]:
-        """None: the level below is the hardware."""
+        """Yields nothing: the level below is the hardware."""
         return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The atom and how often a wave issues it."""
+        """Returns the atom and how often a wave issues it."""
         plan, atom = self.plan, self.plan.atom
         rows, cols = plan.warp_m // atom.m, plan.warp_n // atom.n
         return ((
@@ -53,12 +53,12 @@ class AtomHint(_GemmNode):
 
 @dataclass(frozen=True)
 class WarpGemmNode(_GemmNode):
-    """One wave's share of one K step: C (warp_m,warp_n) += A (warp_m,warp_k) B (warp_k,warp_n), operands in registers."""
+    """A wave's part of one K step: C (warp_m,warp_n) += A (warp_m,warp_k) B (warp_k,warp_n), operands in registers."""
 
     level: ClassVar[Level] = Level.WARP
 
     def children(self) -> Iterator[AtomHint]:
-        """Atoms, K outermost, so that consecutive ones have independent accumulators."""
+        """Yields the atoms, K outermost, so that consecutive ones have independent accumulators."""
         a, _, c = self.views
         atom = self.plan.atom
         for k in a.cols.split(atom.k):
@@ -66,7 +66,7 @@ class WarpGemmNode(_GemmNode):
                 yield AtomHint(self.plan, _views(rows, cols, k, c.outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The warp tile and how the block divides into warps."""
+        """Returns the warp tile and how the block divides into warps."""
         plan = self.plan
         return ((
             "WarpGemmNode  [warp]",
@@ -78,17 +78,17 @@ class WarpGemmNode(_GemmNode):
 
 @dataclass(frozen=True)
 class BlockGemmNode(_GemmNode):
-    """One workgroup's tile of C, all of K or its part of a split K: tiles of A and B pass through LDS, C stays in registers."""
+    """A workgroup's tile of C, with all of K or its part of a split K: tiles of A and B pass through LDS, C stays in registers."""
 
     level: ClassVar[Level] = Level.BLOCK
 
     def steps(self) -> Iterator[GemmViews]:
-        """Views of the K steps: what is staged in LDS, tile_k at a time."""
+        """Yields the views of the K steps that are staged in LDS, tile_k at a time."""
         a, _, c = self.views
         return (_views(c.rows, c.cols, k, c.outer) for k in a.cols.split(self.plan.tile_k))
 
     def children(self) -> Iterator[WarpGemmNode]:
-        """Warp nodes, by K step, by K slice within the step, by wave."""
+        """Yields the warp nodes, by K step, by K slice within the step, by wave."""
         plan = self.plan
         for a, _, c in self.steps():
             for k in a.cols.split(plan.warp_k):
@@ -96,7 +96,7 @@ class BlockGemmNode(_GemmNode):
                     yield WarpGemmNode(plan, _views(rows, cols, k, c.outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The block tile of one K step, its LDS, its K loop."""
+        """Returns the block tile of one K step, its LDS, its K loop."""
         plan = self.plan
         stages = "A+B tiles" if plan.stages == 1 else f"{plan.stages} stages of A+B tiles"
         return ((
@@ -108,11 +108,11 @@ class BlockGemmNode(_GemmNode):
 
 
 class TiledComputation(Root):
-    """The root: C <- activation(alpha * op(A) op(B) + beta * C + bias) on a target under a tile policy.
+    """Root of a GEMM's tree: C <- activation(alpha * op(A) op(B) + beta * C + bias) on a target under a tile policy.
 
-    m, n, k: sizes of C (m,n) and of the reduction. target: a name that `hardware.target` takes, or a HardwareDescriptor. policy:
-    "corrected" (default) or "published". dtype: type of A and B. The other arguments are GemmProblem's.
-    Raises LaunchError (sizes, strides, policy), TargetError (target, type); `plan` raises ResourceError if the tiles cannot fit.
+    m, n, k: sizes of C (m,n) and of the reduction. target: a name that `hardware.target` takes, or a HardwareDescriptor.
+    policy: "corrected" (default) or "published". dtype: type of A and B. The other arguments are GemmProblem's. Raises
+    LaunchError (sizes, strides, policy), TargetError (target, type); `plan` raises ResourceError if the tiles cannot fit.
     """
 
     def __init__(
@@ -153,28 +153,30 @@ class TiledComputation(Root):
 
     @classmethod
     def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> TiledComputation:
-        """The tree of a problem that exists already."""
+        """Returns the tree of an existing problem."""
         given = {field.name: getattr(problem, field.name) for field in fields(problem)}
         return cls(**given, target=descriptor, policy=policy)
 
     def like(self, problem: GemmProblem) -> TiledComputation:
-        """The tree of another problem with these tiles."""
+        """Returns the tree of another problem with these tiles."""
         tree = self.of(problem, self.descriptor, self.derivation.policy)
         tree.derivation = with_tiling(problem, self.descriptor, self.derivation.policy, self.derivation.tiling)
         return tree
 
     @property
     def plan(self) -> GemmPlan:
-        """The feasible plan; ResourceError names the violated limit and what to change. `derivation` is the plan unchecked."""
+        """Feasible plan. ResourceError names the violated limit and what to change. `derivation` is the plan unchecked."""
         return self.derivation.check()
 
     def on(self, descriptor: HardwareDescriptor) -> TiledComputation:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
         return self.of(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockGemmNode]:
-        """One node a workgroup: by product of the batch, by row and column of C, by part of K. Of a grouped product, whose groups'
-        rows memory knows, as if all rows were one group's."""
+        """Yields one node a workgroup: by product of the batch, by row and column of C, by part of K.
+
+        A grouped product, whose groups' rows are only in memory, yields nodes as if all rows were one group's.
+        """
         plan = self.derivation
         a, _, c = self.views
         parts = plan.k_steps_per_block * plan.tile_k
@@ -184,7 +186,7 @@ class TiledComputation(Root):
                     yield BlockGemmNode(plan, _views(rows, cols, k, outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the device's loop nest."""
+        """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         gx, gy = plan.grid
         extra = "".join(f"{count}x" for count in (p.batch, plan.split_k) if count > 1)

@@ -1,4 +1,4 @@
-"""How far a faithful GEMM kernel usually is from float64."""
+"""Usual distance of a faithful GEMM kernel from float64."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.reference import SLOPES
 
-PARTS = 8  # of K, whose partial sums are looked at
-# An activation's own error relative to its argument: gelu's erfc is off by 1.5e-7 (Abramowitz and Stegun, 7.1.26), silu's
-# exponential and reciprocal by some units of f32. In f64 both are off by 4 units.
+PARTS = 8  # parts of K whose partial sums are examined
+# An activation's own error relative to its argument: gelu's erfc is off by 1.5e-7 (Abramowitz and Stegun, 7.1.26),
+# silu's exponential and reciprocal by some units of f32. In f64 both are off by 4 units.
 ACTIVATION_DRIFT = {"gelu": 3e-7, "silu": 8 * UNIT_F32}
 
 
@@ -42,11 +42,10 @@ def gemm_typical_error(
     scale_b: ArrayLike | None = None,
     group_rows: ArrayLike | None = None,
 ) -> TypicalError | None:
-    """What a faithful kernel's C looks like, (m,columns) or (batch,m,columns); operands in their stored shapes. None for i8 with C
-    in i32, which is exact.
+    """Returns the typical error of a faithful kernel's C, (m,columns) or (batch,m,columns); operands in their stored shapes.
 
-    The partial sums of op(A) op(B) are taken along K, in PARTS parts; scales, alpha, beta, bias, activation, residual and C's type
-    round once each.
+    None for i8 with C in i32, which is exact. The partial sums of op(A) op(B) are computed along K, in PARTS parts. Scales,
+    alpha, beta, bias, activation, residual and C's type round once each.
     """
     p = problem
     if p.epilogue_type == "i32":
@@ -66,13 +65,13 @@ def gemm_typical_error(
         if p.scales == "block":
             variance, drift = _scaled_blocks(op_a, op_b, unit, variance, drift)
     given = given.map(lambda array: array.astype(np.float64))
-    if p.scales_at_end:  # their product rounded, and the product with it
+    if p.scales_at_end:  # their product is rounded, and the product with it
         factor = np.asarray(given.factor)
         out, variance, drift = out * factor, variance * factor**2, drift * np.abs(factor)
-        # A row's scale with alpha's is rounded once for all of its elements, and the same of columns.
+        # A row's scale with alpha's is rounded once for all of its elements, and likewise for columns.
         variance, drift = variance + 2 * (TYPICAL_ROUNDING * unit * out) ** 2, drift + unit * np.abs(out)
     out, variance, drift = p.alpha * out, p.alpha**2 * variance, abs(p.alpha) * drift
-    if p.alpha != 1:  # rounded to the accumulator's type itself, and its product
+    if p.alpha != 1:  # alpha is rounded to the accumulator's type, and so is its product
         drift = drift + unit * np.abs(out)
         variance = variance + (unit * out) ** 2
     for term in (None if given.c is None else p.beta * given.c, given.bias):
@@ -92,7 +91,7 @@ def gemm_typical_error(
 
 
 def _scaled_blocks(a: Array, b: Array, unit: float, variance: Array, drift: Array) -> tuple[Array, Array]:
-    """Variance and drift of a sum of blocks, each of which is scaled and added: two roundings, one of them for all of a row's."""
+    """Returns variance and drift of a sum of blocks, each scaled and added: two roundings, one of them shared by a row."""
     sums = np.zeros_like(variance)
     for first in range(0, a.shape[-1], SCALE_BLOCK):
         part = slice(first, first + SCALE_BLOCK)
@@ -104,7 +103,7 @@ def _scaled_blocks(a: Array, b: Array, unit: float, variance: Array, drift: Arra
 
 
 def _activated(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: float) -> tuple[Array, Array, Array]:
-    """The result of the activation, its error's variance and drift."""
+    """Returns the result of the activation, its error's variance and drift."""
     kind = GATES.get(p.activation, p.activation)
     gated = slice(None, None, 2 if p.activation in GATES else None)
     x, spread, lean = out[..., gated], variance[..., gated], drift[..., gated]
@@ -121,7 +120,7 @@ def _activated(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: 
 
 
 def _product(kind: Accumulation, a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """A B in float64, the variance of a kernel's error, and how far its mean may be from 0."""
+    """Returns A B in float64, the variance of a kernel's error, and the largest distance of its mean from 0."""
     k = a.shape[-1]
     squares = (a * a) @ (b * b)
     sums, variance, largest = np.zeros_like(squares), np.zeros_like(squares), np.zeros_like(squares)
@@ -132,7 +131,7 @@ def _product(kind: Accumulation, a: Array, b: Array) -> tuple[Array, Array, Arra
         variance += kind.variance(part.stop - first, sums, after, squares)
         sums = after
         np.maximum(largest, np.abs(sums), out=largest)
-    # float64's own error, and a few additions of partial sums where K is split.
+    # float64's own error, and a few additions of partial sums if K is split.
     variance += (2 * kind.unit * largest) ** 2
     if kind.unit == UNIT["f64"]:
         variance *= 2

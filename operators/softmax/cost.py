@@ -10,14 +10,17 @@ from simgpu.operators.cost import KernelCost, choose, parts_of
 from simgpu.operators.softmax.plan import instructions
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
-_MERGE_CLOCKS = 500  # of waves that share a row: a barrier and LDS, for maximum and for sum
+_MERGE_CLOCKS = 500  # for waves that share a row: a barrier and LDS, for maximum and for sum
 
 
 def softmax_seconds(
     p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: int, resident: int, split: Any, packing: int = 1
 ) -> dict[str, Any]:
-    """Seconds by term. waves_row: waves that keep a row, 0 for rows that stream in steps of `step` elements, `split` blocks each (a
-    number, or an array); resident: blocks of a CU; packing: elements of a register."""
+    """Returns seconds by term.
+
+    waves_row: waves that keep a row; 0 for rows that stream in steps of `step` elements, `split` blocks each (a number, or an
+    array). resident: blocks of a CU. packing: elements of a register.
+    """
     rates, e, e_y = sustained(d), p.element.bytes, p.element_y.bytes
     rows = 4 if waves_row <= 1 else 1
     held, reads = (p.n, 1) if waves_row else (step, 2)

@@ -14,10 +14,10 @@ from simgpu.operators.tree import FLOOR, View
 
 
 class SoftmaxExecutor(Executor, root=Softmax):
-    """The softmax of X (rows,n); mask: (rows,n) of bool, True where an element counts."""
+    """Computes the softmax of X (rows,n). mask: (rows,n) of bool, True if an element counts."""
 
     def visit_device(self, tree: Softmax, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-        """Y (rows,n) in the accumulation type."""
+        """Returns Y (rows,n) in the accumulation type."""
         p, plan = tree.problem, tree.plan
         kind = self.kind(p.element.accumulator)
         shape = (p.rows, p.n)
@@ -33,7 +33,7 @@ class SoftmaxExecutor(Executor, root=Softmax):
                 self.visit(block)
                 self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
             x_bytes = p.rows * p.n * p.element.bytes
-            self.count(global_bytes=x_bytes * plan.reads)  # the first read is the blocks'
+            self.count(global_bytes=x_bytes * plan.reads)  # the blocks counted the first read
         return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
 
     def visit_block(self, node: BlockSoftmaxNode) -> None:
@@ -47,7 +47,7 @@ class SoftmaxExecutor(Executor, root=Softmax):
             self._add(View("X", node.views[0].rows, cols))
 
     def visit_warp(self, node: WarpSoftmaxNode) -> None:
-        """Merges one step of a row; at the atom's level lane by lane, then the lanes in a binary tree."""
+        """Merges one step of a row. At the atom level: lane by lane, then the lanes in a binary tree."""
         if self.level is Level.WARP:
             self._add(node.views[0])
             return
@@ -62,7 +62,7 @@ class SoftmaxExecutor(Executor, root=Softmax):
         self._merge(row, state)
 
     def visit_atom(self, node: LaneSoftmaxNode) -> None:
-        """Merges 64 elements into 64 lanes' states; lanes past the row read the finite floor."""
+        """Merges 64 elements into 64 lanes' states. Lanes past the row read the finite floor."""
         self.count(atoms=1)
         x, lanes = node.views[0], len(self._lanes.m)
         window = ((x.rows.min_, x.rows.max_), (x.cols.min_, x.cols.min_ + lanes))

@@ -1,26 +1,25 @@
 """Tiles of an online softmax in closed form (paper, section Online Softmax; E29, E30).
 
-w waves own a row at a time, two waves a SIMD; a block is four rows of one wave each, or one row of w waves. A lane holds v f32
-elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
+w waves process a row at a time, two waves a SIMD. A block is four rows of one wave each, or one row of w waves. A lane holds v
+f32 elements. R = ArchVGPRs at two waves a SIMD less the fixed ones.
 
-  n <= 64*R*w     the row stays in registers and is read once (8 bytes moved an f32 element), w the least of 1, 4, 8 that holds it;
-                  w = 4 besides where rows are too few to fill the CUs four at a time (rows < 4*CUs, n >= a step);
-                  v = ceil(n / (64*w))
-                  n <= 32*u, u the largest power of two that divides n, 16/e at most, and more rows than waves: l lanes of a wave
-                  share a row, l the power of two from n/u on, a load of the wave brings 64/l rows, and v = u; not with masks,
-                  bands or f64
-                  r loads a wave, r of 1, 2, 4, where a CU's waves of one load each have fewer bytes in flight than it can
-                  wait for, and rows keep all waves busy; not with masks, bands or f64
-                  in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8, where f32 leaves fewer than two blocks
-                  a CU or does not fit, so n <= 2*64*(R-8)*w; not with masks, bands or a factor of 0
-  longer rows     stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e
-  few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes, s of 1 and
-                  floor(r*CUs/tiles), r = 1 to 4, that of least time; so do rows that could stay where that is faster: one
-                  CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it; s of them read it twice
-                  in 2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows
+* n <= 64*R*w. The row stays in registers and is read once (8 bytes moved an f32 element). w is the least of 1, 4, 8 that holds
+  it, and v = ceil(n / (64*w)).
+  Few rows: w = 4 if rows cannot fill the CUs four at a time (rows < 4*CUs, n >= a step).
+  Short rows: n <= 32*u, and more rows than waves. u is the largest power of two that divides n, at most 16/e. l lanes of a wave
+  share a row, l the power of two from n/u on. A load of the wave brings 64/l rows, and v = u. Not with masks, bands or f64.
+  Several loads: r loads a wave, r of 1, 2, 4, if a CU's waves of one load each have fewer bytes in flight than it can wait for,
+  and rows keep all waves busy. Not with masks, bands or f64.
+  Packed: in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8, if f32 leaves fewer than two blocks a CU or
+  does not fit, so n <= 2*64*(R-8)*w. Not with masks, bands or a factor of 0.
+* Longer rows stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e.
+* Few long rows. s blocks share a row, split-N. A second pass merges their statistics with ⊕ and writes. s is the one of 1 and
+  floor(r*CUs/tiles), r = 1 to 4, with the least time. Rows that could stay in registers are split as well if that is faster.
+  One CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it. s CUs read it twice in 2*n*e/(s*h),
+  no step faster than a load, and a launch more, or as HBM allows.
 
-In f64 an element takes two registers and an exponential F64_INSTRUCTIONS. Waves of one row merge their states with ⊕ through LDS,
-m and delta each.
+In f64 an element needs two registers and an exponential F64_INSTRUCTIONS. Waves of one row merge their states with ⊕ through
+LDS, m and delta each.
 """
 
 from __future__ import annotations
@@ -52,38 +51,40 @@ from simgpu.operators.resources import (
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 _WAVES = 4
-IN_FLIGHT = (1, 2, 4)  # rows, or loads of several short rows, that a wave may have in flight
+IN_FLIGHT = (1, 2, 4)  # numbers of rows, or loads of several short rows, that a wave may have in flight
 LOAD_BYTES = 16  # the widest load of a lane
-ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
-_LOADS = 4  # of LOAD_BYTES that a lane has in flight
-# Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
+ROW_WAVES = (1, 4, 8)  # numbers of waves that may share a row: 8 are a CU's at two a SIMD
+_LOADS = 4  # loads of LOAD_BYTES that a lane has in flight
+# Registers that do not depend on the row: lane's byte offset and the load's own. A mask's bytes are loaded eight at a
+# time.
 _ADDRESS_VGPRS = 2
-_SHORT_VGPRS = 2  # of rows that lanes of a wave share: byte offset in Y, columns left of the row
+_SHORT_VGPRS = 2  # for rows that lanes of a wave share: byte offset in Y, columns left of the row
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
-PACKING = 2  # elements of a register that holds a row of 16-bit elements as it was loaded
+PACKING = 2  # elements of a register that holds a row of 16-bit elements as loaded
 UNPACKED = 8  # registers that such a row's elements are unpacked into: those of a load
-# Instructions of an element of such a row: two exponentials, a maximum, a sum, a factor, a scale three times, and conversions.
+# Instructions for an element of such a row: two exponentials, a maximum, a sum, a factor, a scale three times, and
+# conversions.
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
-_ROUNDS = 4  # of blocks that share rows: eta >= 4/5
-F64_INSTRUCTIONS = 29  # of an element: 21 of the exponential, what it is surrounded by, scale, maximum, sum, factor
+_ROUNDS = 4  # most rounds of blocks that share rows: eta >= 4/5
+F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
 _LEAST_FACTOR = 2.0**-126  # f32's least normal number
-_MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
+_MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 
 @dataclass(frozen=True)
 class SoftmaxPlan(Derivation):
-    """A softmax's tiles, resources and constraints."""
+    """Tiles, resources and constraints of a softmax."""
 
     problem: SoftmaxProblem
     descriptor: HardwareDescriptor
-    policy: str
+    policy: str  # tile policy
     waves_row: int  # waves of a row
-    lanes_row: int  # lanes that share a row; a wave's, but where rows are short
+    lanes_row: int  # lanes that share a row: a wave's, or fewer if rows are short
     in_flight: int  # rows, or loads of several short rows, that a wave has in flight
     tile_n: int  # elements of a step
-    resident: bool  # whether the row stays in registers and is read once
-    packing: int  # elements of a row that a register holds: 1, or PACKING
+    resident: bool  # True if the row stays in registers and is read once
+    packing: int  # elements in a register: 1, or PACKING
     split_n: int  # blocks that share a row
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
@@ -97,7 +98,7 @@ class SoftmaxPlan(Derivation):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the policy decided, by name."""
+        """Sizes that the policy decided, by name."""
         names = ("tile_rows", "waves_row", "tile_n", "split_n", "packing", "reads")
         return {name: getattr(self, name) for name in names}
 
@@ -108,7 +109,7 @@ class SoftmaxPlan(Derivation):
 
     @property
     def rows_load(self) -> int:
-        """Rows that a load of a wave brings."""
+        """Rows in a load of a wave."""
         return self.descriptor.wavefront_size // self.lanes_row
 
     @property
@@ -123,18 +124,18 @@ class SoftmaxPlan(Derivation):
 
     @property
     def lane_elements(self) -> int:
-        """Elements of a row that a lane holds at a time: `packing` an ArchVGPR, in f64 one two."""
+        """Elements of a row that a lane holds at a time: `packing` an ArchVGPR; in f64, one in two."""
         held = next(r.count for r in self.resources.registers if r.name == "row")
         return held * self.packing // self.problem.element.registers // self.in_flight
 
     @property
     def running(self) -> bool:
-        """Whether a lane's m and delta are its own to the row's end, and values come from X's elements once more."""
+        """True if each lane keeps its own m and delta to the row's end, and values are computed from X's elements again."""
         return not self.resident or self.packing > 1
 
     @property
     def reads(self) -> int:
-        """How often X is read."""
+        """Number of times that X is read."""
         return 1 if self.resident else 2
 
     @property
@@ -154,7 +155,10 @@ class SoftmaxPlan(Derivation):
 
 
 def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> SoftmaxPlan:
-    """The closed-form plan. "published" streams every row in two reads and never splits (the paper states no more)."""
+    """Returns the closed-form plan of a softmax.
+
+    Policy "published" streams every row in two reads and never splits (the paper states no more).
+    """
     p, d = problem, descriptor
     one_of("policy", policy, POLICIES)
     if p.n * p.element.bytes >= _MOST_BYTES:
@@ -176,7 +180,7 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 
 
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
-    """Waves that would keep a row in registers, 0 if none can, and elements of a register."""
+    """Returns the waves that would keep a row in registers, 0 if none can, and the elements of a register."""
     room = max(0, d.vgpr_budget(2)[0] - _fixed_vgprs(p))
     waves = next((w for w in ROW_WAVES if p.n <= room // p.element.registers * d.wavefront_size * w), 0)
     if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
@@ -185,9 +189,11 @@ def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
 
 
 def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
-    """Whether a row stays as it was loaded, two elements a register; waves_row: that would keep it as f32, 0 if none can.
+    """Returns True if a row stays as loaded, two elements a register.
 
-    The row's end is then an infinity that the factor turns into -infinity: no such infinity if it is 0.
+    waves_row: waves that would keep it as f32, 0 if none can.
+
+    The row's end is then an infinity that the factor turns into -infinity. No such infinity exists if the factor is 0.
     """
     narrow = p.element.bytes == 2 and p.element_y == p.element
     if not narrow or _alone(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
@@ -197,12 +203,15 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
 
 
 def score_factor(p: SoftmaxProblem) -> float:
-    """By what the kernel multiplies X: its exponents are to base 2, in f32, those of f64 to base e."""
+    """Returns the factor by which the kernel multiplies X. Its exponents are to base 2, in f32; those of f64 to base e."""
     return p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
 
 
 def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Lanes of a row that one wave keeps: as few as hold it with a load each, where there are more rows than waves; else all."""
+    """Returns the lanes of a row that one wave keeps.
+
+    As few as hold it with a load each, if there are more rows than waves; else all.
+    """
     lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
     assert p.ldx and p.ldy
     spanned = d.wavefront_size * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
@@ -215,18 +224,20 @@ def _waves_of_cu(d: HardwareDescriptor) -> int:
 
 
 def short_elements(p: SoftmaxProblem) -> int:
-    """Elements of a short row that a lane has: as many as the widest load brings and divide n."""
+    """Returns the elements of a short row in a lane: as many as the widest load brings and divide n."""
     return min(LOAD_BYTES // p.element.bytes, p.n & -p.n)
 
 
 def _alone(p: SoftmaxProblem) -> bool:
-    """Whether a wave has a row at a time, whatever its length."""
+    """Returns True if a wave processes one row at a time, whatever its length."""
     return p.mask or p.band is not None or p.dtype == "f64"
 
 
 def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
-    """Rows of one wave, or loads of several short ones: as many as give a CU's loads all the bytes that they can wait for, if that
-    leaves no wave without rows."""
+    """Returns the rows of one wave, or loads of several short ones.
+
+    As many as give a CU's loads all the bytes in flight that they can wait for, if that leaves no wave without rows.
+    """
     if _alone(p):
         return 1
     waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
@@ -236,7 +247,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
 
 
 def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Blocks that share a row that streams: 1, or what fills one to _ROUNDS rounds, whichever is fastest."""
+    """Returns the blocks that share a streamed row: 1, or a number that fills one to _ROUNDS rounds, whichever is fastest."""
     tiles, steps = -(-p.rows // _WAVES), -(-p.n // step_elements(p, d))
     full = {max(1, min(rounds * d.num_cus // tiles, steps)) for rounds in range(1, _ROUNDS + 1)}
     answers = {-(-steps // -(-steps // split)) for split in (1, *full)}
@@ -244,9 +255,10 @@ def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
 
 
 def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packing: int = 1) -> tuple[float, float]:
-    """Seconds in which CUs read rows that they keep, and in which `split` of them read each twice, with a launch more.
+    """Returns seconds in which CUs read rows that they keep, and in which `split` CUs read each twice, with one launch more.
 
-    By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains. packing: of the first.
+    The time follows from what CUs draw and compute, a block each and no step faster than a load, then store, or from HBM.
+    packing: for rows that are kept.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
     issue, issue_kept = (instructions(p, each) / rates.valu_lanes / rates.clock for each in (1, packing))
@@ -261,14 +273,14 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packin
 
 
 def instructions(p: SoftmaxProblem, packing: int) -> int:
-    """Vector instructions of an element; packing: elements of a register."""
+    """Returns the vector instructions for an element. packing: elements of a register."""
     if packing > 1:
         return PACKED_INSTRUCTIONS[p.element.name]
     return F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS
 
 
 def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Elements of a step of a row that streams."""
+    """Returns the elements in a step of a streamed row."""
     return d.wavefront_size * _LOADS * LOAD_BYTES // p.element.bytes
 
 
@@ -280,8 +292,11 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
 def softmax_resources(
     p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, in_flight: int = 1, packing: int = 1, lanes_row: int | None = None
 ) -> ResourcePlan:
-    """What a wave and a block take; waves_row: 0 for a row that streams; in_flight, lanes_row: see SoftmaxPlan, None for all lanes;
-    packing: elements of a register."""
+    """Returns the resources of a wave and a block.
+
+    waves_row: 0 for a streamed row. in_flight, lanes_row: as in SoftmaxPlan, None for all lanes. packing: elements of a
+    register.
+    """
     words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
@@ -298,13 +313,13 @@ def softmax_resources(
 
 
 def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, in_flight: int) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave, for each of the kernels; those of a split row have a third pointer."""
+    """Returns the SGPRs of a wave, for each of the kernels. Kernels of a split row have a third pointer."""
     narrow = p.element_y.bytes == 2
     return scalar_ranges(
         arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
         coordinates=4,
         buffers=4 * (3 if p.mask else 2 * in_flight),
-        before_buffers=3 if in_flight > 1 else 0,  # they begin at multiples of 4
+        before_buffers=3 if in_flight > 1 else 0,  # buffers begin at multiples of 4
         band=2 if p.band else 0,
         alignment=1 if narrow else 0,
         rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
@@ -346,7 +361,7 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
 
 
 def _lanes_of_row(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
-    """How many of a wave's lanes a short row leaves to others."""
+    """Returns a row about the lanes of a wave that share a short row."""
     d, rows = plan.descriptor, plan.rows_load
     if rows == 1:
         return ()

@@ -1,4 +1,4 @@
-"""What a softmax computes: sizes, types, masks."""
+"""Problem of a softmax: sizes, types, masks."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape, positive_dimension
 
-FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
+FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale; an exp counts as one (E29)
 
 
 @dataclass(frozen=True)
 class Band:
-    """Row r keeps the columns j with r % period + first <= j < r % period + end, and leaves the others out.
+    """Mask in closed form: row r keeps the columns j with r % period + first <= j < r % period + end.
 
     Causal attention over L keys is Band(L, -L, 1), a window of w keys Band(L, 1 - w, 1).
     """
 
-    period: int
-    first: int
-    end: int
+    period: int  # rows until the band starts again
+    first: int  # first column relative to the diagonal
+    end: int  # end column relative to the diagonal
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "period", positive_dimension("period", self.period))
 
     def keep(self, rows: int, n: int) -> NDArray[np.bool_]:
-        """(rows,n), True where an element counts."""
+        """Returns a mask (rows,n), True if an element counts."""
         diagonal = (np.arange(rows) % self.period)[:, None]
         column = np.arange(n)[None, :]
         return np.asarray((diagonal + self.first <= column) & (column < diagonal + self.end))
@@ -37,24 +37,21 @@ class Band:
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's),
-    statistics the accumulator's.
+    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major.
 
-    ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
-    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a
-    narrow Y's subnormals. LaunchError for sizes and strides that cannot be.
+    Masked elements count 0 and give 0, and so does a row that is masked whole. LaunchError for impossible sizes and strides.
     """
 
     rows: int
     n: int
-    dtype: str = "f32"
-    scale: float = 1.0
-    ldx: int | None = None
-    ldy: int | None = None
-    mask: bool = False
-    band: Band | None = None
-    dtype_y: str | None = None
-    gain: float = 1.0
+    dtype: str = "f32"  # type of X; statistics have its accumulator's type
+    scale: float = 1.0  # factor of X
+    ldx: int | None = None  # row stride of X in elements; None: n
+    ldy: int | None = None  # row stride of Y in elements; None: n
+    mask: bool = False  # True: an array (rows,n) of bool comes with X
+    band: Band | None = None  # a mask in closed form
+    dtype_y: str | None = None  # type of Y; None: X's
+    gain: float = 1.0  # factor of Y; keeps small values out of a narrow Y's subnormals
 
     def __post_init__(self) -> None:
         for name in ("rows", "n"):
@@ -72,25 +69,25 @@ class SoftmaxProblem:
             object.__setattr__(self, name, stride)
 
     def keep(self, mask: ArrayLike | None = None) -> NDArray[np.bool_]:
-        """(rows,n) of bool: which elements count, by `mask` and by the band; LaunchError for a mask of another shape."""
+        """Returns (rows,n) of bool: elements that count, by `mask` and by the band. LaunchError for a mask of another shape."""
         shape = (self.rows, self.n)
         kept = np.ones(shape, bool) if mask is None else expect_shape("mask", mask, shape).astype(bool)
         return kept if self.band is None else kept & self.band.keep(*shape)
 
     @property
     def element(self) -> DType:
-        """The type of X."""
+        """Type of X."""
         return dtype(self.dtype)
 
     @property
     def element_y(self) -> DType:
-        """The type of Y."""
+        """Type of Y."""
         assert self.dtype_y is not None
         return dtype(self.dtype_y)
 
     @property
     def flops(self) -> int:
-        """FLOPS_PER_ELEMENT an element."""
+        """Returns FLOPS_PER_ELEMENT an element."""
         return FLOPS_PER_ELEMENT * self.rows * self.n
 
     @property
@@ -99,5 +96,7 @@ class SoftmaxProblem:
         return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
     def intensity(self, reads: int) -> float:
-        """FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count)."""
+        """Returns FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states
+        no count).
+        """
         return FLOPS_PER_ELEMENT / ((reads + 1) * self.element.bytes)

@@ -1,4 +1,4 @@
-"""The softmax in float64, and how far a kernel may be from it."""
+"""The softmax in float64, and bounds on a kernel's error."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from simgpu.operators.softmax.problem import SoftmaxProblem
 
 @may_be_nan
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
-    """gain * softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
+    """Returns gain * softmax of the rows of scale * X in float64. Masked elements, and rows that are masked whole, give 0."""
     scores = problem.scale * np.asarray(x).astype(np.float64)
     return problem.gain * weights(scores, problem.keep(mask))
 
 
 @may_be_nan
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Elementwise bound on |kernel - float64 reference|, for any order of merges.
+    """Returns an elementwise bound on |kernel - float64 reference|, for any order of merges.
 
-    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u:
-    numerator and denominator lie within a factor of e^r, their quotient of e^2r. exp may flush below 2^-126. Infinite scores give
-    0, 1 or NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
+    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions
+    4u. So numerator and denominator are within a factor of e^r, and their quotient of e^2r. exp may flush below 2^-126.
+    Infinite scores give 0, 1 or NaN without an error, and masked elements do not count. Y is rounded to its type: half a unit
+    of its last place.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
@@ -39,7 +40,7 @@ _ROUNDING = {"f16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}
 
 
 def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """softmax of the rows of `scores`; 0 where not `keep`."""
+    """Returns the softmax of the rows of `scores`, 0 where `keep` is False."""
     shifted = np.where(keep, scores, -np.inf)
     largest = shifted.max(-1, keepdims=True)
     e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))

@@ -1,4 +1,4 @@
-"""What a softmax moves and executes, counted over its workgroups."""
+"""Bytes that a softmax moves and instructions that it executes, counted over its workgroups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simgpu.operators.traffic import Counters, block_counters
 
 @block_counters.register(Softmax)
 def _softmax(tree: Softmax) -> Counters:
-    """The vector unit's instructions count as atoms; states of waves that share a row, 8 bytes each, are left out."""
+    """Returns the counters. Vector instructions count as atoms. States of waves that share a row, 8 bytes each, do not count."""
     p, plan = tree.problem, tree.derivation
     lanes = plan.descriptor.wavefront_size
     states = atoms = 0

@@ -23,22 +23,22 @@ class _SoftmaxNode(Node):
     views: Views
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """The plan's rows of this level."""
+        """Returns the plan's rows of this level."""
         return self.plan.at(self.level)
 
 
 @dataclass(frozen=True)
 class LaneSoftmaxNode(_SoftmaxNode):
-    """Leaf: one wave instruction on 64 elements of a row, each lane with a state of its own."""
+    """Leaf: one wave instruction on 64 elements of a row; each lane has its own state."""
 
     level: ClassVar[Level] = Level.ATOM
 
     def children(self) -> Iterator[Node]:
-        """None: the level below is the hardware."""
+        """Yields nothing: the level below is the hardware."""
         return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The instruction and how often a wave issues it."""
+        """Returns the instruction and how often a wave issues it."""
         lanes = self.plan.descriptor.wavefront_size
         return (
             (
@@ -51,35 +51,35 @@ class LaneSoftmaxNode(_SoftmaxNode):
 
 @dataclass(frozen=True)
 class WarpSoftmaxNode(_SoftmaxNode):
-    """One wave's step of its row: states of lanes merge with ⊕ when the row ends."""
+    """A wave's step of its row. States of lanes merge with ⊕ when the row ends."""
 
     level: ClassVar[Level] = Level.WARP
 
     def children(self) -> Iterator[LaneSoftmaxNode]:
-        """64 elements at a time."""
+        """Yields 64 elements at a time."""
         x, _ = self.views
         for cols in x.cols.split(self.plan.descriptor.wavefront_size):
             yield LaneSoftmaxNode(self.plan, _views(x.rows, cols))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The step of a wave."""
+        """Returns the step of a wave."""
         return (("WarpSoftmaxNode  [warp]", "  ".join(map(str, self.views)), f"steps per row: {self.plan.steps_per_block}"),)
 
 
 @dataclass(frozen=True)
 class BlockSoftmaxNode(_SoftmaxNode):
-    """One workgroup's rows, or its part of them where N is split."""
+    """A workgroup's rows, or its part of them if N is split."""
 
     level: ClassVar[Level] = Level.BLOCK
 
     def children(self) -> Iterator[WarpSoftmaxNode]:
-        """By row, by step."""
+        """Yields warp nodes by row, by step."""
         x, _ = self.views
         for row, cols in product(x.rows.split(1), x.cols.split(self.plan.tile_n)):
             yield WarpSoftmaxNode(self.plan, _views(row, cols))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The block's rows."""
+        """Returns the block's rows."""
         plan = self.plan
         packed = f", {plan.packing} elements each" * (plan.packing > 1)
         how = f"in registers{packed}, read once" if plan.reads == 1 else "streamed, read twice"
@@ -94,7 +94,7 @@ class BlockSoftmaxNode(_SoftmaxNode):
 
 
 class Softmax(Root):
-    """The root: Y = softmax of the rows of scale * X on a target under a policy."""
+    """Root of a softmax's tree: Y = softmax of the rows of scale * X on a target under a policy."""
 
     def __init__(self, problem: SoftmaxProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = problem
@@ -103,17 +103,17 @@ class Softmax(Root):
         self.views: Views = _views(Extent.whole(problem.rows), Extent.whole(problem.n))
 
     def on(self, descriptor: HardwareDescriptor) -> Softmax:
-        """The same problem and policy, derived again for another descriptor."""
+        """Derives the same problem and policy again for another descriptor."""
         return Softmax(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockSoftmaxNode]:
-        """One node a workgroup: by rows, by part of N."""
+        """Yields one node a workgroup: by rows, by part of N."""
         plan, (x, _) = self.derivation, self.views
         for rows, cols in product(x.rows.split(plan.tile_rows), x.cols.split(plan.steps_per_block * plan.tile_n)):
             yield BlockSoftmaxNode(plan, _views(rows, cols))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the device's loop nest."""
+        """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         scaled = "X" if p.scale == 1 else f"{p.scale:g} * X"
         gain = "" if p.gain == 1 else f"{p.gain:g} * "

@@ -1,4 +1,4 @@
-"""How far a faithful softmax kernel usually is from float64."""
+"""Usual distance of a faithful softmax kernel from float64."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.reference import softmax
 
-LANES = 64  # at least so many lanes share a row's sum
+LANES = 64  # least number of lanes that share a row's sum
 # Least exponents of normal numbers (IEEE 754, bfloat16, OCP OFP8).
 LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 
 
 @may_be_nan
 def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
-    """What a faithful kernel's Y looks like, (rows,n).
+    """Returns the typical error of a faithful kernel's Y, (rows,n).
 
-    Exponents round relative to their size and to the maximum's; what a row shares is its sum's error. log2(e) * scale is one
-    constant, rounded once: a drift.
+    Exponents round relative to their size and to the maximum's. A row shares its sum's error. log2(e) * scale is one constant,
+    rounded once: a drift.
     """
     p = problem
     y = softmax(p, x, mask)
@@ -34,7 +34,7 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
     below = np.abs(scores - largest)
     rounded = TYPICAL_ROUNDING * unit
     deviation = y * (rounded * (2 + 2 * np.abs(scores) + 2 * below))
-    # A sum of positive terms: its partial sums grow evenly, so their squares are a third of the last one's in the mean.
+    # A sum of positive terms: its partial sums grow evenly, so the mean of their squares is a third of the last one's.
     shared = np.full_like(largest, rounded * (4 + math.sqrt(p.n / LANES / 3 + 16)))
     drift = np.abs(y) * (constant_error(p.scale, unit) * below + 2 * unit) + p.gain * 2.0**-126
     if p.dtype_y in LEAST_EXPONENT:
@@ -43,12 +43,12 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
 
 
 def constant_error(scale: float, unit: float) -> float:
-    """The relative error of scale * log2(e) in the accumulator's type."""
+    """Returns the relative error of scale * log2(e) in the accumulator's type."""
     exact = scale * math.log2(math.e)
     return unit if unit < UNIT_F32 or not exact else abs(float(np.float32(exact)) / exact - 1)
 
 
 def spacing(x: Array, kind: DType) -> Array:
-    """The distance of neighbours of |x| in a narrow type, (same shape)."""
+    """Returns the distance of neighbours of |x| in a narrow type, (same shape)."""
     exponent = np.frexp(np.abs(x))[1] - 1
     return np.asarray(np.ldexp(1.0, np.maximum(exponent, LEAST_EXPONENT[kind.name]) - kind.significand + 1))

@@ -1,4 +1,4 @@
-"""The paper's attention: tiles as published, and what its two kernels take.
+"""The paper's attention: tiles as published, and the resources of its two kernels.
 
     registers.py  registers and LDS of the kernels; tiles that fit
     plan.py       tiles by the published formulas

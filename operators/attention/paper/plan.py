@@ -1,11 +1,14 @@
 """Policy "published" of fused attention, in closed form (paper, section Fused Attention; errata E11, E14 to E16).
 
-One wave's registers for one Q tile, e = 4 whatever the type:
-  tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
-which reproduces the paper's Table 2. Where Q tiles are fewer than CUs, tQ is the largest multiple of 16 for which they are not, or
-16: the paper "reduces tile sizes until occupancy is acceptable" and says neither which nor to what; tKV does not change the number
-of tiles, and none of the lengths that it prints has fewer. LDS is checked for K or V alone, as there. Of a kernel (`values` is
-given), the plan has all registers and LDS, and smaller tiles where these do not fit (`registers`).
+One wave's registers for one Q tile, with e = 4 for every type:
+
+tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
+
+This reproduces the paper's Table 2. If there would be fewer Q tiles than CUs, tQ is the largest multiple of 16 that gives
+enough tiles, or 16. The paper "reduces tile sizes until occupancy is acceptable" and says neither which size nor how far. tKV
+does not change the number of tiles, and none of the printed lengths has fewer. LDS is checked for K or V separately, as in the
+paper. For a kernel (`values` is given), the plan has all registers and LDS, and smaller tiles if these do not fit
+(`registers`).
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from simgpu.operators.attention.tiles import STEP, AttentionTiles, alignment_row
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint, freed, limit_rows, mark_binding
 
-_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
+_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # rows of `limit_rows`; LDS and VGPR are the paper's own
 
 
 def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> AttentionTiles:
-    """Tiles by the formulas as printed or, for the kernel that `values` names, that fit it."""
+    """Returns tiles by the formulas as printed or, for the kernel that `values` names, tiles that fit it."""
     d = p.d
     tile_kv = max(STEP, desc.lds_bytes // 2 // (4 * d) // STEP * STEP)
     budget = desc.vgpr_per_thread
@@ -65,7 +68,7 @@ def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> Att
 
 
 def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
-    """The published tiles, or those that fit the kernel."""
+    """Returns the published tiles, or the tiles that fit the kernel."""
     p, desc, asked = published.problem, published.descriptor, (published.tile_Q, published.tile_KV)
     tile_q, tile_kv = registers.fitted(p.d, p.dtype, desc, published.values, *asked)
     plan = replace(published, tile_Q=tile_q, tile_KV=tile_kv, tile_Q_max=min(published.tile_Q_max, tile_q))

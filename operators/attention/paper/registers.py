@@ -3,18 +3,18 @@
 One wave owns q queries (nq = q/16 atoms) and all k keys of a step. Letters: e bytes of an element, d head dimension. Per lane,
 in 32-bit registers:
 
-  Q fragments           q*d*e/256
-  S, E                  q*k/64, twice where matrix results and vector operands have separate files
-  m, delta, corrections q/4 each
-  O                     q*d/64 by matrix instructions (AccVGPRs), q*ceil(d/64) by v_fmac_f32 (a lane's columns, ArchVGPRs)
-  fragments of K, V, E  of fixed size
+    Q fragments           q*d*e/256
+    S, E                  q*k/64, twice if matrix results and vector operands have separate files
+    m, delta, corrections q/4 each
+    O                     q*d/64 by matrix instructions (AccVGPRs), q*ceil(d/64) by v_fmac_f32 (a lane's columns, ArchVGPRs)
+    fragments of K, V, E  of fixed size
 
 LDS: K or V, k*d*e, and E, k*q*e (4 bytes an element for v_fmac_f32, and q corrections).
 
-The published tiles leave out O's padding and E. Where they do not fit, `fitted` takes the largest q for which, the rest given, 16
-keys are left, and as many keys, at most the published ones:
+The published tiles ignore O's padding and E. If they do not fit, `fitted` chooses the largest q that leaves at least 16 keys,
+and as many keys as possible, at most the published ones:
 
-  k = floor16(min(k published, (arch - fixed(q))*64/q, (acc - O - zero)*64/q, (LDS - corrections)/(d*e + q*eE)))
+k = floor16(min(k published, (arch - fixed(q))*64/q, (acc - O - zero)*64/q, (LDS - corrections)/(d*e + q*eE)))
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from simgpu.operators.attention.registers import ARGUMENT_WORDS, COORDINATES, KE
 from simgpu.operators.resources import LdsArray, RegisterRange, ResourcePlan, scalar_ranges
 
 WAVE = 64
-OVERHEAD = 16  # registers beside tiles in the published formulas (E14)
+OVERHEAD = 16  # registers besides tiles in the published formulas (E14)
 QUAD = 4
 GROUPS = 4  # lane groups of a 16-wide instruction
-FRAGMENTS = 4  # quads on their way from LDS
-DS_REACH = 1 << 16  # bytes; ds offset has 16 bits (LLVM, all four targets)
+FRAGMENTS = 4  # quads in flight from LDS
+DS_REACH = 1 << 16  # bytes; a ds offset has 16 bits (LLVM, all four targets)
 # Work-item id, lane's row and group, tile address; E's write address, and its read address or the lane's column.
 _ADDRESSES = 6
 
 
 def weight_bytes(dtype: str, values: str) -> int:
-    """Bytes of an element of E in LDS."""
+    """Returns the bytes of an element of E in LDS."""
     return find_dtype(dtype).bytes if values == "mfma" else 4
 
 
 def key_vector(d: int, e: int) -> int:
-    """Elements of Q or K that one fragment gives a lane."""
+    """Returns the elements of Q or K in a lane's fragment."""
     return 4 if e == 4 or d % 32 else 8
 
 
 def chunks(d: int) -> int:
-    """Columns of O that a lane has for v_fmac_f32."""
+    """Returns the number of a lane's columns of O for v_fmac_f32."""
     return -(-d // WAVE)
 
 
 def is_far(keys: int, d: int, e: int) -> bool:
-    """Whether a tile is longer than what a DS instruction's offset reaches: its addresses then take a second register."""
+    """Returns True if a tile is longer than the reach of a DS instruction's offset. Its addresses then need a second register."""
     return keys * d * e > DS_REACH
 
 
 def registers(
     d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int
 ) -> tuple[RegisterRange, ...]:
-    """The named ranges of the kernel whose second product is `values`, for this tile (multiples of 16)."""
+    """Returns the named ranges of the kernel whose second product is `values`, for this tile (multiples of 16)."""
     e, nq = find_dtype(dtype).bytes, queries // ATOM
     blocks, unified, matrix = column_blocks(d, e), descriptor.unified_vgprs, values == "mfma"
     scores, narrow = queries * keys // WAVE, e < 4
     widths = len({wide for _, wide in blocks}) if matrix else 0
     addresses = _ADDRESSES + widths + (1 + widths) * is_far(keys, d, e)
     ranges = [
-        ("addresses", "arch", addresses + addresses % 2),  # even: tuples behind them start at even registers
+        ("addresses", "arch", addresses + addresses % 2),  # even, so that tuples after them start at even registers
         ("Q fragments", "arch", queries * d * e // 256),
         ("S and E" if unified else "E", "arch", scores),
         ("S", "acc", 0 if unified else scores),
@@ -86,7 +86,7 @@ def registers(
 
 
 def scalars(dtype: str, descriptor: HardwareDescriptor, values: str) -> tuple[RegisterRange, ...]:
-    """SGPRs of the wave. bf16 is rounded by two constants where there is no instruction."""
+    """Returns the SGPRs of the wave. bf16 is rounded with two constants on targets without an instruction."""
     narrow = find_dtype(dtype).bytes < 4 and values == "mfma"
     rounds = narrow and dtype == "bf16" and descriptor.arch != "gfx950"
     return scalar_ranges(
@@ -96,14 +96,14 @@ def scalars(dtype: str, descriptor: HardwareDescriptor, values: str) -> tuple[Re
 
 
 def lds(d: int, dtype: str, values: str, queries: int, keys: int) -> tuple[LdsArray, ...]:
-    """The arrays in LDS."""
+    """Returns the arrays in LDS."""
     tile = LdsArray("K or V tile", keys * d * find_dtype(dtype).bytes)
     e = LdsArray("E", keys * queries * weight_bytes(dtype, values))
     return (tile, e) if values == "mfma" else (tile, e, LdsArray("corrections", queries * 4))
 
 
 def fitted(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int) -> tuple[int, int]:
-    """(q, k) of a kernel whose published tile is `queries` by `keys`; 16 keys at least, whether they fit or not."""
+    """Returns (q, k) of a kernel whose published tile is `queries` by `keys`: at least 16 keys, whether they fit or not."""
     for q in range(queries, 0, -ATOM):
         k = _keys(d, dtype, descriptor, values, q, keys)
         if k >= ATOM:
@@ -128,11 +128,11 @@ def _keys(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queri
 
 
 def published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
-    """V of the published formulas."""
+    """Returns V of the published formulas."""
     return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + OVERHEAD
 
 
 def kernel_resources(p: AttentionProblem, desc: HardwareDescriptor, values: str, queries: int, keys: int) -> ResourcePlan:
-    """What a kernel of these tiles takes."""
+    """Returns the resources of a kernel with these tiles."""
     ranges = registers(p.d, p.dtype, desc, values, queries, keys)
     return ResourcePlan.of(desc, 1, ranges, lds(p.d, p.dtype, values, queries, keys), scalars(p.dtype, desc, values))

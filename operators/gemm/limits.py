@@ -205,8 +205,9 @@ def scale_columns(t: Tiling) -> int:
 
 
 def scale_ahead(descriptor: HardwareDescriptor) -> int:
-    """Returns the blocks of k whose scales are loaded at once, a power of two. LDS holds twice as many in a quarter of its
-    size.
+    """Returns the blocks of k whose scales are loaded at once, a power of two.
+
+    LDS holds twice as many in a quarter of its size.
 
     More blocks mean fewer loads: each load fetches a row's line of 128 bytes, and uses 4 of them for each block.
     """
@@ -335,8 +336,9 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
 
 
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
-    """Returns the registers of a lane's part. With block scales, whose sums are ArchVGPRs, tiles that are only copied use
-    AccVGPRs.
+    """Returns the registers of a lane's part.
+
+    With block scales, whose sums are ArchVGPRs, tiles that are only copied use AccVGPRs.
 
     A tile that is transposed is staged as if the rows were the next power of two. 16- and 8-bit elements are in squares of at
     least 4/e by 4/e; if the rows are not a power of two, in blocks of at least four rows.

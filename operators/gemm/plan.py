@@ -124,8 +124,9 @@ class GemmPlan(Derivation):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks: grid, batch and split. For a grouped product, the blocks that have work if all groups have the same
-        size.
+        """Number of blocks: grid, batch and split.
+
+        For a grouped product, the blocks that have work if all groups have the same size.
         """
         p = self.problem.even
         return _ceil_div(p.n, self.tile_n) * _ceil_div(p.m, self.tile_m) * p.batch * self.split_k

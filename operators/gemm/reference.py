@@ -36,8 +36,9 @@ def gemm(
     group_rows: ArrayLike | None = None,
     arch: str = "gfx950",
 ) -> NDArray[np.float64]:
-    """Returns the product and its epilogue in float64, (m,columns of C). Not rounded to C's type, but limited to its range on
-    `arch`.
+    """Returns the product and its epilogue in float64, (m,columns of C).
+
+    Not rounded to C's type, but limited to its range on `arch`.
 
     Operands are in their stored shapes; C is read only if beta is not 0.
     """

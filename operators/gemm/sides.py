@@ -77,8 +77,9 @@ class SideLimits:
         return self._beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
 
     def rows(self, y: int) -> int:
-        """Returns the most rows for y columns. If their padding has no room: the fewer rows that it leaves, or the power of two
-        below.
+        """Returns the most rows for y columns.
+
+        If their padding has no room: the fewer rows that it leaves, or the power of two below.
         """
         room, each = self.registers - self.per_side * y, self.per_either + self.per_area * y
         most = self._beside(y, room // each)

@@ -42,8 +42,9 @@ class Sequence:
 def sequences(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None, cache: Cache | None
 ) -> Iterator[Sequence]:
-    """Yields each head of K and V of each sequence with keys, in float64, without scales. LaunchError for missing or invalid
-    inputs.
+    """Yields each head of K and V of each sequence with keys, in float64, without scales.
+
+    LaunchError for missing or invalid inputs.
     """
     q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
     lengths, blocks = _paged(p, k, v, cache or Cache())

@@ -175,8 +175,9 @@ class AttentionExecutor(Executor, root=FusedAttention):
         state.o = state.o + weights @ self._v[b, g, keys.slice]
 
     def _update(self, p: AttentionProblem, q: View, keys: Extent, s: Array, state: _Rows) -> Array:
-        """Returns P = exp(S - m) with S scaled, capped and biased. First updates m, delta and O of `state`. Masked scores count
-        0.
+        """Returns P = exp(S - m) with S scaled, capped and biased.
+
+        First updates m, delta and O of `state`. Masked scores count 0.
         """
         kind, keep = s.dtype.type, p.keep(q.rows, keys)
         assert p.scale is not None

@@ -54,8 +54,9 @@ _QUERIES = (64, 32, 16)  # queries of a wave under "corrected"; past 64, loads a
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
-    """Returns tiles of fused attention for L queries and keys of head dimension d, one head: the paper's call. See
-    `plan_attention`.
+    """Returns tiles of fused attention for L queries and keys of head dimension d, one head: the paper's call.
+
+    See `plan_attention`.
     """
     return plan_attention(AttentionProblem(L, L, d, dtype=dtype), descriptor, policy)
 

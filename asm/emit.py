@@ -52,8 +52,9 @@ class Prepared:
 
 
 def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
-    """Launches a kernel and the following ones once. Returns their runs, in order. Raises as `Prepared` and the device's
-    launch.
+    """Launches a kernel and the following ones once.
+
+    Returns their runs, in order. Raises as `Prepared` and the device's launch.
     """
     prepared = Prepared(kernel, device)
     try:

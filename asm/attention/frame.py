@@ -202,8 +202,9 @@ class AttentionFrame:
         self.k.s_addc_u32(pointer[1], pointer[1], 0)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
-        """Emits target = source // divisor, for source · divisor < 2^32. Then 2^32 // divisor + 1 is exact (Granlund and
-        Montgomery 1994).
+        """Emits target = source // divisor, for source · divisor < 2^32.
+
+        Then 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994).
         """
         shift = log2(divisor)
         if shift is not None:

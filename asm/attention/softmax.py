@@ -247,8 +247,9 @@ class SoftmaxUpdate:
         k.label(back)
 
     def _rescale(self, q: int, x: Sequence[Reg], threshold: float) -> None:
-        """Updates m, exponents, sums and O in lanes of VCC, where m moves to the largest exponent, temporaries[0]. Sets the
-        threshold.
+        """Updates m, exponents, sums and O in lanes of VCC, where m moves to the largest exponent, temporaries[0].
+
+        Sets the threshold.
         """
         k = self.k
         largest, rise, factor = self.temporaries[0], self.temporaries[2], self.temporaries[3]

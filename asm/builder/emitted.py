@@ -39,8 +39,9 @@ class EmittedKernel:
         return f"<EmittedKernel {self.name} for {self.target}: grid {grid}, block {block}, {self.resources}{behind}>"
 
     def arguments(self, *buffers: object) -> list[object]:
-        """Returns the launch's arguments for these buffers (or addresses). LaunchError if one launch is not the whole
-        computation.
+        """Returns the launch's arguments for these buffers (or addresses).
+
+        LaunchError if one launch is not the whole computation.
         """
         if self.following:
             raise LaunchError(

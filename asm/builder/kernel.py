@@ -178,8 +178,9 @@ class KernelBuilder:
         self.items = here
 
     def array(self, name: str, count: int) -> Reg:
-        """Returns the plan's range of that name, or a new range without a plan. ResourceError if it has fewer than
-        `count` registers.
+        """Returns the plan's range of that name, or a new range without a plan.
+
+        ResourceError if it has fewer than `count` registers.
         """
         ranges = {} if self.plan is None else {r.name: r for r in self.plan.registers}
         planned = ranges.get(name)
@@ -260,8 +261,9 @@ class KernelBuilder:
         )
 
     def granted(self, used: Resources) -> Resources:
-        """Returns what the code object requests: the plan's resources, if there is a plan. ResourceError if its LDS
-        exceeds the target's.
+        """Returns what the code object requests: the plan's resources, if there is a plan.
+
+        ResourceError if its LDS exceeds the target's.
         """
         if self.plan is None:
             return used

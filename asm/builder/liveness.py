@@ -12,8 +12,9 @@ Live = frozenset[Register]
 
 
 def live_registers(items: Sequence[Item]) -> list[Live]:
-    """Returns the registers that are live after each instruction of `items`, in order. Every instruction must have its
-    effect.
+    """Returns the registers that are live after each instruction of `items`, in order.
+
+    Every instruction must have its effect.
 
     Walks basic blocks backwards to a fixed point. A write counts as whole for any EXEC, so a register that only some
     lanes write is live only from there on.

@@ -150,8 +150,9 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
 
 
 def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
-    """Returns the flight after a block of (position, effect). Adds the s_waitcnt before each position to `before`, unless
-    None.
+    """Returns the flight after a block of (position, effect).
+
+    Adds the s_waitcnt before each position to `before`, unless None.
     """
     for at, effect in line:
         vm, lgkm = flight.needs(effect)

@@ -65,8 +65,9 @@ class HaloStaging:
     # -- addresses ---------------------------------------------------------------------------
 
     def prepare_loads(self, top: Reg, left: Reg) -> None:
-        """Emits byte offsets of a work-item's pixels in a channel. top, left: SGPRs with the halo's first row and column in the
-        image.
+        """Emits byte offsets of a work-item's pixels in a channel.
+
+        top, left: SGPRs with the halo's first row and column in the image.
         """
         k, plan, layout, threads = self.k, self.plan, self.layout, self.plan.threads
         k.comment(f"X halo: {layout.slots} slots of {layout.chunks} x {layout.chunk} bytes, {plan.positions} pixel(s) a work-item")
@@ -112,8 +113,9 @@ class HaloStaging:
         k.v.free(down, across)
 
     def _offset(self, target: Reg, row: Reg, column: Reg, note: str) -> None:
-        """Emits target = byte offset of a pixel of X, OUTSIDE if not in the image. Overwrites row and column; target may be
-        `column`.
+        """Emits target = byte offset of a pixel of X, OUTSIDE if not in the image.
+
+        Overwrites row and column; target may be `column`.
         """
         k, p = self.k, self.plan.problem
         inside, factor, shift = k.s.alloc("inside", 2), k.s.alloc("factor"), log2(self.pixel_bytes)

@@ -155,8 +155,9 @@ class Store:
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
 
     def _load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
-        """Returns the bias of a run of channels in the epilogue's type. place: the run's first channel, from the lane's first
-        on.
+        """Returns the bias of a run of channels in the epilogue's type.
+
+        place: the run's first channel, from the lane's first on.
         """
         if bias is None:
             return [Reg("v", 0, 0)] * self.run
@@ -182,8 +183,9 @@ class Store:
             self.epilogue.activate(element, scratch)
 
     def _store(self, data: Reg, pixel: Reg, places: tuple[Reg, Reg, Reg], channel: int, resource: Reg) -> None:
-        """Stores adjacent channels of a pixel. places: VGPR for the address, the lane's first channel, SGPR with the channels
-        left.
+        """Stores adjacent channels of a pixel.
+
+        places: VGPR for the address, the lane's first channel, SGPR with the channels left.
         """
         k, (address, lane, left) = self.k, places
         name, note = self.elements.access("store", self.together), f"Y channel {channel} + {self.run}g"

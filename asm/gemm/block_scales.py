@@ -223,8 +223,9 @@ class BlockScales:
         return self._of(self.pool, number % POOL_ATOMS)
 
     def add(self, acc: Accumulators, number: int, mt: int, nt: int, r: int) -> None:
-        """Adds one register of an atom's scaled products to its sums. Not packed, because a packed add would wait for the
-        matrix unit.
+        """Adds one register of an atom's scaled products to its sums.
+
+        Not packed, because a packed add would wait for the matrix unit.
         """
         products, scales, sums = self.products(number), self._of(self.scales, mt), acc.atom(mt, nt)
         self.k.v_fmac_f32(sums[r], products[r], scales[r], note=f"C[{mt}][{nt}] += scaled products")

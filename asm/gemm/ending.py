@@ -150,8 +150,9 @@ class Ending:
         return buffers
 
     def _vector(self, resource: Reg, name: str, first: Reg, each: Reg | None, size: int) -> None:
-        """Builds a raw buffer at element `first` of a vector. each: elements for each product of the batch; None: one vector
-        for all.
+        """Builds a raw buffer at element `first` of a vector.
+
+        each: elements for each product of the batch; None: one vector for all.
         """
         k, shift = self.k, self.k.s.alloc(f"{name} offset", 2)
         k.s_mov_b32(shift[1], 0)

@@ -53,8 +53,9 @@ class TileOrder:
     xcds: int
 
     def emit(self, row: Reg, column: Reg, batch: Reg, part: Reg) -> None:
-        """Emits row and column of the tile, number of the product and part of K, each in tiles. Frees its arguments except
-        `parts`.
+        """Emits row and column of the tile, number of the product and part of K, each in tiles.
+
+        Frees its arguments except `parts`.
         """
         k = self.k
         k.comment("which tile: every XCD a run of them, down groups of rows")

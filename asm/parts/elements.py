@@ -39,8 +39,9 @@ class Elements:
     # -- memory --------------------------------------------------------------------------------
 
     def access(self, direction: str, count: int) -> str:
-        """Returns the buffer instruction that moves `count` adjacent elements of a lane. Loads of 8 and 16 bits are
-        zero-extended.
+        """Returns the buffer instruction that moves `count` adjacent elements of a lane.
+
+        Loads of 8 and 16 bits are zero-extended.
         """
         nbytes = count * self.size
         one = ELEMENT_LOADS if direction == "load" else ELEMENT_STORES
@@ -53,8 +54,9 @@ class Elements:
     # -- into the epilogue -----------------------------------------------------------------------
 
     def widen(self, target: Reg, packed: Reg, index: int) -> Reg:
-        """Widens element `index` of packed neighbours to the epilogue's type. Returns `target`, or its place if it needs
-        no conversion.
+        """Widens element `index` of packed neighbours to the epilogue's type.
+
+        Returns `target`, or its place if it needs no conversion.
         """
         k, bits = self.k, BYTES * self.size
         if self.memory == self.compute:
@@ -81,8 +83,9 @@ class Elements:
     # -- out of it -------------------------------------------------------------------------------
 
     def narrow(self, elements: list[Reg], scratch: Reg) -> Reg:
-        """Rounds adjacent elements to nearest even and packs them. Returns the registers that hold them, from the first
-        element's on.
+        """Rounds adjacent elements to nearest even and packs them.
+
+        Returns the registers that hold them, from the first element's on.
 
         scratch: a VGPR. The elements, in consecutive registers, are overwritten.
         """
@@ -121,8 +124,9 @@ class Elements:
                 k.v_perm_b32(packed[pair], high, low, self.constants[1])
 
     def _round_to_high_half(self, value: Reg, scratch: Reg) -> None:
-        """Rounds to bf16 in the upper half. A NaN is truncated, which leaves it quiet, because a carry could make it a
-        number.
+        """Rounds to bf16 in the upper half.
+
+        A NaN is truncated, which leaves it quiet, because a carry could make it a number.
         """
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)

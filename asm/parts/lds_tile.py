@@ -243,8 +243,9 @@ class TileLayout:
 
     @property
     def odd_blocks_apart(self) -> bool:
-        """True if `swap` moves a wave's odd blocks in the other direction than its even ones. Odd blocks then need their own
-        read address.
+        """True if `swap` moves a wave's odd blocks in the other direction than its even ones.
+
+        Odd blocks then need their own read address.
         """
         return self.swap > 0 and self.atoms > self.wide
 
@@ -269,8 +270,9 @@ class TileLayout:
 
     @property
     def pairs(self) -> bool:
-        """True if a unit is in one atom and neighbouring lanes in two. Lanes of odd atoms then write each two pieces in reverse
-        order.
+        """True if a unit is in one atom and neighbouring lanes in two.
+
+        Lanes of odd atoms then write each two pieces in reverse order.
         """
         return self.fold > 2
 

@@ -288,8 +288,9 @@ def read_pointer(
 
 
 def _pair(k: KernelBuilder, slot: Reg, place: Reg, region: int) -> Reg:
-    """Turns slot into the LDS address of its pair's ring. Adds to place, less than half a turn, where the slot begins in the
-    ring.
+    """Turns slot into the LDS address of its pair's ring.
+
+    Adds to place, less than half a turn, where the slot begins in the ring.
     """
     odd = k.v.alloc("odd")
     k.v_and_b32(odd, 1, slot)

@@ -42,8 +42,9 @@ FAR = 1 << 29  # a band's ends are clipped to this, past every row
 
 @emit.register(Softmax)
 def emit_softmax(root: Softmax) -> EmittedKernel:
-    """Returns the kernel of a softmax tree, followed by a second one if N is split. Operands: X, Y, the mask's bytes if there
-    is one.
+    """Returns the kernel of a softmax tree, followed by a second one if N is split.
+
+    Operands: X, Y, the mask's bytes if there is one.
 
     UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more.
     """
@@ -339,8 +340,9 @@ class SoftmaxEmitter(Visitor):
 
     @contextmanager
     def _steps(self, *buffers: str) -> Iterator[None]:
-        """Wraps the loop over a part's steps, in which `left` falls. Its buffers advance after the body and still end with the
-        row.
+        """Wraps the loop over a part's steps, in which `left` falls.
+
+        Its buffers advance after the body and still end with the row.
         """
         k, step = self.k, self.plan.tile_n
         with k.loop("step", self.left, step) as loop:

@@ -68,8 +68,9 @@ class PackedPart(RowPart):
         k.label(loaded)
 
     def _load_narrow(self, resource: Reg, name: str) -> None:
-        """Loads element by element, odd elements into temporaries. Half of those are in flight while the previous group is
-        packed.
+        """Loads element by element, odd elements into temporaries.
+
+        Half of those are in flight while the previous group is packed.
         """
         k, joins = self.k, []
         half = self.unpacked.count // PACKING

@@ -78,8 +78,9 @@ class ShortRows(RowPart):
         return self.lanes_row * self.registers.count
 
     def _addresses(self, element: int, among: Sequence[LoadGroup] | None = None) -> Iterator[tuple[LoadGroup, Reg, int]]:
-        """Yields the only group, with a VGPR that holds the lane's offset, or one outside the buffer. It is valid until the
-        next call.
+        """Yields the only group, with a VGPR that holds the lane's offset, or one outside the buffer.
+
+        It is valid until the next call.
         """
         (group,) = self.groups
         self.k.v_cmp_lt_i32("vcc", 0, self.places.left)

@@ -174,8 +174,9 @@ class SharedWave(WaveRegisters):
         k.s.free(number)
 
     def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2. Overwrites
-        `row`.
+        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2.
+
+        Overwrites `row`.
         """
         k = self.k
         k.v_lshrrev_b32(spare, 3, row)

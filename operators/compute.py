@@ -44,12 +44,11 @@ class Executor(Visitor):
 
 
 class ComputeVisitor:
-    """Executes a tree with numpy: computes each node of `level` ("device", "block", "warp" or "atom") and descends through
-    higher ones.
+    """Executes a tree with numpy at a level: "device", "block", "warp" or "atom".
 
-    accumulate: "f64", or "problem" for the type of the target's accumulators (f32, f64 or i32). `visit(tree, *operands)` takes
-    the arrays that the operator's executor names and returns its result in that type. LaunchError if a shape does not match,
-    ResourceError if the tree is infeasible.
+    It computes each node of that level and descends through the levels above. accumulate: "f64", or "problem" for the type of
+    the target's accumulators (f32, f64 or i32). `visit(tree, *operands)` takes the arrays that the operator's executor names
+    and returns its result in that type. LaunchError if a shape does not match, ResourceError if the tree is infeasible.
 
     After a visit, `counters` holds what a machine of that level moves: with "device" each array once, with "block" also
     re-reads and LDS writes, below it also LDS reads.

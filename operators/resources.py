@@ -82,8 +82,9 @@ class ResourcePlan:
         cls, descriptor: HardwareDescriptor, waves: int, registers: tuple[RegisterRange, ...], lds: tuple[LdsArray, ...],
         scalars: tuple[RegisterRange, ...],
     ) -> Self:  # fmt: skip
-        """Returns the plan for blocks of `waves` waves, with the number that is resident at once; 0 and 0 if a block does not
-        fit.
+        """Returns the plan for blocks of `waves` waves, with the numbers that are resident at once.
+
+        They are 0 and 0 if a block does not fit.
         """
         plan = cls(registers, lds, scalars, 0, 0)
         blocks = descriptor.blocks_per_cu(plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, waves)
@@ -293,8 +294,9 @@ def limit_rows(
 
 
 def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> tuple[Constraint, ...]:
-    """Returns the constraints with one marked as binding: a violated hard one, else the one called `name`, else the fullest
-    hard one.
+    """Returns the constraints with one marked as binding.
+
+    It is a violated hard one, else the one called `name`, else the fullest hard one.
     """
     rows = tuple(constraints)
     hard = [row for row in rows if row.hard]

@@ -310,8 +310,7 @@ class AttentionFrame:
         k.label(ended)
 
     def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
-        """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; outside every buffer if there is no
-        query.
+        """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; OUTSIDE if there is no query.
 
         strides: bytes from a query to the next, and from a head to the next. target, spare: VGPRs, target not `row`.
         """

@@ -21,8 +21,9 @@ def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
 def pixel_offset(
     k: KernelBuilder, target: Reg, pixel: tuple[Reg, Reg], image: Pair, plane: Operand, size: int, note: str
 ) -> None:
-    """Emits target = plane + byte offset of the pixel (row, column) in an image with elements of `size` bytes; OUTSIDE if not
-    in it.
+    """Emits target = plane + bytes from the image's first element to the pixel (row, column), OUTSIDE if not in the image.
+
+    size: bytes of an element.
     """
     row, column = pixel
     inside = k.s.alloc("inside", 2)

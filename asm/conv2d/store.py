@@ -133,8 +133,9 @@ class Store:
     # -- elements --------------------------------------------------------------------------------
 
     def _bias_buffer(self, channel: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
-        """Returns a buffer of the bias from the tile's first channel to the group's last, its type, a VGPR for offsets, a run's
-        values.
+        """Returns a buffer of the bias from the tile's first channel to the group's last.
+
+        Also returns its type, a VGPR for offsets, and registers for the values of a run.
         """
         if not self.with_bias:
             return None

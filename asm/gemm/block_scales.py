@@ -90,9 +90,7 @@ class BlockScales:
         k.s.free(each, count, first)
 
     def _row_offset(self, stride: Reg, first: Reg) -> Reg:
-        """Returns the byte offset of the first block's scale of the work-item's row: `TileLayout.row_of` of the work-item's
-        number.
-        """
+        """Returns the byte offset of the scale of the work-item's row (`TileLayout.row_of` of its number) in the first block."""
         k, rows, offset = self.k, self.rows, self.k.v.alloc("row's scales' offset")
         run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
         k.v_and_b32(offset, rows.atom - 1, k.work_item, note="i of the atom's row")

@@ -22,8 +22,9 @@ _HALF_LINES = 2  # staged V passes the coalescer at half its rate
 
 
 def row_slots(heads: int) -> int:
-    """Returns the rows of a Q tile for a query's heads: a power of two, so that an atom's rows are a rectangle of heads and
-    queries.
+    """Returns the rows of a Q tile for a query's heads.
+
+    It is a power of two, so that an atom's rows are a rectangle of heads and queries.
     """
     return 1 << (heads - 1).bit_length()
 
@@ -80,8 +81,9 @@ def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, fl
 
 
 def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
-    """Returns clocks of a SIMD's vector unit for a step of its two waves: the softmax, and an issue slot for each matrix
-    instruction.
+    """Returns clocks of a SIMD's vector unit for a step of its two waves.
+
+    They are the softmax's, and an issue slot for each matrix instruction.
     """
     exponential, fma, sums = TRANS_SLOTS[desc.arch], 1.0, {"packed": 0.5, "f32": 1.0, "": 1.5}[shared.step_sums(p, desc)]
     rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions

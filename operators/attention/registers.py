@@ -38,8 +38,9 @@ STATISTICS = ("references", "row sums", "thresholds")
 
 
 def key_atoms(p: AttentionProblem) -> int:
-    """Returns the atoms of keys for each wave and step: two of 16 bits, if d leaves room for both and their interleaved V; else
-    one.
+    """Returns the atoms of keys for each wave and step.
+
+    Two of 16 bits if d leaves room for both and their interleaved V, else one.
     """
     return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
 

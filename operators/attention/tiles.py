@@ -165,8 +165,9 @@ class AttentionTiles(Derivation):
 
     @property
     def partial_bytes(self) -> int:
-        """HBM bytes of the partial O and statistics of split keys, written by the blocks and read by the second pass. 0 without
-        a split.
+        """HBM bytes of the partial O and statistics of split keys; 0 without a split.
+
+        The blocks write them, and the second pass reads them.
         """
         return 2 * self.split_kv * partial_bytes(self.problem) if self.split_kv > 1 else 0
 
@@ -206,8 +207,9 @@ def alignment_row(plan: AttentionTiles) -> Constraint:
 
 
 def soft_rows(plan: AttentionTiles) -> tuple[Constraint, ...]:
-    """Returns occupancy, and bandwidth of K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP
-    (E21).
+    """Returns the rows of occupancy and operand bandwidth.
+
+    The latter is for K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP (E21).
     """
     p, d = plan.problem, plan.descriptor
     demand = d.matrix_tflops(p.dtype) * p.element.bytes / (2 * plan.tile_Q)

@@ -174,11 +174,11 @@ def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
 
 
 def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan | None:
-    """Returns the tile on the border of LDS or ArchVGPRs that loads the least an output; None if the GEMM's tile is within
-    both.
+    """Returns the tile on the border of LDS or ArchVGPRs that loads the least an output.
 
-    r rows and c channels use a*r + b*c of the available V. A stage loads h*r + t*c: t taps, and the h = hW*sH halo pixels of a
-    row. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
+    None if the GEMM's tile is within both. r rows and c channels use a*r + b*c of the available V. A stage loads h*r + t*c: t
+    taps, and the h = hW*sH halo pixels of a row. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b +
+    sqrt(a*b*t/h)).
     """
     d, t = gemm.descriptor, gemm.tiling
     fitted = _plan(problem, gemm, cut, 2)

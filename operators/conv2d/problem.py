@@ -134,8 +134,9 @@ class Conv2dProblem:
 
     @property
     def gemm(self) -> GemmProblem:
-        """GEMM with the same products: pixels x output channels x (input channels and taps), one product of the batch for each
-        group.
+        """GEMM with the same products: pixels x output channels x (input channels and taps).
+
+        Each group is a product of the batch.
         """
         return GemmProblem(
             self.n * self.oh * self.ow, self.ocg, self.icg * self.kh * self.kw, self.dtype, batch=self.groups, alpha=self.alpha,
@@ -184,8 +185,9 @@ def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
 
 
 def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
-    """Returns the distances in rows and columns of X that a window of taps reads: gcd of stride and dilation, or one tap's
-    stride.
+    """Returns the distances in rows and columns of X that a window of taps reads.
+
+    They are the gcd of stride and dilation, or the stride for one tap.
     """
     apart = (dilation if taps > 1 else 0 for dilation, taps in zip(problem.dilation, window, strict=True))
     down, across = map(gcd, problem.stride, apart)

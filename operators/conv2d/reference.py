@@ -69,8 +69,9 @@ def of_products(
 
 
 def _patches(p: Conv2dProblem, x: NDArray[np.generic]) -> Iterator[tuple[int, int, slice, NDArray[np.generic]]]:
-    """Yields image, group, some rows of Y and the patches that their pixels read of X: (pixels, ic/groups * kh * kw), in W's
-    order.
+    """Yields image, group, some rows of Y, and the patches of X that their pixels read.
+
+    A patch is (pixels, ic/groups * kh * kw), in W's order.
     """
     (sh, sw), (ph, pw), (dh, dw), terms = p.stride, p.padding, p.dilation, p.icg * p.kh * p.kw
     each = max(1, MOST_ELEMENTS // (p.ow * terms))

@@ -128,8 +128,9 @@ class Conv2dPlan(Derivation):
 
     @property
     def halo_clocks(self) -> float:
-        """Clocks in which the vector cache accepts the lanes of a stage's halo: 16 a clock, for neighbours that load from one
-        line.
+        """Clocks in which the vector cache accepts the lanes of a stage's halo.
+
+        It accepts 16 lanes a clock, for neighbours that load from one line.
         """
         p, e = self.problem, self.problem.element.bytes
         apart = self.lattice[1] * e * (1 if p.layout == "nchw" else p.ic)
@@ -220,8 +221,9 @@ def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMA
 
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
-    """Returns W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group
-    padded.
+    """Returns W (oc,ic/groups,kh,kw) in the layout that the plan's kernel reads.
+
+    It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), with each group padded.
     """
     cut, p = plan.cut, plan.more_channels
     array = expect_shape("W", w, plan.problem.by_channels[1])

@@ -132,16 +132,18 @@ def _touched(p: GemmProblem, t: Any, line: int) -> Any:
 
 
 def _lines(kind: DType, count: Any, line: int) -> Any:
-    """Returns the average number of lines of a run of `count` elements that begins at a multiple of itself
-    (`limits.cut_line_bytes`).
+    """Returns the average number of lines of a run of `count` elements.
+
+    The run begins at a multiple of itself (`limits.cut_line_bytes`).
     """
     run = kind.packed(count)
     return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
 
 
 def _transposed(p: GemmProblem, t: Any) -> tuple[Any, Any]:
-    """Returns the registers of a step's operands that are transposed on their way to LDS, over all lanes, and the instructions
-    for it.
+    """Returns the registers of a step's operands that are transposed on their way to LDS.
+
+    They are counted over all lanes, and followed by the instructions that transpose them.
     """
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]

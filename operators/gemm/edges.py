@@ -98,10 +98,9 @@ class _Side:
     runs: float  # rows of memory that a load of a wave touches
 
     def touches(self, line: int) -> float:
-        """Returns the probability that a register's elements are the first of a line in some row, after a wide load's first
-        register.
+        """Returns the probability that a register's elements are the first of a line in some row.
 
-        Rows may begin anywhere in a line.
+        It is for registers after a wide load's first one. Rows may begin anywhere in a line.
         """
         return 1 - (1 - _WORD / line) ** self.runs if self.apart % line else 0.0
 

@@ -63,12 +63,11 @@ def gemm_error_bound(
     scale_b: ArrayLike | None = None,
     group_rows: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Returns an elementwise bound, (m,columns of C), on |kernel - float64 reference| for any order of summation, without
-    overflow.
+    """Returns an elementwise bound, (m,columns of C), on |kernel - float64 reference|.
 
-    |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section
-    3.1), and u the roundoff of the accumulation step. Added are the input error of xf32, the inputs that gfx90a flushes, and
-    the subnormal spacing.
+    It holds for any order of summation, without overflow: |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g =
+    (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section 3.1), and u the roundoff of the accumulation step. Added are
+    the input error of xf32, the inputs that gfx90a flushes, and the subnormal spacing.
 
     Scales multiply all of it and round three times. Block scales round once more for each block, and add the subnormal part of
     their product. A bias is one more addition. An activation multiplies an error by its largest slope and adds 16 roundoffs of

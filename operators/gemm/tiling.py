@@ -275,8 +275,9 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
 
 
 def _unit(problem: GemmProblem, atom: MFMAAtom) -> int:
-    """Returns the elements in which sides are counted: two waves of one atom each; of two for 6 bits, for loads of at least 8
-    bytes.
+    """Returns the elements in which sides are counted: two waves of one atom each.
+
+    With 6-bit elements, a wave has two atoms, so that loads have at least 8 bytes.
     """
     atoms = 2 if 6 in (problem.element.bits, problem.element_b.bits) else 1
     return 2 * atoms * max(atom.m, atom.n)

@@ -96,7 +96,8 @@ class SoftmaxProblem:
         return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
     def intensity(self, reads: int) -> float:
-        """Returns FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states
-        no count).
+        """Returns FLOP a byte with X read `reads` times.
+
+        It is 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count).
         """
         return FLOPS_PER_ELEMENT / ((reads + 1) * self.element.bytes)

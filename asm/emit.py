@@ -14,8 +14,19 @@ __tracebackhide__ = says_it_all
 
 
 class Prepared:
-    """A computation on a device (simulated or real): kernels loaded, scratch memory allocated, ready for any number of
-    launches.
+    """A computation on a device, simulated or real. It can be launched any number of times.
+
+    Its kernels are loaded, and its scratch memory is allocated.
+
+    >>> import numpy as np
+    >>> import simgpu
+    >>> from simgpu import asm, operators
+    >>> gpu = simgpu.Device("mi300x")
+    >>> prepared = asm.Prepared(asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x")), gpu)
+    >>> ones, c = gpu.upload(np.ones((16, 16), np.float32)), gpu.empty((16, 16))
+    >>> [len(prepared.launch(ones, ones, c)) for _ in range(2)]
+    [1, 1]
+    >>> prepared.free()
     """
 
     def __init__(self, kernel: EmittedKernel, device: Any) -> None:
@@ -55,6 +66,16 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
     """Launches a kernel and the following ones once.
 
     Returns their runs, in order. Raises as `Prepared` and the device's launch.
+
+    >>> import numpy as np
+    >>> import simgpu
+    >>> from simgpu import asm, operators
+    >>> kernel = asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x"))
+    >>> gpu = simgpu.Device("mi300x")
+    >>> ones, c = gpu.upload(np.ones((16, 16), np.float32)), gpu.empty((16, 16))
+    >>> runs = asm.launch(kernel, gpu, ones, ones, c)
+    >>> len(runs), c.download()[0, :3]
+    (1, array([16., 16., 16.], dtype=float32))
     """
     prepared = Prepared(kernel, device)
     try:
@@ -70,6 +91,10 @@ def emit(root: Node) -> EmittedKernel:
     An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME. That module is loaded at the first
     call. Raises TargetError for a root that no operator registered, or a type that the target lacks;
     UnsupportedInstruction, ResourceError or LaunchError for a plan that has no kernel.
+
+    >>> from simgpu import asm, operators
+    >>> asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
+    <EmittedKernel gemm_f32_nn_32x32x32 for gfx942: grid 12x1x1, block 256x1x1, ...>
     """
     name = type(root).__module__.removeprefix("simgpu.operators.").partition(".")[0]
     if importlib.util.find_spec(f"simgpu.asm.{name}"):
@@ -81,7 +106,12 @@ def emit(root: Node) -> EmittedKernel:
 
 
 class EmitVisitor:
-    """The paper's name for `emit`."""
+    """The paper's name for `emit`.
+
+    >>> from simgpu import asm, operators
+    >>> asm.EmitVisitor().visit(operators.TiledComputation(100, 77, 33, target="mi300x")).operands
+    ('A', 'B', 'C')
+    """
 
     def visit(self, root: Node) -> EmittedKernel:
         """Returns the kernel of a tree. Raises as `emit`."""

@@ -52,6 +52,13 @@ class ComputeVisitor:
 
     After a visit, `counters` holds what a machine of that level moves: with "device" each array once, with "block" also
     re-reads and LDS writes, below it also LDS reads.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> visitor = operators.ComputeVisitor("warp")
+    >>> c = visitor.visit(operators.TiledComputation(64, 64, 64, target="mi300x"), np.eye(64), np.full((64, 64), 2.0))
+    >>> c[0, :3], visitor.counters.lds_read_bytes
+    (array([2., 2., 2.]), 131072)
     """
 
     def __init__(self, level: str = "device", accumulate: str = "f64") -> None:

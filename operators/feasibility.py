@@ -28,7 +28,13 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class FeasibilityReport:
-    """Report on a whole tree."""
+    """Report on a whole tree.
+
+    >>> from simgpu import operators
+    >>> report = operators.FeasibilityVisitor().visit(operators.TiledComputation(256, 256, 256, target="mi300x"))
+    >>> report.tiles["tile_m"], [node.title.split()[0] for node in report.nodes]
+    (32, ['TiledComputation', 'BlockGemmNode', 'WarpGemmNode', 'AtomHint'])
+    """
 
     target: str
     policy: str
@@ -66,7 +72,13 @@ def node_report(node: Node) -> NodeReport:
 
 
 class FeasibilityVisitor:
-    """The paper's name for `tree_report` and `node_report`. With a descriptor, it derives the tree again for it."""
+    """The paper's name for `tree_report` and `node_report`. With a descriptor, it derives the tree again for it.
+
+    >>> from simgpu import operators
+    >>> report = operators.FeasibilityVisitor().visit(operators.TiledComputation(256, 256, 256, target="mi300x"))
+    >>> report.feasible, report.binding.name
+    (True, 'LDS')
+    """
 
     def __init__(self, descriptor: HardwareDescriptor | None = None) -> None:
         self.descriptor = descriptor

@@ -18,7 +18,16 @@ ALIGNMENT_SGPRS = 3  # most that alignment can lose, if a buffer's four (or a pa
 
 @dataclass(frozen=True)
 class Constraint:
-    """A limit at one level of the tree."""
+    """A limit at one level of the tree.
+
+    >>> from simgpu.operators import Constraint
+    >>> from simgpu.operators.levels import Level
+    >>> row = Constraint("LDS", Level.BLOCK, limit=65536, use=16384, unit="bytes")
+    >>> row.satisfied, row.slack
+    (True, 49152)
+    >>> print(row)
+    LDS 16,384 of 65,536 bytes
+    """
 
     name: str
     level: Level
@@ -69,7 +78,13 @@ class LdsArray:
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """Resources of one wave and one workgroup, in closed form. The emitter stays within them."""
+    """Resources of one wave and one workgroup, in closed form. The emitter stays within them.
+
+    >>> from simgpu import operators
+    >>> resources = operators.TiledComputation(256, 256, 256, target="mi300x").plan.resources
+    >>> resources.lds_bytes, resources.acc_vgprs, resources.blocks_per_cu
+    (65536, 4, 1)
+    """
 
     registers: tuple[RegisterRange, ...]  # per lane
     lds: tuple[LdsArray, ...]  # per workgroup

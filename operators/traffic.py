@@ -11,7 +11,12 @@ from simgpu.operators.tree import Root
 
 @dataclass(frozen=True)
 class Counters:
-    """Bytes that a machine moves to execute a tree, and the amount that it computes."""
+    """Bytes that a machine moves to execute a tree, and the amount that it computes.
+
+    >>> from simgpu.operators import Counters
+    >>> Counters(flops=2 * 64**3, hbm_bytes=3 * 4 * 64**2).flops
+    524288
+    """
 
     flops: int = 0  # useful ones; a multiply-add counts as two
     hbm_bytes: int = 0  # every array element once

@@ -17,7 +17,15 @@ EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # `simgpu.asm.builder.kernel` writ
 
 @dataclass(frozen=True, repr=False)
 class EmittedKernel:
-    """A kernel as text, and how to launch it. If `following` is not empty, it is the first of several kernels."""
+    """A kernel as text, and how to launch it. If `following` is not empty, it is the first of several kernels.
+
+    >>> from simgpu import asm, operators
+    >>> kernel = asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
+    >>> kernel.operands, kernel.grid, kernel.block
+    (('A', 'B', 'C'), (12, 1, 1), (256, 1, 1))
+    >>> kernel.assemble()[1:4]
+    b'ELF'
+    """
 
     text: str  # assembly of this kernel only
     name: str

@@ -76,6 +76,16 @@ class KernelBuilder:
 
     With a plan, registers and LDS come only from the plan, `array` uses its named ranges, and the code object requests
     all of them. ResourceError if the plan runs out. Without a plan the target's limits hold.
+
+    >>> from simgpu.asm.builder.kernel import KernelBuilder
+    >>> k = KernelBuilder("fill", "gfx942", workgroup_size=64)
+    >>> k.argument("out", 8, "global_buffer")
+    >>> out, offset = k.load_arguments()["out"], k.v.alloc("offset")
+    >>> _ = k.v_lshlrev_b32(offset, 2, k.work_item, note="bytes")
+    >>> _ = k.global_store_dword(offset, k.work_item, out)
+    >>> k.s_endpgm()
+    >>> k.finish(grid=(1, 1, 1))
+    <EmittedKernel fill for gfx942: grid 1x1x1, block 64x1x1, ...>
     """
 
     name: str

@@ -81,6 +81,14 @@ def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
     target: gfx908, gfx90a:xnack+, ... or a board. name: the file that messages and the line table name. Raises
     ToolchainError with a one-line message if there is no usable clang and lld, or they reject the text. Raises
     TargetError for an unknown board.
+
+    >>> from simgpu import asm
+    >>> asm.assemble("s_endpgm", "gfx942")[1:4]
+    b'ELF'
+    >>> asm.assemble("s_nop 1, 2", "gfx942")
+    Traceback (most recent call last):
+        ...
+    simgpu.hardware.errors.ToolchainError: gfx942 assembly, line 1: ...: s_nop 1, 2
     """
     target = target if target.startswith("gfx") else architecture(target)
     tools, kept = candidates(), cache.Folder("objects")

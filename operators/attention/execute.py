@@ -58,7 +58,14 @@ class _Rows:
 
 
 class AttentionExecutor(Executor, root=FusedAttention):
-    """Computes softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv)."""
+    """Computes softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv).
+
+    >>> import numpy as np
+    >>> from simgpu.operators import AttentionProblem, ComputeVisitor, FusedAttention
+    >>> tree, x = FusedAttention(AttentionProblem(lq=32, lk=32, d=16), "mi300x"), np.ones((1, 1, 32, 16))
+    >>> ComputeVisitor("block").visit(tree, x, x, x)[0, 0, 0, :3]
+    array([1., 1., 1.])
+    """
 
     def visit_device(
         self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None = None,

@@ -57,6 +57,11 @@ def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "
     """Returns tiles of fused attention for L queries and keys of head dimension d, one head: the paper's call.
 
     See `plan_attention`.
+
+    >>> from simgpu import hardware, operators
+    >>> tiles = operators.derive_tiles(hardware.target("gpu_a"), L=16384, d=128, policy="published")
+    >>> tiles.tile_Q, tiles.tile_KV
+    (32, 64)
     """
     return plan_attention(AttentionProblem(L, L, d, dtype=dtype), descriptor, policy)
 
@@ -68,6 +73,11 @@ def plan_attention(
 
     values: under "published", the kernel ("mfma" or "fma") that the tiles must fit; "" for the paper's formulas as printed.
     LaunchError for an unknown policy; TargetError if the target lacks the type.
+
+    >>> from simgpu import hardware, operators
+    >>> problem = operators.AttentionProblem(lq=16384, lk=16384, d=128)
+    >>> operators.plan_attention(problem, hardware.target("gpu_a"), "published").tile_Q
+    32
     """
     one_of("policy", policy, POLICIES)
     descriptor.atom(problem.dtype)

@@ -31,6 +31,11 @@ class AttentionProblem:
 
     With pages, K is (pages,page,kv_heads,d) and V (pages,page,kv_heads,dv). `blocks` (batch, pages of lk keys) in i32 lists
     each sequence's pages, and `lengths` (batch) in i32 its number of keys, at most lk. Its queries are at its end.
+
+    >>> from simgpu.operators import AttentionProblem
+    >>> problem = AttentionProblem(lq=128, lk=1024, d=64, heads=8, kv_heads=2, causal=True, dtype="f16")
+    >>> problem.q_shape, problem.k_shape, problem.dtype_c
+    ((1, 8, 128, 64), (1, 2, 1024, 64), 'f32')
     """
 
     lq: int  # queries of a head

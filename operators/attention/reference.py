@@ -41,6 +41,12 @@ def attention(
 
     queries: compute only these rows, from the whole Q, so that a large S need not be held at once. slopes: of ALiBi,
     (batch,heads). cache: for a cached problem.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import AttentionProblem, reference
+    >>> x = np.eye(2)[None, None]
+    >>> reference.attention(AttentionProblem(lq=2, lk=2, d=2, causal=True), x, x, x)[0, 0, 0]
+    array([1., 0.])
     """
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
@@ -54,7 +60,14 @@ def attention_lse(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent | None = None, slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:  # fmt: skip
-    """Returns log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key."""
+    """Returns log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import AttentionProblem, reference
+    >>> x = np.zeros((1, 1, 2, 2))
+    >>> reference.attention_lse(AttentionProblem(lq=2, lk=2, d=2), x, x).round(4)
+    array([[[0.6931, 0.6931]]])
+    """
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
         return apart(problem, rows, (), -np.inf, lambda one: attention_lse(one.problem, one.q, one.k, rows, one.slopes),
@@ -92,6 +105,12 @@ def attention_error_bound(
     and denominator are within a factor of e^r. The numerator's weights are also rounded to the operands' type. exp may flush
     below 2^-126, a narrow P below its own smallest value. gfx90a reads subnormal inputs as 0, P's as well. A soft cap adds 16u
     of itself to an exponent.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import AttentionProblem, reference
+    >>> x = np.ones((1, 1, 2, 2))
+    >>> bool((reference.attention_error_bound(AttentionProblem(lq=2, lk=2, d=2), x, x, x) < 1e-4).all())
+    True
     """
     p, row = problem, STEPS[problem.dtype]
     rows = queries or Extent.whole(p.lq)
@@ -121,7 +140,14 @@ def attention_lse_error_bound(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:
-    """Returns a bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2."""
+    """Returns a bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import AttentionProblem, reference
+    >>> x = np.ones((1, 1, 2, 2))
+    >>> bool((reference.attention_lse_error_bound(AttentionProblem(lq=2, lk=2, d=2), x, x) < 1e-4).all())
+    True
+    """
     p, rows = problem, queries or Extent.whole(problem.lq)
     if p.cached:
         return apart(p, rows, (), 0.0, lambda one: attention_lse_error_bound(one.problem, one.q, one.k, arch, rows, one.slopes),

@@ -32,6 +32,11 @@ class AttentionTiles(Derivation):
 
     A block has waves_q x waves_kv waves. Wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's
     tile_KV/waves_kv, both multiples of 16.
+
+    >>> from simgpu.operators import AttentionProblem, FusedAttention
+    >>> tiles = FusedAttention(AttentionProblem(lq=1024, lk=1024, d=64, heads=8, dtype="f16"), "mi300x").plan
+    >>> tiles.tile_Q, tiles.tile_KV, tiles.shared, tiles.binding.name
+    (32, 128, False, 'occupancy')
     """
 
     problem: AttentionProblem

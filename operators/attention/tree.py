@@ -159,6 +159,11 @@ class FusedAttention(Root):
     """Root of an attention tree: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
 
     values: kernel for P V: "mfma" or, under "published", also "fma", the paper's other kernel. LaunchError for another.
+
+    >>> from simgpu.operators import AttentionProblem, FusedAttention
+    >>> tree = FusedAttention(AttentionProblem(lq=1024, lk=1024, d=64, heads=8, dtype="f16"), "mi300x")
+    >>> tree.plan.sizes
+    {'tile_Q': 32, 'tile_heads': 1, 'tile_KV': 128, 'tile_Q_max': 64, 'split_kv': 1, 'waves_q': 1, 'waves_kv': 4}
     """
 
     def __init__(

@@ -57,6 +57,11 @@ class UnfusedAttention(Root):
     """Root of the tree: R = softmax(scale * Q K^T) V by three kernels. Query heads that share K and V are rows of one product.
 
     S has the accumulator's type, P the operands'. P overwrites S if these are the same type; else it follows S in memory.
+
+    >>> from simgpu.operators import AttentionProblem, UnfusedAttention
+    >>> tree = UnfusedAttention(AttentionProblem(lq=1024, lk=1024, d=64), "mi300x")
+    >>> [type(part).__name__ for part in tree.children()], tree.score_bytes
+    (['TiledComputation', 'Softmax', 'TiledComputation'], 4194304)
     """
 
     def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:

@@ -54,6 +54,12 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     """Returns the closed-form plan of a convolution.
 
     TargetError if the target has no atom for the type, LaunchError for an unknown policy.
+
+    >>> from simgpu import hardware, operators
+    >>> problem = operators.Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1))
+    >>> plan = operators.plan_conv2d(problem, hardware.target("mi300x"))
+    >>> plan.tile_oh, plan.tile_ow, plan.tile_oc, plan.tile_ic
+    (2, 16, 32, 16)
     """
     one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)

@@ -25,6 +25,11 @@ class Conv2dProblem:
     stride, padding, dilation: (vertical, horizontal). Outside X reads 0. oh = (ih + 2*padding - dilation*(kh-1) - 1) // stride
     + 1. layout "nhwc": X is (n,ih,iw,ic) and Y (n,oh,ow,oc). W keeps its layout, because it is packed anyway. Y = scale_c *
     activation(alpha * (X * W) + bias), as a GEMM's C (`operators.gemm.problem`). LaunchError for impossible sizes and types.
+
+    >>> from simgpu.operators import Conv2dProblem
+    >>> problem = Conv2dProblem(n=1, ic=3, ih=224, iw=224, oc=64, kh=7, kw=7, stride=(2, 2), padding=(3, 3))
+    >>> problem.shapes
+    ((1, 3, 224, 224), (64, 3, 7, 7), (1, 64, 112, 112))
     """
 
     n: int  # images
@@ -161,6 +166,11 @@ def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]
     """Returns W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC): one contiguous read a block.
 
     Channels are padded with 0.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> operators.pack_filter(np.ones((64, 48, 3, 3)), tile_oc=32, tile_ic=16).shape
+    (2, 3, 3, 3, 32, 16)
     """
     array = np.asarray(w)
     oc, ic, kh, kw = array.shape
@@ -175,6 +185,12 @@ def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
 
     Its dilation is `factor` times as large. Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1
     (E28); one tap needs factor 3, 27 channels.
+
+    >>> from simgpu import operators
+    >>> problem = operators.Conv2dProblem(n=1, ic=3, ih=32, iw=32, oc=64, kh=3, kw=3)
+    >>> more = operators.space_to_channel(problem, 2)
+    >>> more.ic, (more.kh, more.kw), more.dilation
+    (12, (2, 2), (2, 2))
     """
     p, f = problem, positive_dimension("factor", factor)
     kh, kw = -(-p.kh // f), -(-p.kw // f)

@@ -27,6 +27,13 @@ def conv2d(
     """Returns Y in float64 and the problem's layout, tap by tap over whole arrays.
 
     Not rounded to its type, but limited to its range.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import Conv2dProblem, reference
+    >>> problem = Conv2dProblem(n=1, ic=1, ih=3, iw=3, oc=1, kh=2, kw=2)
+    >>> reference.conv2d(problem, np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)))[0, 0]
+    array([[4., 4.],
+           [4., 4.]])
     """
     wide = None if bias is None else np.asarray(bias).astype(np.float64)
     sums = convolve(problem, by_channels(problem, x).astype(np.float64), np.asarray(w).astype(np.float64))
@@ -38,7 +45,14 @@ def conv2d(
 def conv2d_error_bound(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", bias: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Returns an elementwise bound on |kernel - float64 reference|, in Y's layout: GEMM's, with k = (ic/groups)*kh*kw."""
+    """Returns an elementwise bound on |kernel - float64 reference|, in Y's layout: GEMM's, with k = (ic/groups)*kh*kw.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import Conv2dProblem, reference
+    >>> problem = Conv2dProblem(n=1, ic=1, ih=3, iw=3, oc=1, kh=2, kw=2)
+    >>> bool((reference.conv2d_error_bound(problem, np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))) < 1e-4).all())
+    True
+    """
     return of_products(problem, x, w, bias, lambda p, a, b, row: [gemm_error_bound(p, a, b, arch=arch, bias=row)])[0]
 
 

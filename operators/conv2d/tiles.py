@@ -35,6 +35,11 @@ class Conv2dPlan(Derivation):
 
     Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
     channels, `factor` > 1, or a `window` smaller than the filter, the tiles cut the convolution `cut`, with other channels.
+
+    >>> from simgpu.operators import Conv2d, Conv2dProblem
+    >>> plan = Conv2d(Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1)), "mi300x").plan
+    >>> plan.grid, plan.pixels, plan.binding.name
+    ((2, 14, 2), 32, 'GEMM tile')
     """
 
     problem: Conv2dProblem
@@ -224,6 +229,12 @@ def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     """Returns W (oc,ic/groups,kh,kw) in the layout that the plan's kernel reads.
 
     It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), with each group padded.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> plan = operators.Conv2d(operators.Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3), "mi300x").plan
+    >>> operators.packed_filter(plan, np.ones((64, 64, 3, 3), np.float32)).shape
+    (2, 4, 3, 3, 32, 16)
     """
     cut, p = plan.cut, plan.more_channels
     array = expect_shape("W", w, plan.problem.by_channels[1])

@@ -22,6 +22,12 @@ def conv2d_typical_error(
 
     It is GEMM's with k = (ic/groups)*kh*kw, the larger for two orders of the sum: by channels, like W, and by taps. matrix:
     True for matrix instructions; False: each product is added separately, in the accumulator's type.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import Conv2dProblem, reference
+    >>> problem = Conv2dProblem(n=1, ic=1, ih=3, iw=3, oc=1, kh=2, kw=2)
+    >>> reference.conv2d_typical_error(problem, np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).expected.shape
+    (1, 1, 2, 2)
     """
     p = problem
     if p.gemm.epilogue_type == "i32":

@@ -109,6 +109,13 @@ def preshuffled(b: ArrayLike, dtype: str) -> Array:
 
     AITER's `shuffle_weight` gives the same bytes. dtype: of the elements, as GemmProblem's. LaunchError if n or k does not
     divide into panels, or PANEL_BYTES into elements.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> b = np.arange(16 * 32, dtype=np.uint8).reshape(16, 32)
+    >>> operators.preshuffled(b, "fp8").reshape(-1, 16)[:2, :3]
+    array([[ 0,  1,  2],
+           [32, 33, 34]], dtype=uint8)
     """
     rows = np.asarray(b)
     count, pieces, piece = panels(rows.shape[-2], rows.shape[-1], dtype)
@@ -157,6 +164,11 @@ def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
     """Interleaves the columns of `gate` and `up`, (..., n/2) each, for gated activations: (..., n).
 
     For weights stored (n,k), as in models' files, transpose both first, and the result afterwards.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> operators.gated_columns(np.array([[1, 2]]), np.array([[8, 9]]))
+    array([[1, 8, 2, 9]])
     """
     first, second = np.asarray(gate), np.asarray(up)
     return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
@@ -169,6 +181,12 @@ def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]
     `GemmProblem.mx_rows`; 0: rows padded to a multiple of MX_ROWS. A block's scale is the power of two that brings its largest
     magnitude into the elements' last binade. Values beyond their largest value become that value (OCP Microscaling Formats 1.0,
     section 6.3). `hardware.dtypes.pack` packs the elements into bytes. LaunchError if k is not a multiple of MX_BLOCK.
+
+    >>> import numpy as np
+    >>> from simgpu import operators
+    >>> elements, scales = operators.microscaled(np.full((1, 32), 6.0), "fp4")
+    >>> elements.shape, float(elements[0, 0]), scales.shape, float(scales[0, 0])
+    ((1, 32), 6.0, (1, 16), 1.0)
     """
     wide, kind = np.asarray(x, np.float64), numpy_dtype(dtype)
     if wide.shape[-1] % MX_BLOCK:

@@ -43,6 +43,13 @@ class GemmPlan(Derivation):
 
     `grid` covers one product and all of K. The batch (problem.batch) and the split of K (split_k, each part k_steps_per_block
     stages) multiply it. A plan that does not fit exists (feasible is False, binding has the reason); `check()` raises.
+
+    >>> from simgpu import operators
+    >>> plan = operators.TiledComputation(1000, 1000, 512, target="mi300x", dtype="f16").plan
+    >>> plan.sizes["tile_m"], plan.grid, plan.threads
+    (64, (16, 16), 256)
+    >>> plan.feasible, plan.binding.name
+    (True, 'LDS')
     """
 
     problem: GemmProblem
@@ -182,6 +189,11 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     """Returns the closed-form plan of a GEMM.
 
     TargetError if the target has no atom for the type, LaunchError for an unknown policy.
+
+    >>> from simgpu import hardware, operators
+    >>> plan = operators.plan_gemm(operators.GemmProblem(1000, 1000, 512, "f16"), hardware.target("mi300x"))
+    >>> plan.tile_m, plan.tile_n, plan.tile_k, plan.feasible
+    (64, 64, 128, True)
     """
     one_of("policy", policy, POLICIES)
     atom = atom_of(problem, descriptor)

@@ -51,6 +51,15 @@ class GemmProblem:
 
     `preshuffle_b`: B, stored (n,k), was permuted by `operators.preshuffled`, like weights in inference stacks: panels of
     PANEL_ROWS rows hold PANEL_BYTES of each row in turn (AITER's `shuffle_weight`).
+
+    >>> from simgpu.operators import GemmProblem
+    >>> problem = GemmProblem(m=100, n=77, k=33, dtype="f16", trans_b=True, activation="relu")
+    >>> problem.stored_shapes, problem.dtype_c, problem.flops
+    (((100, 33), (77, 33), (100, 77)), 'f32', 508200)
+    >>> GemmProblem(m=100, n=77, k=33, lda=8)
+    Traceback (most recent call last):
+        ...
+    simgpu.hardware.errors.LaunchError: lda = 8 is shorter than a stored row of 33 elements: give lda >= 33
     """
 
     m: int

@@ -41,6 +41,12 @@ def gemm(
     Not rounded to C's type, but limited to its range on `arch`.
 
     Operands are in their stored shapes; C is read only if beta is not 0.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import GemmProblem, reference
+    >>> reference.gemm(GemmProblem(2, 2, 2, alpha=2.0), np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[2., 4.],
+           [6., 8.]])
     """
     given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:
@@ -75,6 +81,12 @@ def gemm_error_bound(
 
     The reference's own error is bounded by the f64 term, which is added for every type except i8, whose sums are exact. With C
     in i32 everything is exact (alpha and beta integers).
+
+    >>> import numpy as np
+    >>> from simgpu.operators import GemmProblem, reference
+    >>> bound = reference.gemm_error_bound(GemmProblem(2, 2, 64), np.ones((2, 64)), np.ones((64, 2)))
+    >>> bound.shape, bool((bound < 1e-3).all())
+    ((2, 2), True)
     """
     given = GemmArrays.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if problem.groups:

@@ -13,6 +13,10 @@ def gemm_counters(plan: GemmPlan) -> Counters:
 
     A is read once a block column, B once a block row; from LDS, once a wave column or row. A split K writes and reads a partial
     C for each part.
+
+    >>> from simgpu import operators
+    >>> operators.gemm_counters(operators.TiledComputation(256, 256, 256, target="mi300x").plan)
+    Counters(flops=33554432, hbm_bytes=786432, global_bytes=4456448, lds_write_bytes=4194304, lds_read_bytes=8388608, atoms=16384)
     """
     p, atom = plan.problem.even, plan.atom  # groups as if all had the same rows
     of_a, of_b, times = p.element, p.element_b, p.batch

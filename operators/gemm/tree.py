@@ -31,7 +31,13 @@ class _GemmNode(Node):
 
 @dataclass(frozen=True)
 class AtomHint(_GemmNode):
-    """Leaf: one matrix instruction on windows of at most atom.m x atom.k, atom.k x atom.n and atom.m x atom.n."""
+    """Leaf: one matrix instruction on windows of at most atom.m x atom.k, atom.k x atom.n and atom.m x atom.n.
+
+    >>> from simgpu import operators
+    >>> atom = operators.TiledComputation(256, 256, 256, target="mi300x").first().first().first()
+    >>> print(*atom.views)
+    A:(16,4) B:(4,16) C:(16,16)
+    """
 
     level: ClassVar[Level] = Level.ATOM
 
@@ -53,7 +59,13 @@ class AtomHint(_GemmNode):
 
 @dataclass(frozen=True)
 class WarpGemmNode(_GemmNode):
-    """A wave's part of one K step: C (warp_m,warp_n) += A (warp_m,warp_k) B (warp_k,warp_n), operands in registers."""
+    """A wave's part of one K step: C (warp_m,warp_n) += A (warp_m,warp_k) B (warp_k,warp_n), operands in registers.
+
+    >>> from simgpu import operators
+    >>> warp = operators.TiledComputation(256, 256, 256, target="mi300x").first().first()
+    >>> print(*warp.views)
+    A:(16,16) B:(16,16) C:(16,16)
+    """
 
     level: ClassVar[Level] = Level.WARP
 
@@ -78,7 +90,15 @@ class WarpGemmNode(_GemmNode):
 
 @dataclass(frozen=True)
 class BlockGemmNode(_GemmNode):
-    """A workgroup's tile of C, with all of K or its part of a split K: tiles of A and B pass through LDS, C stays in registers."""
+    """A workgroup's tile of C, with all of K or its part of a split K: tiles of A and B pass through LDS, C stays in registers.
+
+    >>> from simgpu import operators
+    >>> block = operators.TiledComputation(256, 256, 256, target="mi300x").first()
+    >>> print(*block.views)
+    A:(32,256) B:(256,32) C:(32,32)
+    >>> len(list(block.steps()))
+    2
+    """
 
     level: ClassVar[Level] = Level.BLOCK
 
@@ -113,6 +133,13 @@ class TiledComputation(Root):
     m, n, k: sizes of C (m,n) and of the reduction. target: a name that `hardware.target` takes, or a HardwareDescriptor.
     policy: "corrected" (default) or "published". dtype: type of A and B. The other arguments are GemmProblem's. Raises
     LaunchError (sizes, strides, policy), TargetError (target, type); `plan` raises ResourceError if the tiles cannot fit.
+
+    >>> from simgpu import operators
+    >>> tree = operators.TiledComputation(1000, 1000, 512, target="mi300x", dtype="f16", trans_b=True)
+    >>> print(tree.tree().splitlines()[0])
+    TiledComputation  C = A @ B^T
+    >>> tree.plan.tile_m, tree.plan.tile_n, tree.plan.tile_k
+    (64, 64, 128)
     """
 
     def __init__(

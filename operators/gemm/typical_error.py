@@ -44,8 +44,10 @@ def gemm_typical_error(
 ) -> TypicalError | None:
     """Returns the typical error of a faithful kernel's C, (m,columns) or (batch,m,columns); operands in their stored shapes.
 
-    None for i8 with C in i32, which is exact. The partial sums of op(A) op(B) are computed along K, in PARTS parts. Scales,
-    alpha, beta, bias, activation, residual and C's type round once each.
+    None for i8 with C in i32, which is exact. Partial sums are computed along K, in PARTS parts; the epilogue's steps round once.
+
+    >>> gemm_typical_error(GemmProblem(1, 1, 2), [[1.0, 2.0]], [[3.0], [4.0]]).expected
+    array([[11.]])
     """
     p = problem
     if p.epilogue_type == "i32":

@@ -74,7 +74,13 @@ _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 @dataclass(frozen=True)
 class SoftmaxPlan(Derivation):
-    """Tiles, resources and constraints of a softmax."""
+    """Tiles, resources and constraints of a softmax.
+
+    >>> from simgpu.operators import Softmax, SoftmaxProblem
+    >>> plan = Softmax(SoftmaxProblem(rows=4096, n=1000), "mi300x").plan
+    >>> plan.resident, plan.reads, plan.tile_rows
+    (True, 1, 4)
+    """
 
     problem: SoftmaxProblem
     descriptor: HardwareDescriptor
@@ -158,6 +164,11 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     """Returns the closed-form plan of a softmax.
 
     Policy "published" streams every row in two reads and never splits (the paper states no more).
+
+    >>> from simgpu import hardware, operators
+    >>> plan = operators.plan_softmax(operators.SoftmaxProblem(rows=8, n=1 << 20), hardware.target("mi300x"))
+    >>> plan.resident, plan.split_n > 1
+    (False, True)
     """
     p, d = problem, descriptor
     one_of("policy", policy, POLICIES)

@@ -19,6 +19,11 @@ class Band:
     """Mask in closed form: row r keeps the columns j with r % period + first <= j < r % period + end.
 
     Causal attention over L keys is Band(L, -L, 1), a window of w keys Band(L, 1 - w, 1).
+
+    >>> from simgpu.operators import Band
+    >>> Band(4, -4, 1).keep(2, 4)
+    array([[ True, False, False, False],
+           [ True,  True, False, False]])
     """
 
     period: int  # rows until the band starts again
@@ -40,6 +45,14 @@ class SoftmaxProblem:
     """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major.
 
     Masked elements count 0 and give 0, and so does a row that is masked whole. LaunchError for impossible sizes and strides.
+
+    >>> from simgpu.operators import Band, SoftmaxProblem
+    >>> problem = SoftmaxProblem(rows=4, n=4, band=Band(4, -4, 1))
+    >>> problem.keep().astype(int)
+    array([[1, 0, 0, 0],
+           [1, 1, 0, 0],
+           [1, 1, 1, 0],
+           [1, 1, 1, 1]])
     """
 
     rows: int

@@ -11,7 +11,13 @@ from simgpu.operators.softmax.problem import SoftmaxProblem
 
 @may_be_nan
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Returns gain * softmax of the rows of scale * X in float64. Masked elements, and rows that are masked whole, give 0."""
+    """Returns gain * softmax of the rows of scale * X in float64. Masked elements, and rows that are masked whole, give 0.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import SoftmaxProblem, reference
+    >>> reference.softmax(SoftmaxProblem(rows=1, n=4), np.zeros((1, 4)))
+    array([[0.25, 0.25, 0.25, 0.25]])
+    """
     scores = problem.scale * np.asarray(x).astype(np.float64)
     return problem.gain * weights(scores, problem.keep(mask))
 
@@ -24,6 +30,11 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
     4u. So numerator and denominator are within a factor of e^r, and their quotient of e^2r. exp may flush below 2^-126.
     Infinite scores give 0, 1 or NaN without an error, and masked elements do not count. Y is rounded to its type: half a unit
     of its last place.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import SoftmaxProblem, reference
+    >>> bool((reference.softmax_error_bound(SoftmaxProblem(rows=1, n=4), np.zeros((1, 4))) < 1e-4).all())
+    True
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))

@@ -15,7 +15,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class SoftmaxState:
-    """Running maximum and denominator of rows: arrays of one shape. The merge of states is associative and commutative."""
+    """Running maximum and denominator of rows: arrays of one shape. The merge of states is associative and commutative.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import SoftmaxState
+    >>> scores = np.array([[0.0, 1.0, 2.0, 3.0]])
+    >>> merged = SoftmaxState.of(scores[:, :2]).merge(SoftmaxState.of(scores[:, 2:]))
+    >>> np.allclose(merged.delta, SoftmaxState.of(scores).delta), merged.m
+    (True, array([3.]))
+    """
 
     m: Array  # maximum
     delta: Array  # denominator

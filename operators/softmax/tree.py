@@ -94,7 +94,13 @@ class BlockSoftmaxNode(_SoftmaxNode):
 
 
 class Softmax(Root):
-    """Root of a softmax's tree: Y = softmax of the rows of scale * X on a target under a policy."""
+    """Root of a softmax's tree: Y = softmax of the rows of scale * X on a target under a policy.
+
+    >>> from simgpu.operators import Softmax, SoftmaxProblem
+    >>> tree = Softmax(SoftmaxProblem(rows=4096, n=1000), "mi300x")
+    >>> tree.plan.sizes
+    {'tile_rows': 4, 'waves_row': 1, 'tile_n': 1024, 'split_n': 1, 'packing': 1, 'reads': 1}
+    """
 
     def __init__(self, problem: SoftmaxProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = problem

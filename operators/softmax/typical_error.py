@@ -23,6 +23,11 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
 
     Exponents round relative to their size and to the maximum's. A row shares its sum's error. log2(e) * scale is one constant,
     rounded once: a drift.
+
+    >>> import numpy as np
+    >>> from simgpu.operators import SoftmaxProblem, reference
+    >>> reference.softmax_typical_error(SoftmaxProblem(rows=1, n=4), np.zeros((1, 4))).expected
+    array([[0.25, 0.25, 0.25, 0.25]])
     """
     p = problem
     y = softmax(p, x, mask)

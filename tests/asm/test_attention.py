@@ -1,4 +1,4 @@
-"""The emitted register-chained attention: what it computes on the simulated GPU, what it says and what it takes."""
+"""Register-chained attention kernels on the simulated GPU: results, text, resources."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def operands(p, target, scale=1.0):
 
 
 def guarded(array):
-    """The array's elements between NaN ones."""
+    """Returns memory with the array's elements between NaN elements."""
     memory = np.full(array.size + 2 * GUARD, np.nan, array.dtype)
     memory[GUARD:-GUARD] = array.ravel()
     return memory
 
 
 def attention(p, target, arrays=None, board=None):
-    """Runs the kernel; what it gave, the float64 result, its bound."""
+    """Runs the kernel. Returns its result, the float64 result and its bound."""
     arrays = operands(p, target) if arrays is None else arrays
     kernel = asm.emit(FusedAttention(p, board or target))
     gpu, size = device(target), int(np.prod(p.q_shape))
@@ -105,7 +105,7 @@ def test_wide_heads(d, dtype):
     ("gfx950", "f16", (270, 300, 32)),
 ])  # fmt: skip
 def test_four_query_atoms(target, dtype, sizes):
-    """Few CUs: 64 queries a workgroup; several steps, an edge."""
+    """With few CUs, a workgroup has 64 queries. Several steps, an edge."""
     p = AttentionProblem(*sizes, dtype=dtype)
     result = attention(p, target, board=ONE_CU[target])
     assert result.kernel.plan.tile_Q == 64
@@ -114,7 +114,9 @@ def test_four_query_atoms(target, dtype, sizes):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_large_scores_move_the_reference(sign):
-    """Keys sorted so that every step's maximum passes the last by more than the lazy threshold, and all scores far below 0."""
+    """Keys are sorted so that every step's maximum exceeds the last by more than the lazy threshold, and all scores are far
+    below 0.
+    """
     p = AttentionProblem(33, 400, 16)
     q = np.full(p.q_shape, 3.0, np.float32)
     k = np.linspace(-60, -1, 400, dtype=np.float32)[None, None, ::sign, None] * np.ones(p.k_shape, np.float32)
@@ -147,7 +149,7 @@ def test_rows_without_keys_are_zero():
 
 
 def test_causal_skips_masked_steps():
-    """Counted: products of visible steps only, a bit above half of the whole."""
+    """Counters show products of visible steps only, slightly more than half of the whole."""
     whole = attention(AttentionProblem(512, 512, 16), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
     causal = attention(AttentionProblem(512, 512, 16, causal=True), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
     narrow = AttentionProblem(512, 512, 16, causal=True, window=1)
@@ -156,7 +158,7 @@ def test_causal_skips_masked_steps():
 
 
 def test_strides():
-    """Rows and heads further apart than they are long: the arguments say so, the code object is the same."""
+    """Rows and heads are further apart than they are long. Only the arguments differ; the code object is the same."""
     p = AttentionProblem(50, 70, 32, heads=2)
     arrays = operands(p, "gfx908")
     kernel, gpu = asm.emit(FusedAttention(p, ONE_CU["gfx908"])), device("gfx908")
@@ -177,7 +179,7 @@ def test_strides():
 
 
 def test_traffic():
-    """Q, K, V read and R written once each; nothing but the partial O and statistics passes LDS, whatever the number of keys."""
+    """Q, K, V are read and R is written once each. Only the partial O and statistics pass LDS, whatever the number of keys."""
     counters = [attention(AttentionProblem(64, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters for lk in (256, 1024)]
     for lk, counted in zip((256, 1024), counters):
         assert counted["unique_read_bytes"] == 4 * 64 * (64 + 2 * lk) and counted["unique_write_bytes"] == 4 * 64 * 64
@@ -187,10 +189,10 @@ def test_traffic():
 
 
 def test_rescales_are_rare():
-    """Random scores: after the first step the reference hardly moves, so instructions grow by the plain step's."""
+    """With random scores the reference hardly moves after the first step, so the instruction count grows by the plain step's."""
     valu = [
         attention(AttentionProblem(32, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters["instructions_valu"]
-        for lk in (256, 512, 1024)  # of 2,048 keys two blocks have a half each
+        for lk in (256, 512, 1024)  # two blocks would share 2,048 keys
     ]
     assert 1.9 < (valu[2] - valu[1]) / (valu[1] - valu[0]) < 2.1
     assert (valu[2] - valu[1]) / (4 * 8) < 60  # a wave's step: 32 queries x 16 keys are 8 registers of scores
@@ -198,7 +200,7 @@ def test_rescales_are_rare():
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_split_keys_merge(dtype):
-    """Fewer query tiles than CUs: parts of the keys on their own workgroups, with masks and parts that see nothing."""
+    """With fewer query tiles than CUs, parts of the keys have their own workgroups. Includes masks and parts that see nothing."""
     p = AttentionProblem(70, 2000, 48, 2, 1, causal=True, window=400, dtype=dtype)
     result = attention(p, "gfx942")
     assert result.kernel.plan.split_kv > 2 and len(result.runs) == 2
@@ -210,12 +212,12 @@ def test_split_keys_merge(dtype):
 
 
 def test_a_damaged_merge_is_noticed():
-    """The check is worth something: without the rescale of parts the result is out of its bound."""
+    """Without the rescale of parts, the result is out of its bound."""
     p = AttentionProblem(16, 900, 16)
     arrays = operands(p, "gfx942", 3.0)
     kernel = asm.emit(FusedAttention(p, "gfx942"))
     (merge,) = kernel.following
-    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 10))  # of the first two parts
+    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 10))  # in the first two parts
     gpu = device("gfx942")
     buffers = [gpu.upload(x) for x in (*arrays, np.zeros(p.q_shape, np.float32))]
     bound, want = reference.attention_error_bound(p, *arrays), reference.attention(p, *arrays)
@@ -254,7 +256,7 @@ def test_what_cannot_be_emitted():
 
 @given(st.integers(0, 40), st.lists(st.booleans(), max_size=40), st.integers(0, 9))
 def test_interleaving_keeps_both_orders_and_returns(main, labels, lead):
-    """Each stream in order, nothing lost, and nothing between a branch and the label that it comes back to."""
+    """Each stream keeps its order, nothing is lost, and nothing is between a branch and the label that it returns to."""
     k = KernelBuilder("x", "gfx908", 64)
     with stream(k) as first:
         for _ in range(main):
@@ -286,8 +288,10 @@ def test_checked_mode_finds_nothing(target, dtype):
 @pytest.mark.parametrize("values", ["corrected", "mfma"])
 @pytest.mark.parametrize(("below", "keys"), [(10.0, 16383), (17.0, 2047), (0.0, 4095)])
 def test_small_weights_in_f16_keep_their_sum(target, values, below, keys):
-    """One key scores `below` above all others, V = 1: the result is 1, however small the others' P are. gfx90a reads a subnormal
-    f16 as 0."""
+    """One key scores `below` above all others, and V = 1. The result is 1, however small the others' P are.
+
+    gfx90a reads a subnormal f16 as 0.
+    """
     p = AttentionProblem(16, keys + 1, 16, scale=1.0, dtype="f16")
     q, k = np.zeros(p.q_shape, np.float16), np.zeros(p.k_shape, np.float16)
     q[..., 0], k[..., 7, 0] = 1, below

@@ -1,4 +1,4 @@
-"""Attention over a cache on the simulated GPU: pages found by tables of blocks, sequences of different lengths, 8-bit K and V."""
+"""Attention over a cache on the simulated GPU: pages found by block tables, sequences of different lengths, 8-bit K and V."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 GUARD = 16  # elements of NaN around R
-NOBODY = -1  # in a table, where a sequence has no page
+NOBODY = -1  # table entry without a page
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def device(target, check=False):
 
 
 def operands(p, arch, lengths=None):
-    """Q, K, V, slopes and the cache's arrays; rows of pools that hold no key are NaN, and pages lie in no order."""
+    """Returns Q, K, V, slopes and the cache's arrays. Pool rows without a key are NaN, and pages are in random order."""
     source = np.random.default_rng(p.lq * 7 + p.lk * 31 + p.d)
     kind, held = numpy_dtype(p.dtype, arch), numpy_dtype(p.dtype_kv, arch)
     q = source.standard_normal(p.q_shape).astype(kind)
@@ -55,7 +55,7 @@ def operands(p, arch, lengths=None):
 
 
 def launched(p, target, given, check=False, kernel=None):
-    """R, log-sum-exp and the runs."""
+    """Returns R, log-sum-exp and the runs."""
     gpu, kernel = device(target, check), kernel or asm.emit(FusedAttention(p, target))
     arrays = [given.q, given.k, given.v, given.slopes, *vars(given.cache).values()]
     buffers = [gpu.upload(array) for array in arrays if array is not None]
@@ -70,7 +70,7 @@ def launched(p, target, given, check=False, kernel=None):
 
 
 def right(p, target, got, given):
-    """Whether R and log-sum-exp are within their bounds, and R like a faithful kernel's."""
+    """Returns True if R and log-sum-exp are within their bounds, and R resembles a faithful kernel's."""
     arch, more = device(target).arch, {"slopes": given.slopes, "cache": given.cache}
     arrays = given.q, given.k, given.v
     error = np.abs(got[0] - reference.attention(p, *arrays, **more))
@@ -136,7 +136,7 @@ def test_a_sequence_without_keys_is_zero():
 
 @pytest.mark.parametrize("spoilt", ["blocks", "lengths", "scale_k", "scale_v"])
 def test_every_array_of_the_cache_counts(spoilt):
-    """A table whose first two pages are exchanged for others, a key more, a scale an eighth larger: each is noticed."""
+    """Exchanging two pages of a table, one key more, or a scale an eighth larger: the test notices each."""
     given = operands(DECODE, "gfx942", (700, 300, 40))
     held = vars(given.cache)
     wrong = {"blocks": held["blocks"].copy(), "lengths": held["lengths"] - 30, "scale_k": held["scale_k"] * 1.125,
@@ -152,7 +152,7 @@ def test_only_the_pages_of_a_sequence_are_read():
     p = replace(DECODE, dtype_kv="bf16", lk=4096, heads=2, batch=2)
     given = operands(p, "gfx942", (4096, 100))
     runs = launched(p, "gfx942", given)[1]
-    rows = 2 * (4096 + 100) * 2 * 64 * 2  # of K and V, two heads of 64 elements of 2 bytes
+    rows = 2 * (4096 + 100) * 2 * 64 * 2  # for K and V, two heads of 64 elements of 2 bytes
     assert rows <= runs[0].counters["unique_read_bytes"] <= rows + 20_000
 
 

@@ -29,7 +29,7 @@ def device(target, check=False):
 
 
 def operands(p, arch):
-    """Q, K, V and, for ALiBi, slopes."""
+    """Returns Q, K, V and, for ALiBi, slopes."""
     source = np.random.default_rng(p.lq * 7 + p.lk * 31 + p.d)
     kind = numpy_dtype(p.dtype, arch)
     arrays = [source.standard_normal(shape).astype(kind) for shape in (p.q_shape, p.k_shape, p.v_shape)]
@@ -37,7 +37,7 @@ def operands(p, arch):
 
 
 def launched(p, target, kernel=None, check=False, arrays=None):
-    """R and log-sum-exp of a launch on arrays between NaN; the runs."""
+    """Launches on arrays between NaN. Returns R, log-sum-exp and the runs."""
     gpu = device(target, check)
     kernel = kernel or asm.emit(FusedAttention(p, target))
     arrays = operands(p, gpu.arch) if arrays is None else arrays
@@ -56,7 +56,7 @@ def launched(p, target, kernel=None, check=False, arrays=None):
 
 
 def right(p, target, got, arrays=None):
-    """Whether R and log-sum-exp are within their bounds, and R like a faithful kernel's."""
+    """Returns True if R and log-sum-exp are within their bounds, and R resembles a faithful kernel's."""
     arch = device(target).arch
     q, k, v, *slopes = operands(p, arch) if arrays is None else arrays
     more = {"slopes": slopes[0]} if slopes else {}
@@ -92,7 +92,10 @@ def test_any_form_validates(sizes, widths, heads, masks, scale, softcap, flags, 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_split_keys_of_shared_tiles(target, dtype):
-    """One query of 7 heads that share K and V: one Q tile, its keys split; the second kernel finds rows, columns and logarithms."""
+    """One query of 7 heads that share K and V has one Q tile with split keys.
+
+    The second kernel finds rows, columns and logarithms.
+    """
     p = AttentionProblem(1, 3000, 70, 14, 2, causal=True, dtype=dtype, dv=38, alibi=True, lse=True)
     kernel = asm.emit(FusedAttention(p, target))
     assert kernel.plan.tile_heads == 7 and kernel.plan.split_kv > 1
@@ -105,7 +108,7 @@ def test_split_keys_of_shared_tiles(target, dtype):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_queries_without_keys(target):
-    """R = 0 and log-sum-exp = -infinity, of split keys too."""
+    """R = 0 and log-sum-exp = -infinity, with split keys as well."""
     for p in (AttentionProblem(50, 20, 24, causal=True, lse=True), AttentionProblem(9, 3, 24, 8, 1, causal=True, lse=True)):
         got, _ = launched(p, target)
         none = p.lq - p.lk
@@ -115,7 +118,10 @@ def test_queries_without_keys(target):
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_lies_behind_a_row_is_not_read_as_a_column(target, dtype):
-    """Rows and heads further apart than they are long, at no multiple of 4 bytes in f16, NaN between them; heads share tiles."""
+    """Rows and heads are further apart than they are long, with NaN between them; in f16 not at multiples of 4 bytes.
+
+    Heads share tiles.
+    """
     p = AttentionProblem(3, 70, 42, 4, 2, causal=True, dtype=dtype, dv=22)
     kernel, gpu = asm.emit(FusedAttention(p, replace(find_target(target), num_cus=1))), device(target)
     arrays = operands(p, gpu.arch)
@@ -135,7 +141,7 @@ def test_what_lies_behind_a_row_is_not_read_as_a_column(target, dtype):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_checked_mode_finds_nothing(target):
-    """A pointer past the keys of a row, a store past its columns, a register that was never written: none."""
+    """There is no pointer past the keys of a row, no store past its columns, no register that was never written."""
     wide = AttentionProblem(20, 300, 70, 6, 2, causal=True, dtype="bf16", dv=38, softcap=20.0, alibi=True, lse=True)
     p = wide if target in ("gfx90a", "gfx950") else AttentionProblem(1, 900, 41, 8, 1, window=800, dv=67, lse=True)
     got, runs = launched(p, target, check=True)
@@ -144,7 +150,7 @@ def test_checked_mode_finds_nothing(target):
 
 @pytest.mark.parametrize("form", [{"softcap": 5.0}, {"alibi": True}, {"scale": 0.3}])
 def test_a_form_left_out_is_noticed(form):
-    """The verdict is worth something: a kernel without the form is wrong."""
+    """A kernel without the form gives a wrong result."""
     p = AttentionProblem(40, 200, 32, **form)
     arrays = operands(p, "gfx942")
     got, _ = launched(p, "gfx942", arrays=arrays)

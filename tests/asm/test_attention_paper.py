@@ -1,4 +1,4 @@
-"""The paper's two attention kernels, MFMA+FMA and MFMA+MFMA through LDS: results, and what erratum E17 says of the index."""
+"""The paper's two attention kernels, MFMA+FMA and MFMA+MFMA through LDS: results, and erratum E17 about the index."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 
 def published(p, target, values="mfma", cus=1):
-    """The tree of a kernel; on one CU, where no tile is shrunk for the sake of occupancy."""
+    """Returns the tree of a kernel. On one CU, no tile is shrunk for occupancy."""
     return FusedAttention(p, replace(find_target(target), num_cus=cus), "published", values)
 
 
 def attention(p, target, values, kernel=None, check=False, cus=1):
-    """Whether every element is in its bound, and the run."""
+    """Returns True if every element is within its bound, and the run."""
     source = np.random.default_rng(p.lq + 7 * p.lk)
     gpu = simgpu.Device(target, check=check)
     kind = numpy_dtype(p.dtype, gpu.arch)
@@ -64,7 +64,7 @@ def test_checked_mode_finds_nothing(d, dtype, target, values):
 
 @pytest.mark.parametrize(("target", "d"), [("gfx908", 80), ("gfx90a", 96), ("gfx950", 64)])
 def test_vector_kernel_where_published_tiles_do_not_fit(target, d):
-    """O in whole columns a lane, E and S do not leave room for the published keys beside them."""
+    """With O in whole columns a lane, E and S leave no room for the published number of keys."""
     p = AttentionProblem(50, 90, d)
     fitted = published(p, target, "fma").plan
     printed = plan_attention(p, fitted.descriptor, "published")
@@ -76,7 +76,7 @@ def test_vector_kernel_where_published_tiles_do_not_fit(target, d):
     (272, "f16", "gfx908", "fma"), (320, "f32", "gfx90a", "fma"), (512, "bf16", "gfx950", "mfma"),
 ])  # fmt: skip
 def test_wide_heads(d, dtype, target, values):
-    """Past 256, a lane's columns of O take more than one pass over E; in one, they took each other's registers."""
+    """Past 256, a lane's columns of O need more than one pass over E. In one pass they overwrote each other's registers."""
     assert attention(AttentionProblem(20, 70, d, dtype=dtype), target, values)[0]
 
 
@@ -96,7 +96,7 @@ def test_the_code_object_takes_what_the_plan_says(atoms, target, values, dtype):
 
 @given(st.integers(1, 32), st.sampled_from(TARGETS), st.sampled_from(("mfma", "fma")), st.sampled_from(("f32", "f16")))
 def test_no_larger_tile_fits(atoms, target, values, dtype):
-    """Against trying: with the queries of the answer no more of the published keys fit, and with more queries not even 16."""
+    """Compares with a search: with these queries no more of the published keys fit, and with more queries not even 16."""
     p = AttentionProblem(900, 900, 16 * atoms, dtype=dtype)
     plan = published(p, target, values).derivation
     d = plan.descriptor
@@ -112,7 +112,7 @@ def test_no_larger_tile_fits(atoms, target, values, dtype):
         assert not fits(16, 16)
         return
     assert fits(plan.tile_Q, plan.tile_KV)
-    assert plan.tile_KV == printed.tile_KV or not fits(plan.tile_Q, plan.tile_KV + 32)  # 16 more may miss the far addresses alone
+    assert plan.tile_KV == printed.tile_KV or not fits(plan.tile_Q, plan.tile_KV + 32)  # the far addresses may exclude 16 more
     assert plan.tile_Q == printed.tile_Q or not fits(plan.tile_Q + 16, 32)
 
 
@@ -129,7 +129,7 @@ def test_llvm_has_no_warning(tmp_path, target, dtype):
 
 
 def bits(p, target, values):
-    """R of a kernel, as words, and its plan."""
+    """Returns R of a kernel, as words, and its plan."""
     source, gpu = np.random.default_rng(p.lq + 7 * p.lk), simgpu.Device(target)
     arrays = [source.standard_normal(shape).astype(np.float32) for shape in (p.q_shape, p.k_shape, p.v_shape)]
     tree = published(p, target, values)
@@ -144,8 +144,10 @@ AGREE = [*product(TARGETS, ((64, 192, 64), (50, 130, 128), (33, 200, 32))), ("gf
 @pytest.mark.parametrize("mask", [{}, {"causal": True}])
 @pytest.mark.parametrize(("target", "shape"), AGREE)
 def test_both_kernels_agree_bit_for_bit(target, shape, mask):
-    """The paper, of MFMA+FMA and MFMA+MFMA: "identical results confirm the transposed layout is correct". Both take the same
-    steps at these shapes, and a sum over keys grows in one order, by one or four keys an instruction."""
+    """The paper says of MFMA+FMA and MFMA+MFMA: "identical results confirm the transposed layout is correct".
+
+    Both have the same steps at these shapes. A sum over keys grows in one order, by one or four keys an instruction.
+    """
     p = AttentionProblem(*shape, **mask)
     (matrix, one), (vector, other) = (bits(p, target, values) for values in ("mfma", "fma"))
     assert one.tile_KV == other.tile_KV or p.lk <= min(one.tile_KV, other.tile_KV)
@@ -153,14 +155,14 @@ def test_both_kernels_agree_bit_for_bit(target, shape, mask):
 
 
 def test_other_steps_give_other_bits():
-    """So that agreement says something: 256 and 240 keys a step round differently."""
+    """Proves that agreement is not trivial: steps of 256 and 240 keys round differently."""
     p = AttentionProblem(20, 700, 32)
     (matrix, one), (vector, other) = (bits(p, "gfx908", values) for values in ("mfma", "fma"))
     assert one.tile_KV > other.tile_KV and (matrix != vector).any()
 
 
 def test_e_passes_through_lds_once_each_way():
-    """Per step of 32 queries and 64 keys: E^T 8 KB written and read (E15, E16), beside K and V."""
+    """In each step of 32 queries and 64 keys, E^T is written and read, 8 KB (E15, E16), next to K and V."""
     runs = [attention(AttentionProblem(32, lk, 128), "gfx908", "mfma")[1].counters for lk in (64, 128)]
     written, read = (runs[1][f"lds_{way}_bytes"] - runs[0][f"lds_{way}_bytes"] for way in ("write", "read"))
     tile, e = 64 * 128 * 4, 32 * 64 * 4
@@ -168,7 +170,7 @@ def test_e_passes_through_lds_once_each_way():
 
 
 def test_the_printed_index_is_wrong(monkeypatch):
-    """Erratum E17: [row_in_m·tQ + ks·m + col_group] in place of [(ks·k + col_group)·tQ + row_in_m] gives wrong values."""
+    """Erratum E17: [row_in_m·tQ + ks·m + col_group] instead of [(ks·k + col_group)·tQ + row_in_m] gives wrong values."""
     p = AttentionProblem(32, 64, 128)
     assert attention(p, "gfx908", "mfma")[0]
 

@@ -1,4 +1,4 @@
-"""Attention whose waves share K and V through LDS: what it computes, what it takes, what checked mode says of it broken."""
+"""Attention whose waves share K and V through LDS: results, resources, and findings of checked mode on broken kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS = ("gfx90a", "gfx942", "gfx950")
 
 
 def emitted(p, target):
-    """The kernel, whatever its plan would have chosen."""
+    """Returns the shared kernel, whatever its plan would have chosen."""
     tree = FusedAttention(p, target)
     tree.derivation = with_queries(tree.derivation, TILE)
     return asm.emit(tree)
@@ -51,7 +51,7 @@ def test_any_form_validates(sizes, widths, heads, masks, softcap, flags, dtype, 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("lse", [False, True])
 def test_scores_that_rise_and_fall(lse, dtype, target):
-    """From -400 to 400 over five steps, then down and up again: m moves in most steps, and not for all queries."""
+    """Scores go from -400 to 400 over five steps, then down and up again: m moves in most steps, but not for all queries."""
     p = AttentionProblem(40, 640, 64, dtype=dtype, lse=lse, scale=1.0)
     q, key, v = operands(p, target)
     q[..., 0] = np.where(np.arange(p.lq) % 3, 1, 0.5)
@@ -64,7 +64,7 @@ def test_scores_that_rise_and_fall(lse, dtype, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_infinity_and_nan_stay_in_their_rows(target):
-    """A score that is infinite or NaN makes its query's row NaN, as by the formula, and no other."""
+    """A score that is infinite or NaN makes its query's row NaN, as in the formula, and no other row."""
     p = AttentionProblem(40, 200, 64, dtype="bf16")
     arrays = operands(p, target)
     arrays[0][..., 3, :] = np.inf
@@ -76,7 +76,7 @@ def test_infinity_and_nan_stay_in_their_rows(target):
 
 @pytest.mark.parametrize(("keys", "d"), [(1, 128), (64, 64), (65, 128), (128, 64), (200, 256)])
 def test_every_number_of_steps(keys, d):
-    """One step, two, an odd number; the widest head that LDS holds two stages of."""
+    """One step, two, an odd number, and the widest head for which LDS holds two stages."""
     p = AttentionProblem(300, keys, d, dtype="bf16")
     got, _ = launched(p, "gfx950", emitted(p, "gfx950"))
     assert right(p, "gfx950", got)
@@ -106,7 +106,7 @@ def test_checked_mode_finds_nothing(target):
 
 @pytest.mark.parametrize("lq", [200, 256, 400, 700])
 def test_causal_blocks_have_two_tiles(lq):
-    """The first and the last tile that is left; the middle one of an odd number alone. Blocks see as many keys as each other."""
+    """A block has the first and the last tile left; the middle tile of an odd number is on its own. All blocks see as many keys."""
     p = AttentionProblem(lq, lq, 64, causal=True, dtype="bf16", lse=True)
     kernel = emitted(p, "gfx950")
     got, (run,) = launched(p, "gfx950", kernel, check=True)
@@ -126,7 +126,7 @@ def test_a_missing_barrier_is_a_race(which):
 
 
 def test_both_stages_are_needed(monkeypatch):
-    """Waves that write the stage which others still read race."""
+    """Waves that write a stage while others still read it race."""
     monkeypatch.setattr(SharedWave, "flip", lambda self, *addresses: None)
     p = AttentionProblem(256, 300, 64, dtype="bf16")
     _, (run,) = launched(p, "gfx942", emitted(p, "gfx942"), check=True)
@@ -134,7 +134,7 @@ def test_both_stages_are_needed(monkeypatch):
 
 
 def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
-    """Shared where queries are many and the coalescer is what a step waits for; in registers where they are few, or wide."""
+    """Sharing wins if queries are many and a step waits for the coalescer. Registers win if queries are few, or keys wide."""
     for target, lq, dtype, wanted in (
         ("mi355x", 8192, "bf16", True),
         ("mi300x", 8192, "f16", True),
@@ -153,7 +153,10 @@ def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
 
 
 def test_the_tail_of_a_step_is_a_crossing_of_two_units():
-    """Long where products take a step's time, short where the softmax does; the kernel has as many products behind its barrier."""
+    """The tail is long if products take a step's time, and short if the softmax does.
+
+    The kernel has as many products after its barrier.
+    """
     for target, d, dtype, wanted in (
         ("mi300x", 64, "bf16", SHORT_TAIL),
         ("mi300x", 128, "bf16", LONG_TAIL),

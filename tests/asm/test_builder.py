@@ -1,4 +1,4 @@
-"""The kernel builder: registers, operand checks, loops, LDS, arguments, and what the object says."""
+"""The kernel builder: registers, operand checks, loops, LDS, arguments, and the code object."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_loops_count_down_at_the_end_or_in_the_middle():
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.lists(st.integers(0, 7), max_size=6)), max_size=20), st.integers(1, 4))
 def test_what_hides_behind_others_comes_late_but_not_too_late(steps, room):
-    """In order and at most `room` behind each, but before what touches the same register."""
+    """Hidden instructions stay in order, at most `room` after each instruction, but precede any use of the same register."""
     k = KernelBuilder("x", "gfx90a", 64)
     backlog, first, hidden = Backlog(k, room), [], []
     for register, fillers in steps:
@@ -204,13 +204,13 @@ def test_what_hides_behind_others_comes_late_but_not_too_late(steps, room):
     for item, other, after in hidden:
         assert place[id(item)] > place[id(first[after - 1])]
         assert all(place[id(item)] < place[id(first[n])] for n in range(after, len(first)) if steps[n][0] == other)
-    for n, main in enumerate(first[:-1]):  # more than `room` are due to a register
+    for n, main in enumerate(first[:-1]):  # a register's use may force more than `room`
         between = k.items[place[id(main)] + 1 : place[id(first[n + 1])]]
         assert len(between) <= room or between[-1].operands == (v[steps[n + 1][0]], 2)
 
 
 def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_registers():
-    """The first read stands behind the barrier, the last behind what makes its address."""
+    """The first read follows the barrier, and the last follows the instruction that computes its address."""
     k = KernelBuilder("x", "gfx90a", 64)
     backlog = Backlog(k, 1)
     with stream(k) as behind:
@@ -227,7 +227,7 @@ def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_re
 
 
 def test_a_plan_of_more_lds_than_the_target_has_is_refused() -> None:
-    """A descriptor may say anything; a kernel that no GPU of its target can load is not emitted."""
+    """A descriptor may contain anything, but a kernel that no GPU of its target can load is refused."""
     board = replace(hardware.target("mi100"), lds_bytes=128 * 1024)
     with pytest.raises(ResourceError, match="gfx908 65536"):
         asm.emit(operators.TiledComputation(4096, 4096, 4096, target=board))

@@ -26,7 +26,7 @@ from tests.support.resources import assert_takes
 simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
-GUARD = 33  # elements behind Y
+GUARD = 33  # elements after Y
 KINDS = [(target, dt) for target in TARGETS for dt in hardware.target(target).dtypes()]
 
 
@@ -36,7 +36,7 @@ def device(target, check=False):
 
 
 def operands(p, target, seed=0):
-    """X and W in the problem's type."""
+    """Returns X and W in the problem's type."""
     source, kind = np.random.default_rng(seed), numpy_dtype(p.dtype, target)
     if p.dtype == "i8":
         return [source.integers(-128, 128, shape).astype(kind) for shape in p.shapes[:2]]
@@ -48,8 +48,10 @@ def on_cus(target, cus=None):
 
 
 def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corrupt=None, check=False, cus=None):
-    """Runs one; got, want, bound, whether the memory behind Y is untouched, kernel, runs. cus: that tiles are derived for, in place
-    of the target's."""
+    """Runs a convolution. Returns result, reference, bound, whether memory after Y is untouched, kernel, runs.
+
+    cus: CUs to derive tiles for, instead of the target's.
+    """
     tree = Conv2d(p, on_cus(target, cus), policy)
     kernel = emit_naive(tree) if naive else asm.emit(tree)
     x, w = operands(p, target) if xw is None else xw
@@ -97,7 +99,7 @@ def test_the_packing_kernel_is_the_function(p, where):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("ic", [1, 2, 3])
 def test_few_channels_become_more(target, ic):
-    """E28: a 3x3 filter on a few channels is one step of more channels and fewer taps; the products are the same."""
+    """E28: a 3x3 filter on a few channels becomes one step of more channels and fewer taps, with the same products."""
     p = Conv2dProblem(1, ic, 21, 40, 33, 3, 3, padding=(1, 1), stride=(1, 2))
     result = convolve(p, target)
     plan = result.kernel.plan
@@ -142,8 +144,10 @@ def test_large_filters_loop_over_their_rows():
 @pytest.mark.parametrize(("target", "dt"), KINDS)
 @pytest.mark.parametrize("cus", [None, 1])
 def test_published_tiles(target, dt, cus):
-    """They validate where they fit into the registers, and are refused by the plan's own row where not (E3, E8): those that the
-    rule of occupancy has shrunk only where one instruction takes 64 bytes of k and more."""
+    """Tiles validate if they fit into the registers; else the plan's own row refuses them (E3, E8).
+
+    Tiles that the occupancy rule has shrunk are refused only if one instruction needs 64 bytes of k or more.
+    """
     p = Conv2dProblem(2, 24, 19, 33, 70, 3, 3, stride=(2, 1), padding=(1, 2), groups=2, dtype=dt)
     if Conv2d(p, on_cus(target, cus), "published").derivation.feasible:
         assert_right(convolve(p, target, "published", cus=cus))
@@ -155,7 +159,7 @@ def test_published_tiles(target, dt, cus):
 
 
 def test_taps_that_leave_work_items_over():
-    """192 x 8 elements of f32 are one and a half words of each of 1024 work-items."""
+    """192 x 8 elements of f32 are one and a half words for each of 1024 work-items."""
     result = convolve(Conv2dProblem(1, 24, 9, 16, 200, 2, 3), "gfx950", "published", cus=1)
     assert result.kernel.plan.tile_oc == 192 and result.kernel.plan.threads == 1024
     assert_right(result)
@@ -169,7 +173,7 @@ def test_checked_mode_finds_nothing(target, dt):
 
 
 def test_nan_and_infinity_reach_only_their_windows():
-    """Padding is 0 and not 0 · infinity: only outputs whose window holds the element see it."""
+    """Padding is 0 and not 0 · infinity: only outputs whose window contains the element see it."""
     p = Conv2dProblem(1, 5, 9, 20, 3, 3, 3, padding=(1, 1))
     x, w = operands(p, "gfx908")
     x[0, 2, 0, 0], x[0, 1, 8, 19] = np.nan, np.inf
@@ -228,7 +232,9 @@ def test_the_lds_is_used_without_bank_conflicts(target, dt):
 
 
 def test_the_layouts_are_what_keeps_banks_apart():
-    """Chunks of a pixel side by side collide, planes without padding at some size, and a stride without phases of columns."""
+    """Layouts that conflict: chunks of a pixel side by side, planes without padding at some size, a stride without column
+    phases.
+    """
     lane = np.arange(64)
     i, g = lane % 16, lane // 16
     for addresses in (64 * i + 16 * g, 16 * i + 16 * 181 * g, 16 * (2 * i) + 16 * 184 * g):
@@ -241,7 +247,7 @@ def test_the_layouts_are_what_keeps_banks_apart():
 
 
 def test_slots_are_a_layout():
-    """Every halo pixel has a slot of its own, and a tap is at a fixed distance."""
+    """Every halo pixel has its own slot, and taps are a fixed distance apart."""
     for p in SHAPES:
         plan = Conv2d(p).plan
         halo, cut = plan.halo, plan.cut
@@ -267,7 +273,7 @@ def test_llvm_has_no_warning(tmp_path):
 @pytest.mark.parametrize("images", [1, 3, 13])
 @pytest.mark.parametrize(("board", "xcds"), [("mi300x", 8), ("mi300a", 6)])
 def test_xcds_take_turns_in_the_order_of_dispatch(board, xcds, images):
-    """Every workgroup has its own number, whether XCDs have as many each, some one more, or some none."""
+    """Every workgroup has its own number, whether XCDs have equally many, some have one more, or some have none."""
     for edge in (20, 4):
         result = convolve(Conv2dProblem(images, 16, edge, edge, 24, 1, 1, dtype="bf16"), board, cus=304)
         assert_right(result)

@@ -1,4 +1,4 @@
-"""Convolutions with an epilogue, with the channels last, and with filters that LDS cannot hold whole, against float64."""
+"""Convolutions with an epilogue, with channels last, and with filters that LDS cannot hold whole, against float64."""
 
 import functools
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.support.conv2d_problems import assert_right, problems
 simgpu = pytest.importorskip("simgpu")
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
-GUARD = 32  # elements behind Y
+GUARD = 32  # elements after Y
 KINDS = [
     (target, kind, output)
     for target in TARGETS
@@ -43,7 +43,10 @@ def drawn(kind, shape, source):
 
 
 def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
-    """Runs one on normal deviates; got, want, bound, typical, whether the memory behind Y is untouched, plan, runs."""
+    """Runs a convolution on normal deviates.
+
+    Returns result, reference, bound, typical error, whether memory after Y is untouched, plan, runs.
+    """
     source, tree = np.random.default_rng(7), Conv2d(p, target)
     kernel, kind, gpu = asm.emit(tree), numpy_dtype(p.dtype_c, target), device(target, check)
     x, w = (drawn(numpy_dtype(p.dtype, target), shape, source) for shape in p.shapes[:2])
@@ -100,7 +103,7 @@ def test_checked_mode_finds_nothing(target, more, layout):
 
 
 def test_split_channels_take_the_epilogue_behind_the_sum():
-    """Y of a number of elements that no work-item's four divide, and of more pixels a channel than a workgroup of the sum has."""
+    """Y's elements do not divide by a work-item's four, and a channel has more pixels than a workgroup of the sum."""
     for layout, ih, oc in (("nchw", 7, 33), ("nhwc", 7, 33), ("nchw", 37, 8), ("nhwc", 36, 8)):
         p = Conv2dProblem(1, 2048, ih, ih, oc, 1, 1, dtype="f16", layout=layout, bias=True, activation="silu", dtype_c="f16")
         result = convolve(p)
@@ -114,7 +117,7 @@ def test_split_channels_take_the_epilogue_behind_the_sum():
     ((5, 1), (1000, 1), (1, 1)),
 ])  # fmt: skip
 def test_filters_that_lds_cannot_hold_go_by_windows(kernel, dilation, window, layout):
-    """The largest part of the filter that it holds: of rows, else of one row."""
+    """A window is the largest part of the filter that LDS holds: rows, else part of one row."""
     p = Conv2dProblem(1, 7, dilation[0] * (kernel[0] - 1) + 2, dilation[1] * (kernel[1] - 1) + 19, 5, *kernel, dilation=dilation,
                       layout=layout, dtype="f16")  # fmt: skip
     result = convolve(p, "gfx90a")
@@ -136,7 +139,7 @@ def test_the_packing_kernel_knows_windows():
 
 
 def test_only_what_taps_read_is_staged():
-    """A filter of one tap at stride 2 reads a quarter of X, and so does one of stride and dilation 2 apart."""
+    """A filter of one tap at stride 2 reads a quarter of X, and so does a filter with stride and dilation 2."""
     for kernel, dilation in ((1, 1), (3, 2)):
         p = Conv2dProblem(1, 32, 41, 41, 32, kernel, kernel, stride=(2, 2), dilation=(dilation, dilation), dtype="f16")
         result = convolve(p)
@@ -154,13 +157,13 @@ def test_channels_last_move_sixteen_bytes_at_once():
 
 
 def test_a_broken_filter_is_noticed():
-    """The channels of a window rolled by one."""
+    """Rolling a window's channels by one gives wrong results."""
     result = convolve(replace(SHAPE, dtype_c="bf16", layout="nhwc"), corrupt=lambda packed: np.roll(packed, 1, axis=-1))
     assert (np.abs(result.got - result.want) > result.bound).mean() > 0.5
 
 
 def test_infinity_and_nan_reach_only_their_pixels_channels_last():
-    """What lies behind a group's channels is the next group's, and must not be multiplied by the filter's padding."""
+    """The next group's channels follow a group's, and must not be multiplied by the filter's padding."""
     p = Conv2dProblem(1, 10, 6, 20, 6, 1, 1, groups=2, dtype="f16", layout="nhwc")
     tree, gpu = Conv2d(p, "gfx942"), device("gfx942")
     x, w = (drawn(np.dtype(np.float16), shape, np.random.default_rng(3)) for shape in p.shapes[:2])
@@ -195,7 +198,7 @@ def test_what_cannot_be():
     (0.0, np.nan, 1.0, False),
 ])  # fmt: skip
 def test_what_is_right(got, want, bound, right):
-    """Infinity and NaN are wanted exactly; a finite number may overflow only where its bound says so."""
+    """Infinity and NaN must match exactly. A finite number may overflow only if its bound allows it."""
     result = SimpleNamespace(got=np.array([got]), want=np.array([want]), bound=np.array([bound]), untouched=True, typical=None)
     if right:
         assert_right(result)

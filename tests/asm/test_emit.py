@@ -1,4 +1,4 @@
-"""An operator of a test's own: registered from its own file, it is executed, counted, emitted and launched like the others."""
+"""An operator that a test registers from its own file is executed, counted, emitted and launched like the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS = 64
 
 
 class Twice(Root):
-    """The root: Y = 2 X, of `n` f32 elements."""
+    """Root of a tree: Y = 2 X, with `n` f32 elements."""
 
     def __init__(self, n: int) -> None:
         self.descriptor = target("gfx908")

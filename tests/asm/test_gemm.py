@@ -1,4 +1,4 @@
-"""The emitted GEMM: what it says, what it assembles to, and what it computes on the simulated GPU."""
+"""GEMM kernels: text, assembly, and results on the simulated GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from simgpu.tools.tables.listing import listed
 from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
-# A corner of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.
+# Corner cases of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.
 SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37, 53), (1, 3, 2), GUARD))
 
 
@@ -63,7 +63,7 @@ def test_any_shape_validates(sizes, case, trans, scales, pads, batch, bias, acti
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("cus", [304, 1])
 def test_the_published_tiles_validate(name, trans, cus):
-    """The paper's own on one CU; on 304, those that its rule of occupancy leaves of them."""
+    """The paper's tiles on one CU; on 304 CUs, the smaller ones that its occupancy rule gives."""
     descriptor = replace(board("gfx942"), num_cus=cus)
     result = gemm(150, 130, 70, "gfx942", name, trans, pads=(1, 2, 3), policy="published", descriptor=descriptor)
     assert result.kernel.plan.tile_m == result.kernel.plan.tile_n == (128 if cus == 1 else 64)
@@ -73,7 +73,7 @@ def test_the_published_tiles_validate(name, trans, cus):
 @pytest.mark.parametrize("activation", ["gelu", "silu", "relu"])
 @pytest.mark.parametrize("k", [16, 3000])
 def test_activations(activation, k):
-    """In the kernel itself, and in the one that adds the parts of a split K."""
+    """Activations in the kernel itself, and in the one that adds the parts of a split K."""
     result = gemm(40, 50, k, "gfx942", "f16", alpha=0.25, beta=2.0, bias=True, activation=activation)
     assert (result.kernel.plan.split_k > 1) == (k > 16) == bool(result.kernel.following)
     result.check()
@@ -82,7 +82,7 @@ def test_activations(activation, k):
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
 @pytest.mark.parametrize(("target", "k"), [("gfx90a", 16), ("gfx942", 3000), ("gfx950", 16)])
 def test_activations_of_f64(target, k, activation):
-    """Always in a second kernel; batched, with strides; nothing for checked mode to find."""
+    """They are always in a second kernel; batched, with strides. Checked mode finds nothing."""
     checked = (target, activation) == ("gfx950", "gelu")
     result = gemm(40, 50, k, target, "f64", (False, True), 1.5, 2.0, (1, 2, 3), 2, True, activation, check=checked)
     assert [step.name.startswith("gemm_reduce") for step in result.kernel.steps] == [False, True]
@@ -92,7 +92,7 @@ def test_activations_of_f64(target, k, activation):
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
 def test_activations_of_f64_are_those_of_the_value(activation):
-    """x times 1 for x of every size: off by a few roundings of x, NaN and infinities as the reference has them."""
+    """x times 1 for x of every size is off by a few roundings of x. NaN and infinities match the reference."""
     values = np.concatenate([np.linspace(-45, 45, 2000), *([s * 10.0**p for p in range(-300, 300, 7)] for s in (-1, 1))])
     values = np.concatenate([values, [-750, -745.2, -709.9, -709.5, 710, 0.0, -0.0, np.nan, np.inf, -np.inf]])
 
@@ -118,8 +118,10 @@ def test_split_k_adds_its_parts(target, name):
 
 @pytest.mark.parametrize(("sides", "in_turns"), [((96, 160), True), ((32, 32), True), ((128, 160), True), ((224, 256), False)])
 def test_a_turn_leaves_lds_the_time_to_bring_its_fragments(sides, in_turns):
-    """Small waves go through all steps of two atoms, so that a fragment has half a turn to be read again, not half a step; between
-    two instructions of an accumulator there is always another's, where a wave has two."""
+    """Small waves alternate two atoms through all steps, so that a fragment has half a turn, not half a step, to be read again.
+
+    If a wave has two accumulators, an instruction on another one is always between two instructions on one.
+    """
     tree = TiledComputation(4096, 4096, 64, "gfx942", dtype="bf16", trans_b=True)
     plan = with_tiling(tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=sides[0], tile_n=sides[1]))
     operands = TileLayouts.of(plan)
@@ -137,7 +139,7 @@ def test_split_k_is_deterministic():
 
 
 def test_large_tiles_with_edges():
-    """Shapes whose plan has 128x128 tiles with two stages, and 128x64 ones."""
+    """Shapes whose plan has 128x128 and 128x64 tiles with two stages."""
     for number, (target, name) in enumerate((("gfx908", "f32"), ("gfx942", "f16"), ("gfx950", "fp8"), ("gfx90a", "f64"))):
         sizes = (2050, 1930, 37) if name == "f32" else (1030, 2060, 70)
         result = gemm(*sizes, target, name, TRANSPOSES[number], beta=1.0, pads=(1, 2, 3))
@@ -151,7 +153,7 @@ def test_large_tiles_with_edges():
     ("gfx90a", "f64", (True, False), (96, 96, 16)),
 ])  # fmt: skip
 def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
-    """Loops over tiles inside the view, then over the one that the edge of k cuts; in checked mode, without a finding."""
+    """The loops over tiles inside the view, then over the tile that the edge of k cuts. Checked mode finds nothing."""
     m, n, k = tile[0] + 14, tile[1] + 4, 4 * tile[2] + 12
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
@@ -166,7 +168,7 @@ def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
     ("gfx90a", "i8", (True, True), (96, 64, 64), (4, 0)), ("gfx942", "xf32", (True, False), (96, 64, 32), (1, 2)),
 ])  # fmt: skip
 def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load):
-    """Of rows that end at multiples of 8, in checked mode without a finding."""
+    """Rows end at multiples of 8. Checked mode finds nothing."""
     m, n, k = tile[0] + 16, tile[1] + 8, 3 * tile[2] + 12
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
@@ -182,7 +184,7 @@ def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load
     ("gfx90a", "bf16", (True, False), 4),
 ])  # fmt: skip
 def test_few_rows_by_deep_steps_of_k(target, name, trans, spans):
-    """Of a step of many spans every one is multiplied once, in checked mode without a finding."""
+    """Every span of a step of many spans is multiplied once. Checked mode finds nothing."""
     tree = TiledComputation(5, 70, 64, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tile_k = spans * tree.plan.warp_k
     tiling = replace(tree.plan.tiling, tile_m=32, tile_n=32, tile_k=tile_k, split_k=1, blocks=1, limited_by=None)
@@ -197,11 +199,11 @@ def special(a, b, c):
 
 
 @pytest.mark.parametrize(("target", "name", "size"), [
-    ("gfx908", "f32", 96), ("gfx950", "f64", 96),  # lines that odd blocks read by an address of their own
+    ("gfx908", "f32", 96), ("gfx950", "f64", 96),  # lines that odd blocks read with their own address
     ("gfx908", "i8", 32), ("gfx942", "bf8", 96),  # bytes transposed to an odd number of atoms
 ])  # fmt: skip
 def test_odd_tiles_run_without_bank_conflicts(target, name, size):
-    """Counted where they run: of every LDS access of the launch."""
+    """Conflicts are counted for every LDS access of the launch."""
     one = replace(board(target), num_cus=1)
     result = gemm(size, size, 70, target, name, (True, False), descriptor=one, check="performance")
     result.check()
@@ -231,7 +233,7 @@ def test_alpha_0_reads_neither_a_nor_b(k, beta):
 
 
 def test_flops_and_bytes_of_a_run():
-    """Whole tiles: exactly the products of the tiles; C once; nothing but the operands is read."""
+    """A run of whole tiles has exactly the tiles' products, writes C once, and reads only the operands."""
     (run,) = gemm(64, 64, 16).runs
     counters = run.counters
     assert counters["mfma_flops"] == 2 * 64 * 64 * 16
@@ -240,7 +242,7 @@ def test_flops_and_bytes_of_a_run():
 
 
 def test_the_bytes_are_what_runs():
-    """A v_mul_f32 of the epilogue that becomes v_add_f32 changes the result."""
+    """Replacing a v_mul_f32 of the epilogue by v_add_f32 changes the result."""
     kernel = asm.emit(TiledComputation(33, 34, 16, alpha=2.0))
     code = kernel.assemble()
     parsed = CodeObject.parse(code)
@@ -280,7 +282,7 @@ def test_the_order_is_a_bijection(target, sizes):
 
 @pytest.mark.parametrize("target", ["mi100", "mi300x"])
 def test_the_order_shares_tiles_in_each_l2(target):
-    """Distinct tiles of A and B that the workgroups of one XCD in flight together read: far fewer than row by row."""
+    """Workgroups in flight on one XCD read far fewer distinct tiles of A and B than they would row by row."""
     plan = TiledComputation(32768, 32768, 8192, target=target).plan
     d, (gx, _) = plan.descriptor, plan.grid
     together = d.num_cus * plan.resources.blocks_per_cu
@@ -313,7 +315,7 @@ def test_kernels_assemble_and_state_their_resources(target, trans, policy):
 
 
 def square(size):
-    """An f32 GEMM on gfx908 with tiles of 128x128x16."""
+    """Returns an f32 GEMM on gfx908 with tiles of 128x128x16."""
     tree = TiledComputation(size, size, size)
     given = tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=128, tile_n=128, tile_k=16, blocks=2)
     tree.derivation = with_tiling(*given)
@@ -321,7 +323,7 @@ def square(size):
 
 
 def test_the_main_loop_is_few_wide_instructions():
-    """128x128x16 on gfx908: per k tile 64 matrix instructions, 4 wide loads, 8 b128 reads, 1 barrier."""
+    """A k tile of 128x128x16 on gfx908 has 64 matrix instructions, 4 wide loads, 8 b128 reads, 1 barrier."""
     kernel = asm.emit(square(4096))
     body = re.split(r"k_tile_0:\n", kernel.text)[1].split("k_tile_exit_0:")[0]
     names = [line.split()[0] for line in body.splitlines() if not line.strip().startswith((";", "."))]
@@ -386,7 +388,7 @@ def test_our_disassembly_is_llvms(target, trans, tmp_path):
 
 @pytest.mark.parametrize(("target", "name"), CASES)
 def test_the_code_object_asks_for_what_the_plan_grants(target, name):
-    """LDS equal; registers equal after rounding to the granule; and what the instructions use lies within."""
+    """LDS is equal; registers are equal after rounding to the granule; instructions use no more than that."""
     d = board(target)
     for sizes, trans in (((1000, 777, 333), (False, False)), ((40, 40, 40), (True, True))):
         kernel = asm.emit(TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
@@ -454,7 +456,7 @@ def test_liveness_follows_reads_writes_and_branches():
     assert live[5] == live[6] == ""
 
 
-# -- what cannot be ------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "limit"), [("lda", 1 << 24), ("ldb", 1 << 25), ("ldc", 1 << 24)])

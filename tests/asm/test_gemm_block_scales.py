@@ -1,4 +1,4 @@
-"""GEMM with scales of blocks of k on the simulated GPU: every side of a tile, edges, the split, what the plan grants."""
+"""GEMM with scales of blocks of k on the simulated GPU: every tile side, edges, the split, the plan's resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.asm.test_scalar_plans import MOST_SLACK, used
 from tests.support.gemm_case import TRANSPOSES, gemm
 
 SCALED = ("gfx942", "gfx950")
-# Sides of which each has a case: rows that are no power of two, two blocks of columns, two spans of k; and blocks that share K.
+# Each side has a case: rows that are not a power of two, two blocks of columns, two spans of k, and blocks that share
+# K.
 TILES = {
     "gfx942": ((96, 128, 128, 1), (224, 64, 64, 2), (64, 256, 64, 1), (32, 32, 128, 2)),
     "gfx950": ((160, 128, 128, 1), (64, 256, 128, 2), (96, 32, 128, 2)),
@@ -56,7 +57,7 @@ def test_every_side_of_a_tile_validates(target, tile):
 
 @pytest.mark.parametrize("columns", [128, 256])
 def test_operands_that_are_copied_leave_room_for_larger_tiles(columns):
-    """Their staging is AccVGPRs; that of transposed ones would be ArchVGPRs, which the sums fill."""
+    """Their staging is AccVGPRs. Staging of transposed operands would be ArchVGPRs, which the sums fill."""
     tiling = Tiling(32768 // columns, columns, 128, 128, 2, 2, stages=2, blocks=1)
     gemm(140, 270, 521, "gfx950", "fp8", (False, True), pads=(1, 3, 2), tiling=tiling, scales="block").check()
     with pytest.raises(ResourceError, match="ArchVGPR"):
@@ -75,7 +76,7 @@ def test_checked_mode_finds_nothing(target, k):
 
 @pytest.mark.parametrize("target", SCALED)
 def test_each_block_has_its_own_scale(target):
-    """A product of ones is the sum over blocks of k of their length times both scales: a scale that is taken for another shows."""
+    """A product of ones is the sum over blocks of k of their length times both scales, so that a wrong scale shows."""
     m, n, k = 40, 300, 400
 
     def ones(a, b, c):
@@ -83,7 +84,7 @@ def test_each_block_has_its_own_scale(target):
 
     result = gemm(m, n, k, target, "fp8", edit=ones, scales="block")
     source = np.random.default_rng(m * 90001 + n * 301 + k)
-    for shape in ((m, k), (k, n), (m, n)):  # what `gemm` drew before the scales
+    for shape in ((m, k), (k, n), (m, n)):  # `gemm` drew these before the scales
         source.uniform(-1, 1, shape)
     source.uniform(-1, 1, n)
     of_a, of_b = (source.uniform(0.25, 2, shape).astype("f4").astype(float) for shape in ((m, 4), (3, 4)))
@@ -94,7 +95,7 @@ def test_each_block_has_its_own_scale(target):
 
 @pytest.mark.parametrize(("target", "split"), [("gfx942", 1), ("gfx942", 2), ("gfx950", 1)])
 def test_scales_of_further_blocks_follow_those_in_lds(target, split):
-    """More blocks of k than LDS holds, and a part of k that begins in the middle of a block."""
+    """There are more blocks of k than LDS holds, and a part of k begins in the middle of a block."""
     ahead, tile_k = scale_ahead(board(target)), 64 if target == "gfx942" else 128
     k = (4 * ahead + 5) * 128 if split == 2 else (2 * ahead + 3) * 128 + 9
     assert split == 1 or k // tile_k // split % 2
@@ -105,7 +106,7 @@ def test_scales_of_further_blocks_follow_those_in_lds(target, split):
 
 
 def test_the_loop_of_the_largest_tile_has_scales_out_of_line():
-    """A pass of the main loop loads tiles alone, and no scaled product waits for the loop's end, where nothing hides it."""
+    """A pass of the main loop loads only tiles. No scaled product waits for the loop's end, where nothing hides it."""
     kernel = asm.emit(TiledComputation(8192, 8192, 8192, "gfx942", dtype="fp8", trans_b=True, scales="block"))
     items = [item for item in kernel.items if isinstance(item, (Instr, Label))]
     top = next(n for n, item in enumerate(items) if isinstance(item, Label) and "whole_tile_0" in item.name)
@@ -145,7 +146,7 @@ def test_registers_are_the_plans(target):
 
 
 def test_products_are_added_before_their_registers_are_taken_again():
-    """In the largest tiles of both targets, instruction by instruction: a pool's register is read once between two products."""
+    """In the largest tiles of both targets, a pool register is read once between two products, checked by instruction."""
     for target in SCALED:
         kernel = asm.emit(TiledComputation(4096, 4096, 1024, target, dtype="fp8", trans_b=True, scales="block"))
         fresh: dict[int, bool] = {}

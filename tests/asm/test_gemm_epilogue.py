@@ -28,15 +28,15 @@ CASES = [
     for out in OUTPUTS[dtype(name).accumulator]
     if out != dtype(name).accumulator and (out not in NARROW or out in board(target).dtypes())
 ]
-SPLIT = 3000  # k of few tiles, which is shared
+SPLIT = 3000  # k for which few tiles share K
 
 
 @pytest.mark.parametrize(("target", "name", "out"), CASES)
 def test_every_type_of_c_validates_on_every_target(target, name, out):
-    """Cut by both edges, with strides that align to one element; and inside, where stores are wide."""
+    """Tiles are cut by both edges, with strides aligned to one element; and inside, with wide stores."""
     narrow = {"scale_c": 2.5} if out in NARROW else {}
     gemm(70, 37, 53, target, name, beta=1.0, bias=True, pads=(1, 3, 2), alpha=0.25, dtype_c=out, **narrow).check()
-    if name in ("f16", "i8", "f64"):  # of each accumulator one
+    if name in ("f16", "i8", "f64"):  # one for each accumulator
         gemm(64, 64, 32, target, name, (False, True), guard=0, alpha=0.25, dtype_c=out, **narrow).check()
 
 
@@ -65,7 +65,7 @@ def test_any_epilogue_validates(sizes, case, trans, beta, pads, batch, bias, act
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "bf16"), ("gfx942", "fp8"), ("gfx950", "f16"), ("gfx950", "i8")])
 @pytest.mark.parametrize("columns", [34, 192])
 def test_gates_take_pairs_wherever_they_lie(target, name, columns, k):
-    """In one lane, in neighbouring lanes, in lanes apart: as many columns as a wave interleaves, and whether B is transposed."""
+    """A pair is in one lane, in neighbouring lanes, or in lanes apart, by the columns that a wave interleaves and B's transpose."""
     for trans in TRANSPOSES[: 2 if k < SPLIT else 1]:
         more = {"dtype_c": "bf16", "residual": True}
         result = gemm(50, columns, k, target, name, trans, 0.05, bias=True, pads=(0, 0, 1), activation="swiglu", **more)
@@ -121,7 +121,7 @@ def test_checked_mode_finds_nothing(target, name, k):
 
 @pytest.mark.parametrize(("target", "name", "out"), [("gfx908", "f16", "bf16"), ("gfx942", "fp8", "fp8"), ("gfx950", "i8", "bf16")])
 def test_sgprs_are_the_plans(target, name, out):
-    """For the epilogue that takes most of them, of the largest tiles."""
+    """Tests the epilogue that needs the most, with the largest tiles."""
     residual = {"residual": True} if out == "bf16" else {"scale_c": 2.0}
     tree = TiledComputation(
         4096, 4096, 128, target, dtype=name, bias=True, activation="geglu", dtype_c=out, scales="row", **residual

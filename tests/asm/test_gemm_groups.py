@@ -1,4 +1,6 @@
-"""Grouped GEMM on the simulated GPU: any rows a group, none among them, more groups than lanes, all that the epilogue adds."""
+"""Grouped GEMM on the simulated GPU: any number of rows in a group, none as well, more groups than lanes, every epilogue
+operand.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_groups_without_rows_and_more_than_a_wave_has_lanes(target, name, rows):
 
 @pytest.mark.parametrize("tile", [(96, 64), (128, 128)])
 def test_tiles_of_any_rows_are_counted(tile):
-    """By multiplication where they are no power of two."""
+    """If rows are not a power of two, the count uses a multiplication."""
     tiling = Tiling(*tile, 64, 32, 2, 2, stages=2, blocks=1)
     rows = (96, 95, 97, 0, 192, 1, 128, 129)
     gemm(sum(rows), 100, 70, "gfx942", "bf16", (False, True), tiling=tiling, group_rows=rows).check()
@@ -82,7 +84,7 @@ def test_checked_mode_finds_nothing(target, name, scales):
 
 @pytest.mark.parametrize("rows", [(0, 0, 0), (4, 0, 3)])
 def test_rows_behind_the_last_groups_are_left_alone(rows):
-    """The launch is for 50 rows; memory says how many there are."""
+    """The launch is for 50 rows; the actual number is in memory."""
     tree = TiledComputation(50, 20, 30, "gfx942", dtype="f16", groups=3, trans_b=True)
     gpu, rng = device("gfx942"), np.random.default_rng(0)
     a, b, c = rng.uniform(-1, 1, (50, 30)).astype("f2"), rng.uniform(-1, 1, (3, 20, 30)).astype("f2"), np.full((50, 20), 7, "f4")
@@ -96,7 +98,7 @@ def test_rows_behind_the_last_groups_are_left_alone(rows):
 
 
 def test_the_grid_holds_any_groups_and_no_more():
-    """Against every way to deal m rows to the groups."""
+    """Compares with every way to distribute m rows over the groups."""
     def ways(m, groups):
         return [(first, *rest) for first in range(m + 1) for rest in ways(m - first, groups - 1)] if groups > 1 else [(m,)]
 

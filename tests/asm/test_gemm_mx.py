@@ -1,4 +1,4 @@
-"""GEMM of MX formats on the simulated GPU: every pair of types, edges of every dimension, scales that are each block's own."""
+"""GEMM of MX formats on the simulated GPU: every pair of types, edges of every dimension, scales that differ by block."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from tests.asm.test_scalar_plans import assert_planned
 from tests.support.gemm_case import device
 
 PAIRS = (("fp8", "fp8"), ("fp4", "fp4"), ("fp6", "fp6"), ("bf8", "fp4"), ("bf6", "fp8"))  # each type, and pairs of widths
-GUARD = 3  # bytes before and behind an operand: rows begin anywhere
+GUARD = 3  # bytes before and after an operand: rows begin anywhere
 
 
 def rows_in_memory(values, name, stride, around=GUARD):
-    """Elements in rows `stride` elements apart, bytes of 0xff around them: the NaNs of fp8, the largest of what has none."""
+    """Returns elements in rows `stride` elements apart, with bytes of 0xff around them: fp8's NaNs, or the largest value of
+    other types.
+    """
     *outer, columns = values.shape
     memory = np.full((*outer, dtype(name).packed(stride)), 0xFF, np.uint8)
     memory[..., : dtype(name).packed(columns)] = pack(values, name)
@@ -40,7 +42,7 @@ def rows_in_memory(values, name, stride, around=GUARD):
 
 def mx(m, n, k, a_type="fp4", b_type=None, pads=(0, 0), batch=1, group_rows=(), tiling=None, check=False, edit=None,
        around=GUARD, **more):  # fmt: skip
-    """Runs one; returns (result, what float64 makes of it, bound, typical error, kernel, runs). pads: of lda and ldb, in fours."""
+    """Runs a GEMM. Returns (result, float64 reference, bound, typical error, kernel, runs). pads: of lda and ldb, in fours."""
     rng, b_type = np.random.default_rng(m * 90001 + n * 301 + k), b_type or a_type
     outer, each = () if batch == 1 else (batch,), (len(group_rows),) if group_rows else ()
     strides = {"lda": k + 4 * pads[0], "ldb": k + 4 * pads[1]}
@@ -109,7 +111,7 @@ def test_every_side_of_a_tile_validates(kind, tile):
 
 @pytest.mark.parametrize("k", [512, 544, 608, 640, 864, 992, 1120])
 def test_lines_of_rows_that_end_anywhere_validate(k):
-    """6-bit operands by cache lines: aligned, whose last line the end cuts in a piece's middle, too, and at any byte."""
+    """6-bit operands by cache lines: aligned (with a last line cut in the middle of a piece as well), and at any byte."""
     tiling = Tiling(64, 64 if k in (544, 640, 992) else 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
     for around in (0, GUARD):
         result = mx(70, 131, k, "fp6", "bf6", (4, 8), tiling=tiling, check=True, around=around, dtype_c="bf16")
@@ -138,7 +140,7 @@ def test_groups_have_their_own_b_and_scales():
 
 @pytest.mark.parametrize("kinds", [("fp4", "fp4"), ("fp6", "fp8")])
 def test_each_block_has_its_own_scales(kinds):
-    """A product of ones is the sum over blocks of 32 times both scales: a scale that is taken for another shows."""
+    """A product of ones is the sum over blocks of 32 times both scales, so that a wrong scale shows."""
     m, n, k = 40, 50, 416
     powers = np.random.default_rng(1).integers(-3, 4, (m + n, k // 32)).astype(float)
 

@@ -1,4 +1,4 @@
-"""GEMM whose B was preshuffled, on the simulated GPU: every type, edges of every dimension, with scales, groups and a batch."""
+"""GEMM with a preshuffled B on the simulated GPU: every type, edges of every dimension, with scales, groups and a batch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.asm.test_scalar_plans import assert_planned
 from tests.support.gemm_case import TARGETS, TYPES, device, gemm
 
 KINDS = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
-WIDE_GUARD = 64  # elements before B, which then lies at 64-byte boundaries: wide loads
+WIDE_GUARD = 64  # elements before B, which is then on a 64-byte boundary: wide loads
 
 
 def piece_of(kind: str) -> int:
-    """k of 16 bytes, which a panel has of each row in turn."""
+    """Returns k of 16 bytes, the piece of each row in a panel."""
     return 16 // numpy_dtype(kind).itemsize
 
 
@@ -51,7 +51,7 @@ def test_any_shape_validates(kind, sizes, guard, batch, trans_a, bias):
 @pytest.mark.parametrize(("name", "k"), [("bf16", 32), ("bf16", 64), ("fp8", 64), ("fp8", 128)])
 @pytest.mark.parametrize("columns", [32, 64, 96, 128, 160, 256])
 def test_every_side_of_a_tile_validates(name, k, columns):
-    """One, two and four atoms whose columns take turns, LDS rows of 64 and of 128 bytes."""
+    """One, two and four atoms whose columns alternate, LDS rows of 64 and of 128 bytes."""
     target = "gfx950" if k * numpy_dtype(name).itemsize == 128 else "gfx942"
     tiling = Tiling(64, columns, k, k, 2, 2, stages=2, blocks=1)
     gemm(70, columns + 48, 3 * k + 16, target, name, (False, True), guard=WIDE_GUARD, tiling=tiling, preshuffle_b=True).check()
@@ -92,7 +92,7 @@ def test_planned_tiles_have_no_bank_conflicts(target, name, sizes):
 
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "f16"), ("gfx90a", "f64"), ("gfx942", "bf16"), ("gfx950", "fp8")])
 def test_registers_and_lds_are_the_plans(target, name):
-    """Of the largest tile, too: a kernel that takes more than the plan grants is refused."""
+    """Includes the largest tile: a kernel that needs more than the plan grants is refused."""
     asm.emit(TiledComputation(4096, 4096, 4096, target, dtype=name, trans_b=True, preshuffle_b=True))
     for sizes in ((300, 512, 400), (100, 112, 30000)):
         assert_planned(TiledComputation(*sizes, target, dtype=name, trans_b=True, preshuffle_b=True, bias=True))
@@ -100,7 +100,7 @@ def test_registers_and_lds_are_the_plans(target, name):
 
 @pytest.mark.parametrize("name", ["fp4", "fp8", "bf16", "f64"])
 def test_panels_hold_16_bytes_of_16_rows_in_turn(name):
-    """Byte x of piece c of row r of panel p lies at ((p * pieces + c) * 16 + r) * 16 + x."""
+    """Byte x of piece c of row r of panel p is at ((p * pieces + c) * 16 + r) * 16 + x."""
     n, k = 48, 128
     values = np.random.default_rng(0).integers(-3, 4, (2, n, k)).astype(numpy_dtype(name))
     before, after = (pack(x, name).reshape(2, -1) for x in (values, preshuffled(values, name)))

@@ -1,4 +1,4 @@
-"""Where the moves of GEMM's main loop lie among its matrix instructions."""
+"""Places of the main loop's moves among a GEMM's matrix instructions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.operators.gemm.tree import TiledComputation
 
 
 def whole_tile(target, name, trans_a, trans_b, **more):
-    """Mnemonics of the loop over tiles that lie inside the view, its branch last."""
+    """Returns mnemonics of the loop over tiles inside the view, its branch last."""
     kernel = asm.emit(TiledComputation(8192, 8192, 8192, target, dtype=name, trans_a=trans_a, trans_b=trans_b, **more))
     items = [item for item in kernel.items if isinstance(item, (Instr, Label))]
     top = next(n for n, item in enumerate(items) if isinstance(item, Label) and "whole_tile_0" in item.name)
@@ -25,7 +25,7 @@ def whole_tile(target, name, trans_a, trans_b, **more):
     ("gfx950", "bf16", (True, True), {}), ("gfx950", "fp4", (False, True), {"scales": "mx"}),
 ])  # fmt: skip
 def test_the_loops_branch_follows_a_matrix_instruction(target, name, trans, more):
-    """The loop counts before its last matrix instruction, behind which there is at most a fragment's read."""
+    """The loop counts before its last matrix instruction, after which there is at most a fragment's read."""
     loop = whole_tile(target, name, *trans, **more)
     last = max(n for n, mnemonic in enumerate(loop) if mnemonic.startswith("v_mfma"))
     assert all(mnemonic.startswith("ds_read") for mnemonic in loop[last + 1 : -1]) and len(loop) - last <= 4
@@ -39,7 +39,7 @@ def test_reads_go_as_fast_as_lds_takes_them():
 
 
 def test_reads_behind_the_barrier_and_before_their_use():
-    """Paced, behind the last use, ahead of the first one; none is left to the next tile from its barrier on."""
+    """Reads are paced, after the last use, before the first one. None is left to the next tile from its barrier on."""
     reads = [Read(0, 5, 2.0), Read(0, 6, 2.0), Read(1, 6, 2.0), Read(8, 9, 2.0), Read(9, 9, 2.0)]
     assert read_numbers(reads, 10, 20, (14, 16), 2) == [16, 17, 18, 22, 24]  # the second and third are needed at 20 and 21
     assert read_numbers(reads, 10, 20, (3, 16), 2) == [16, 17, 18, 22, 22]

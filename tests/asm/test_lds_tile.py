@@ -29,7 +29,7 @@ PROBLEMS = ((4096, 4096, 4096), (1000, 777, 333), (40, 40, 40))
 
 
 def plain_layouts():
-    """f32 in every shape, 16- and 32-wide atoms, both ways to count rows."""
+    """Yields f32 layouts in every shape, with 16- and 32-wide atoms and both ways to count rows."""
     for rows, warp, k, threads in SHAPES:
         for atom in (16, 32):
             for kw in (4, 2, 1):
@@ -40,7 +40,7 @@ def plain_layouts():
 
 
 def planned_layouts():
-    """What the plans of every type on every target use: (target, layout), each once."""
+    """Returns the (target, layout) pairs in plans of every type on every target, each once."""
     seen = {}
     for target in TARGETS:
         for name in board(target).dtypes():
@@ -58,7 +58,7 @@ PLANNED = planned_layouts()
 
 
 def odd_layouts():
-    """Tiles of an odd number of atoms a wave, or of pairs, whose rows are contiguous: rows of the view by 1, 4 and 8."""
+    """Yields tiles of an odd number of atoms a wave, or of pairs, with contiguous rows: rows of the view by 1, 4 and 8."""
     for rows in (96, 160, 192, 224):
         for element, operand, k in ((2, 2, 32), (2, 4, 64), (1, 2, 64), (1, 2, 128), (4, 2, 32)):
             for run in (1, 4, 8):
@@ -66,7 +66,9 @@ def odd_layouts():
 
 
 def preshuffled_layouts():
-    """Of a preshuffled matrix: one, two and four atoms that take turns, LDS rows of 64 and 128 bytes, shares of half a chunk."""
+    """Yields tiles of a preshuffled matrix: one, two and four alternating atoms, LDS rows of 64 and 128 bytes, pieces of half a
+    chunk.
+    """
     for rows in (32, 64, 96, 128, 160, 224, 256):
         for element, operand, k in ((2, 2, 32), (2, 4, 64), (2, 4, 128), (1, 2, 64), (1, 2, 128), (4, 1, 16), (8, 2, 8)):
             yield TileLayout("B", rows, k, rows // 2, 16, 4, 4, 256, True, True, element, operand, panel=16)
@@ -94,8 +96,10 @@ def test_element_to_byte_is_a_bijection(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=describe)
 def test_work_items_stage_every_element(layout):
-    """Once, unless there are fewer units than work-items, or the last rows are dealt out as those behind them; LDS writes where the
-    kernel puts them."""
+    """Elements are staged once, unless units are fewer than work-items, or the last rows stand in for rows past the tile.
+
+    LDS writes go where the kernel puts them.
+    """
     threads = np.arange(layout.threads)
     seen = np.zeros((layout.rows, layout.k), int)
     for load in range(layout.loads):
@@ -134,7 +138,7 @@ def test_atoms_partition_the_wave_rows(layout):
 
 
 def accesses(layout):
-    """(kind, bytes of a lane, address of each lane) of every read and write of every wave, by the definition of the tile."""
+    """Yields (kind, bytes of a lane, address of each lane) of every read and write of every wave, by the definition of the tile."""
     lane = np.arange(64)
     i, g = lane % layout.atom, lane // layout.atom
     for wave in range(0, layout.rows, layout.warp_rows):
@@ -161,7 +165,7 @@ def accesses(layout):
 
 @pytest.mark.parametrize(("target", "layout", "name"), PLANNED, ids=lambda x: describe(x) if isinstance(x, TileLayout) else x)
 def test_planned_tiles_have_no_bank_conflicts(target, layout, name):
-    """0 under the rules of the facts, and under plain consecutive lanes where they have none."""
+    """There are none under the rules of the facts or, for targets without such rules, for consecutive lanes."""
     assert sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) == 0, name
 
 
@@ -173,7 +177,7 @@ def test_the_counter_counts():
     assert lds_banks.conflicts("gfx908", "read", 4, 0 * lane) == 0, "one word is broadcast"
     assert lds_banks.conflicts("gfx908", "read", 4, 128 * lane, active=lane < 3) == 2
     assert lds_banks.conflicts("gfx908", "read", 16, 16 * lane) == 0
-    # Rows of 64 bytes without a swizzle: eight lanes of a b128 phase find two places.
+    # Rows of 64 bytes without a swizzle: eight lanes of a b128 phase use two places.
     assert lds_banks.conflicts("gfx908", "read", 16, 64 * (lane % 16) + 16 * (lane // 16)) > 0
     assert lds_banks.conflicts("gfx950", "read", 8, 8 * lane) == 0
     assert lds_banks.conflicts("gfx942", "write", 16, 32 * lane) == 8
@@ -182,13 +186,13 @@ def test_the_counter_counts():
 
 
 def broken(layout, **changed):
-    """The same tile with other answers for some of its properties."""
+    """Returns the same tile with other values for some of its properties."""
     kind = type("Broken", (TileLayout,), changed)
     return kind(**{name: getattr(layout, name) for name in layout.__dataclass_fields__})
 
 
 def test_a_swizzle_is_what_keeps_rows_apart():
-    """The planned f32 tile, its swizzle taken away, conflicts."""
+    """The planned f32 tile without its swizzle has conflicts."""
     layout = TileLayouts.of(TiledComputation(4096, 4096, 4096).plan).a
     flat = broken(layout, swizzle=lambda self, row: 0 * row)
     assert sum(lds_banks.conflicts("gfx908", *access) for access in accesses(flat)) > 0

@@ -1,4 +1,4 @@
-"""The ring of cache lines: every byte has its place, is loaded once, overwrites what was read, and meets no other in a bank."""
+"""The ring of cache lines: every byte has a place, is loaded once, overwrites only read bytes, and has no bank conflicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def describe(ring):
 
 
 def ring_accesses(layout):
-    """As `accesses` of tests/asm/test_lds_tile.py, of a ring, for all places in it."""
+    """Yields accesses as `accesses` of tests/asm/test_lds_tile.py, for all places in a ring."""
     ring, lane = LineRing(layout), np.arange(64)
     for t in range(layout.rows // layout.atom):
         for at in range(0, PAIR, STEP):
@@ -61,7 +61,7 @@ def test_no_bank_conflicts(ring):
 
 
 def test_lines_overwrite_what_the_step_before_the_last_has_read():
-    """A line is written under the matrix instructions of the step before the first that reads it, at most one a step."""
+    """A line is written among the matrix instructions of the step before its first reader, at most one line a step."""
     steps = [CACHE_LINE * line // STEP - 1 for line in range(12)]
     assert [(step + 1) % LINE_STEPS for step in steps] == [phase for phase in range(LINE_STEPS) if phase != NO_LINE] * 4
     for line, step in enumerate(steps):

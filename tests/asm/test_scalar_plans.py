@@ -1,5 +1,4 @@
-"""SGPRs: the closed-form plan of every operator against what its kernels use, what the code object declares, and a plan that runs
-out."""
+"""SGPRs: the closed-form plan of every operator against its kernels' use and the code object, and a plan that runs out."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ from simgpu.tools.tables.read_back import read_back
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 DTYPES = ("f32", "f16", "bf16")
-MOST_SLACK = 8  # registers that a plan may have over; SGPRs are granted by 16
+MOST_SLACK = 8  # most registers that a plan may have left over; SGPRs are granted in sixteens
 
 
 def used(kernel):
-    """SGPRs up to the highest that an instruction names."""
+    """Returns the SGPRs up to the highest that an instruction names."""
     instructions = (item for item in kernel.items if isinstance(item, Instr))
     return 1 + max(r.index + r.count - 1 for i in instructions for r in i.registers() if r.file == "s" and r.index < SGPR_LIMIT)
 
@@ -102,13 +101,13 @@ def test_conv2d(target, dtype):
 
 
 def test_a_plan_that_runs_out():
-    """One named SGPR fewer than the kernel takes: no kernel, and the message says what for."""
+    """With one named SGPR fewer than the kernel needs there is no kernel, and the message names the purpose."""
     tree = FusedAttention(AttentionProblem(3000, 3000, 32, 64), "gfx908")
     plan = tree.plan.resources
     scalars = tuple(replace(r, count=r.count - (r.name == "temporaries")) for r in plan.scalars)
     for given_, works in ((plan.scalars, True), (scalars, False)):
         k = KernelBuilder("k", "gfx908", 64, plan=replace(plan, scalars=given_))
-        need = plan.sgprs - RESERVED_SGPRS - 4  # beside the launch state
+        need = plan.sgprs - RESERVED_SGPRS - 4  # besides the launch state
         if works:
             for n in range(need):
                 k.s.alloc(f"s{n}")
@@ -119,6 +118,6 @@ def test_a_plan_that_runs_out():
 
 
 def test_sgprs_are_granted_by_sixteen():
-    """Of 800 a SIMD (facts, gfx9): fewer than 81 do not limit ten waves' residency to less than nine."""
+    """A SIMD has 800 (facts, gfx9): up to 80 SGPRs allow ten waves, 81 at most eight."""
     d = find_target("gfx908")
     assert (d.sgpr_granule, d.waves_from_sgprs(80), d.waves_from_sgprs(81)) == (16, 10, 8)

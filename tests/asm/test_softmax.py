@@ -1,4 +1,4 @@
-"""Softmax kernels on the simulated GPU against float64: every way a row is held, masks, NaN, infinities, resources as planned."""
+"""Softmax kernels on the simulated GPU against float64: every way to hold a row, masks, NaN, infinities, planned resources."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def device(target, check=False):
 
 
 def padded(rows, stride, kind, guard):
-    """NaN-filled memory, and the (rows, stride) part of it that a view lies in."""
+    """Returns NaN-filled memory, and the (rows, stride) part of it that contains a view."""
     memory = np.full(2 * guard + rows * stride, np.nan, kind)
     return memory, memory[guard : guard + rows * stride].reshape(rows, stride)
 
 
 def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0), in_place=False, x=None,
             mask=None, edit=None, check=False, board=None, guard=GUARD, **more):  # fmt: skip
-    """Runs one; got, want, bound, whether memory around Y is untouched, the kernel, the launches."""
+    """Runs a softmax. Returns result, reference, bound, whether memory around Y is untouched, the kernel, the launches."""
     ldx, ldy = n + pads[0], n + pads[in_place - 1]
     problem = SoftmaxProblem(rows, n, dt, ldx=ldx, ldy=ldy, mask=mask is not None, **more)
     kernel = asm.emit(Softmax(problem, board or target, policy))
@@ -101,7 +101,7 @@ def test_any_shape_validates(rows, n, dt, target, policy, pads, in_place, scale)
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_papers_softmax(target, policy):
-    """512 x 512, "validated at machine precision": every weight within a few units of its last place and of exp's argument's."""
+    """512 x 512, "validated at machine precision": every weight is off by a few units of its last place and of exp's argument's."""
     result = softmax(512, 512, target=target, policy=policy)
     assert_right(result)
     assert (argument_ulps(result.got, result.want) <= MACHINE_PRECISION).all()
@@ -119,7 +119,7 @@ def test_the_papers_softmax(target, policy):
     check=st.booleans(),
 )
 def test_a_narrower_result(n, target, policy, pads, narrow, check):
-    """X in f32, Y of two bytes: what unfused attention multiplies with V."""
+    """X in f32, Y in a 2-byte type: the P that unfused attention multiplies by V."""
     dtype_y, gain = narrow
     result = softmax(5, n, "f32", target, policy, pads, check=check, dtype_y=dtype_y, gain=gain)
     assert_right(result)
@@ -147,7 +147,7 @@ def test_masks_and_bands(n, dt, target, policy, band):
     [(8, 5000, 1, 1, 1), (3, 20001, 1, 4, 1), (1, 40001, 1, 8, 1), (2, 60001, 104, 1, 2), (1, 100003, 300, 1, 2)],
 )
 def test_every_way_to_hold_a_row_in_f64(rows, n, cus, waves, launches, target):
-    """As for the other types; with waves of which only some know the largest element, and masks."""
+    """The same ways as for the other types. Only some waves see the largest element, and there are masks."""
     board = replace(find_target(target), num_cus=cus)
     x = np.random.default_rng(n).standard_normal((rows, n)) * 2
     x[:, n // 3] = 20
@@ -169,8 +169,10 @@ def test_every_way_to_hold_a_row_in_f64(rows, n, cus, waves, launches, target):
     [(420, 2100, 104, 1, 1), (1, 2100, 104, 4, 1), (1, 100001, 1, 8, 1), (1, 100001, 104, 1, 2), (1, 150001, 104, 1, 2)],
 )
 def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
-    """In the registers of one, four and eight waves; streamed, split over blocks that a second kernel merges: where it cannot stay,
-    or where many CUs are faster than one."""
+    """A row is in the registers of one, four or eight waves, or streamed and split over blocks that a second kernel merges.
+
+    It is split if it does not fit, or if many CUs are faster than one.
+    """
     result = softmax(rows, n, dt, "gfx90a", board=replace(find_target("gfx90a"), num_cus=cus))
     plan = result.kernel.plan
     assert (plan.waves_row, len(result.runs)) == (waves, launches)
@@ -184,8 +186,10 @@ def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
     (256, "bf16", (0, 0), 1, 32), (20, "f32", (2, 0), 1, 8), (68, "f16", (0, 2), 1, 32),
 ])  # fmt: skip
 def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
-    """As many in flight as keep a CU's loads busy, short ones side by side, where there are rows enough; the last wave has fewer,
-    the last workgroup waves without."""
+    """A wave has as many rows in flight as keep a CU's loads busy, with short rows side by side, if there are enough rows.
+
+    The last wave has fewer rows, and the last workgroup has waves without rows.
+    """
     board = replace(find_target(target), num_cus=1)
     waves = board.max_waves_per_simd * board.simds_per_cu
     rows = each * waves * (64 // lanes) + 5
@@ -211,7 +215,7 @@ def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
     check=st.booleans(),
 )
 def test_short_rows_side_by_side(rows, n, types, target, pads, guard, in_place, scale, check):
-    """One load of a wave brings several; what lies behind a row's end is neither read nor written."""
+    """One load of a wave fetches several rows. Memory past a row's end is neither read nor written."""
     dt, dtype_y = types
     board = replace(find_target(target), num_cus=1)
     result = softmax(rows, n, dt, target, "corrected", pads, in_place and dt == dtype_y, check=check, board=board, guard=guard,
@@ -233,7 +237,7 @@ def test_short_rows_with_nan_and_infinities():
     assert (result.got[3] == 0).all() and (result.got[5, ::2] == 0).all()
 
 
-PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, to which no other way to hold a long row is as fast
+PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, for which no other way to hold a long row is as fast
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -242,7 +246,7 @@ PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, to which no other 
     (66000, "f16", (2, 4), -2.0, 4), (66002, "bf16", (0, 0), 1.0, 2), (66000, "bf16", (2, 0), 1.0, 5),
 ])  # fmt: skip
 def test_two_elements_a_register(n, dt, pads, scale, guard, target):
-    """Rows that end in a wave's part, at an odd element and before whole waves' parts, by dwords and element by element."""
+    """Rows end in a wave's part, at an odd element and before whole waves' parts, by dwords and element by element."""
     board, check = replace(find_target(target), num_cus=2), (n, target) in ((65537, "gfx90a"), (66000, "gfx942"))
     result = softmax(2, n, dt, target, pads=pads, scale=scale, guard=guard, in_place=pads == (0, 0), check=check, board=board)
     assert result.kernel.plan.sizes["packing"] == 2 and result.kernel.plan.reads == 1
@@ -252,7 +256,7 @@ def test_two_elements_a_register(n, dt, pads, scale, guard, target):
 
 @pytest.mark.parametrize(("n", "dt"), [(131071, "f16"), (131072, "bf16"), (152064, "f16")])
 def test_two_elements_a_register_of_the_longest_rows(n, dt):
-    """Those that do not fit in f32; columns past the end count nothing, whatever the sign of what the others are."""
+    """Rows that do not fit in f32. Columns past the end count nothing, whatever the sign of the others."""
     for scale in (1.0, -1.0):
         x = np.full((1, n), -90.0 * scale)
         result = softmax(1, n, dt, board=PACKED, target="gfx90a", scale=scale, gain=4096.0, x=x, guard=4)
@@ -275,7 +279,7 @@ def test_two_elements_a_register_nan_and_infinities(dt, scale):
 
 
 def test_which_rows_are_packed():
-    """Those of 16 bits that f32 leaves one workgroup a CU or none, if their end can be an infinity."""
+    """Rows of 16-bit types are packed if f32 leaves a CU one workgroup or none, and if their end can be an infinity."""
     for n, dt, more, packing in (
         (63488, "f16", {}, 1), (63489, "f16", {}, 2), (245760, "bf16", {}, 2), (245761, "bf16", {}, 1), (65536, "f32", {}, 1),
         (65536, "f16", {"scale": 0.0}, 1), (65536, "f16", {"mask": True}, 1), (65536, "f16", {"band": Band(9, -9, 1)}, 1),
@@ -310,7 +314,7 @@ def test_checked_mode_finds_nothing(dt):
 
 
 def test_f64_is_as_exact_as_its_reference():
-    """Rows in registers and rows that stream, near and far exponents: some units of f64, which no exponential of f32 reaches."""
+    """Rows in registers and streamed rows, near and far exponents: off by some units of f64, better than any f32 exponential."""
     for n in (300, 9000):
         x = np.random.default_rng(n).standard_normal((3, n)) * [[1], [30], [300]]
         result = softmax(3, n, "f64", x=x)
@@ -329,7 +333,7 @@ def test_padding_counts_nothing():
 
 
 def test_a_kernel_that_pads_with_0_fails():
-    """The same kernel with -infinity replaced by 0 where columns are missing: what the paper warns of (E30)."""
+    """The same kernel with 0 instead of -infinity for missing columns, the error that the paper warns of (E30)."""
     x = np.full((1, 65), -9.0)
     right, wrong = softmax(1, 65, x=x), softmax(1, 65, x=x, edit=lambda text: text.replace("0xff800000", "0"))
     assert_right(right)

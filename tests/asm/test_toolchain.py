@@ -80,7 +80,7 @@ def test_a_linked_code_object_of_version_5(target):
 
 
 def test_relocations_of_a_linked_object():
-    """`table` holds the loaded address of `entry`, wherever the image lies."""
+    """`table` holds the loaded address of `entry`, for any address of the image."""
     code = CodeObject.parse(asm.assemble(text(), "gfx908"))
     place = code.symbols["table"].address
     for load_address in (None, 0x7F12_3456_7000):
@@ -131,7 +131,7 @@ def test_no_clang_is_said_with_what_to_do(tmp_path, monkeypatch):
 
 
 def fake_tools(folder, targets):
-    """A clang that prints targets and otherwise hands on to the real one, and its ld.lld."""
+    """Makes a clang that prints targets and otherwise runs the real one, and its ld.lld."""
     real = next(iter(toolchain._installed()))
     folder.mkdir()
     for name, command in (("clang", real.clang), ("ld.lld", real.lld)):
@@ -169,7 +169,7 @@ def test_rocm_comes_before_the_wheel(tmp_path, monkeypatch):
 
 
 def test_boards_stand_for_their_architecture() -> None:
-    """Wherever a target is taken, the disassembler's too."""
+    """A board is accepted for any target, by the disassembler as well."""
     source = text("gfx942")
     assert asm.assemble(source, "MI300X") == asm.assemble(source, "gfx942")
     assert simgpu.disassemble(bytes.fromhex("000081bf"), "mi210") == [(0, "s_endpgm")]

@@ -1,4 +1,4 @@
-"""Unfused attention as emitted: three kernels and what crosses memory between them."""
+"""Unfused attention kernels: three kernels and their memory traffic."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ def test_any_shape_validates(lq, lk, d, heads, causal, window, target, dtype):
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrow_types_in_checked_mode(target, dtype):
-    """Every target and type, with masks, heads that share, odd lengths; nothing to find."""
+    """Every target and type, with masks, shared heads, odd lengths. There are no findings."""
     result = unfused(AttentionProblem(35, 77, 80, 4, 2, 1, True, 50, dtype=dtype), target, check=True)
     assert right(result) and [run.findings for run in result.runs] == [[]] * 3
 
 
 @pytest.mark.parametrize("lk", [3000, 40001])
 def test_small_weights_are_kept(lk):
-    """gfx90a reads f16 below 2^-14 as 0: P of a long row is that small, and is held 2^15 times as large. Resident and streamed
-    rows."""
+    """gfx90a reads f16 below 2^-14 as 0. P of a long row is that small, and is stored 2^15 times as large.
+
+    Resident and streamed rows.
+    """
     p = AttentionProblem(3, lk, 16, dtype="f16")
     q, k, v = operands(p, "gfx90a")
     result = unfused(p, "gfx90a", [q * np.float16(0.1), k, np.abs(v)])
@@ -84,7 +86,7 @@ def test_special_values_as_the_reference():
 
 
 def test_a_lost_gain_is_noticed():
-    """The check is worth something: without the division by 2^15 the result is out of its bound."""
+    """Without the division by 2^15 the result is out of its bound."""
     def damage(kernel):
         values = kernel.following[1]
         assert 2.0**-15 in values.scalars
@@ -102,7 +104,7 @@ def test_traffic_is_what_the_tree_says():
 
 
 def test_traffic_of_narrow_types():
-    """S of f32 written and read, P of two bytes written and read, Q, K, V of two bytes, R of f32."""
+    """S in f32 and P in two bytes are written and read; Q, K, V have two bytes, R is f32."""
     result = unfused(AttentionProblem(256, 256, 64, dtype="bf16"), "gfx942")
     assert moved(result.runs) == result.tree.bytes_once == 256 * 256 * (2 * 4 + 2 * 2) + 256 * 64 * (3 * 2 + 4)
     assert result.kernel.scratch == (("S", 256 * 256 * 4), ("P", 256 * 256 * 2))

@@ -20,7 +20,7 @@ RSRC = s[4:7]
 
 
 def lines(k):
-    """The instructions of the text, without operands but for waits and nops."""
+    """Returns the instructions of the text, without operands except for waits and nops."""
     k.s_endpgm()
     body = k.text().split("kernel:\n", 1)[1].split(".Lkernel_end:")[0]
     words = [line.split(";")[0].split() for line in body.splitlines()]
@@ -115,7 +115,7 @@ def test_the_shorter_of_two_paths_decides():
 
 
 def test_a_back_edge_carries_what_is_in_flight():
-    """A software pipeline: the load of the last iteration is waited for with the next in flight."""
+    """In a software pipeline, the load of the last iteration is waited for with the next in flight."""
     k = builder()
     loads(k, 1)
     with k.loop("k", s[20]):
@@ -165,7 +165,7 @@ def test_nops_across_a_branch():
 
 
 def walks(items, seed, steps):
-    """Instructions along a random path, each branch taken or not by chance."""
+    """Yields instructions along a random path, with each branch taken at random."""
     source = random.Random(seed)
     places = {item.name: i for i, item in enumerate(items) if isinstance(item, Label)}
     position = 0
@@ -182,7 +182,7 @@ def walks(items, seed, steps):
 
 
 def check_walk(path, target):
-    """No register is touched before its load is known to be complete; no hazard distance is short."""
+    """Asserts that no register is used before its load is known to be complete, and that no hazard distance is short."""
     queues = {"vm": [], "lgkm": []}
     window = []
     for instr in path:
@@ -192,7 +192,7 @@ def check_walk(path, target):
                 name, count = part.rstrip(")").split("(")
                 queue = queues["vm" if name == "vmcnt" else "lgkm"]
                 done = len(queue) - int(count)
-                # Scalar loads return in any order: a count above 0 says nothing of them.
+                # Scalar loads return in any order: a count above 0 gives no information about them.
                 if int(count) and any(kind == "smem" for kind, _ in queue):
                     done = 0
                 del queue[: max(0, done)]

@@ -1,4 +1,4 @@
-"""The cache: what it finds is what was kept, and what another user could have put there is refused in words."""
+"""The cache finds only its own files. It refuses, with a message, files that another user could have put there."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CONTENT = bytes(range(256)) * 5
 
 @pytest.fixture(autouse=True)
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache's place, below folders that pass."""
+    """Returns the cache's folder, below folders that pass."""
     assert not _refusal(tmp_path, monkeypatch), "pytest's own folder must be the user's"
     monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 def _refusal(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a cache at `place` warns of; it keeps something if and only if it does not warn."""
+    """Returns the warning of a cache at `place`. It stores something if and only if it does not warn."""
     monkeypatch.setenv("SIMGPU_CACHE_DIR", str(place))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -50,14 +50,14 @@ def test_what_is_kept_is_found_by_any_later_process(base: Path) -> None:
     assert Folder("others").load("name") is None
     Folder("things").store("name", b"")
     assert Folder("things").load("name") == b""
-    assert [path.name for path in (base / "things").iterdir()] == ["name"]  # nothing half written beside it
+    assert [path.name for path in (base / "things").iterdir()] == ["name"]  # no half-written file next to it
 
 
 def test_what_several_want_at_once_is_made_once(base: Path) -> None:
     made = []
 
     def want() -> bytes:
-        folder = Folder("things")  # of its own, as another process has it
+        folder = Folder("things")  # a separate object, like another process's
         with folder.made_once("name"):
             found = folder.load("name")
             if found is None:
@@ -194,13 +194,13 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_group_other_than_the_users_own_counts_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o775)
-    assert not _refusal(tmp_path / "cache", monkeypatch)  # root's group is root's alone
+    assert not _refusal(tmp_path / "cache", monkeypatch)  # only root is in root's group
     os.chown(tmp_path / "cache", -1, OTHER)
     assert "other users may write" in _refusal(tmp_path / "cache", monkeypatch)
 
 
 def test_a_sticky_folder_is_as_safe_as_what_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As /tmp: everybody may add to it, nobody replace another's."""
+    """Like /tmp: everybody may add to it, nobody may replace another's files."""
     shared = tmp_path / "tmp"
     shared.mkdir()
     shared.chmod(0o1777)

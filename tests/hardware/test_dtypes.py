@@ -1,4 +1,4 @@
-"""Element types: bits, and how those below a byte are packed."""
+"""Element types: bits, and the packing of types below a byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_bytes_of_a_type_below_a_byte_are_refused() -> None:
 
 
 def test_scaled_atoms_are_the_tables() -> None:
-    """Every pair of formats, at the rate and with the registers that the instruction's row has for them."""
+    """Every pair of formats has the rate and registers of the instruction's row."""
     chip = target("mi355x")
     for a, b in ((a, b) for a in FORMATS for b in FORMATS):
         atom = chip.scaled_atom(a, b)

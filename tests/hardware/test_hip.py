@@ -1,6 +1,7 @@
-"""`--device hip`: the binding against HIP's own declarations and library, the whole path on the stand-in, errors in words.
+"""`--device hip`: the binding compared with HIP's own declarations and library, the whole path on the stand-in, errors in
+words.
 
-No AMD GPU has run any of this: `hip_stand_in.c` checks the arguments of every call, and the simulator runs the launches.
+No AMD GPU has run any of this. `hip_stand_in.c` checks the arguments of every call, and the simulator runs the launches.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ C_TYPES = {
 
 
 def declared(text: str, name: str) -> tuple[type, ...]:
-    """The ctypes of a function's parameters by its C declaration, the first in `text`."""
+    """Returns the ctypes of a function's parameters by its C declaration, the first in `text`."""
     found = re.search(rf"(?:hipError_t|char\s*\*)\s*{name}\s*\(([^;{{)]*)\)", text)
     assert found, name
     kinds = []
@@ -139,7 +140,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
-    """An MI100 for the processes that the test starts; no call may have had wrong arguments."""
+    """Yields an MI100 for the processes that the test starts. No call may have had wrong arguments."""
     with GPU(library) as gpu:
         for name, value in gpu.environment.items():
             monkeypatch.setenv(name, value)
@@ -148,7 +149,7 @@ def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
 
 
 def printed(capfd: Capture, *arguments: str, status: int = 0) -> str:
-    """What a command prints; it runs in a process of its own."""
+    """Returns a command's output. It runs in its own process."""
     assert main(arguments) == status
     out = capfd.readouterr()
     assert out.err == ""
@@ -156,7 +157,7 @@ def printed(capfd: Capture, *arguments: str, status: int = 0) -> str:
 
 
 def failing(capfd: Capture, *arguments: str, status: int) -> list[str]:
-    """The two lines of a command that fails."""
+    """Returns the two lines of a command that fails."""
     assert main(arguments) == status
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 2 and lines[0].startswith(f"simgpu {arguments[0]}: ")
@@ -196,7 +197,10 @@ def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> Non
 
 
 def test_a_search_whose_trials_run_on_the_gpu(machine: GPU, capfd: Capture) -> None:
-    """5 rows of 1,802 elements: each tile once a search, in 1 + 3 + 20 launches of its kernels, and its memory given back."""
+    """5 rows of 1,802 elements.
+
+    Each tile is tried once a search, in 1 + 3 + 20 launches of its kernels, and its memory is freed.
+    """
     tune = ("tune", "softmax", "--target", "mi100", "--dtype", "f32", "--problems", "1", "--seed", "189", "--budget", "3")
     made = json.loads(printed(capfd, *tune, "--device", "hip", "--json"))
     assert "MI100" in made["timed_by"] and [row["start"] for row in made["rows"]] == ["formula", "random"]
@@ -359,7 +363,7 @@ def test_out_of_memory(machine: GPU, capfd: Capture) -> None:
 
 
 def test_a_kernel_that_faults(machine: GPU, capfd: Capture, tmp_path: Path) -> None:
-    """By HIP's error: the simulator faults for the stand-in, whose next event then fails."""
+    """The error is HIP's: the simulator faults for the stand-in, whose next event then fails."""
     code = tmp_path / "scale.co"
     code.write_bytes(code_object(SCALE))
     arguments = ["exec", str(code), "--arg", "ones:f32:64", "--arg", "u64:64", "--arg", "f32:1", "--arg", "i32:0",
@@ -370,7 +374,7 @@ def test_a_kernel_that_faults(machine: GPU, capfd: Capture, tmp_path: Path) -> N
 
 
 def test_a_fault_that_ends_the_process(machine: GPU, capfd: Capture) -> None:
-    """ROCm aborts on a page fault: the command is supervised and says what the runtime said."""
+    """ROCm aborts on a page fault. The command is supervised and prints the runtime's message."""
     machine.fail["hipEventQuery"] = hip_server.ABORT
     lines = failing(capfd, "run", *GEMM, "--device", "hip", status=1)
     assert "(SIGABRT): Memory access fault by GPU node-1" in lines[0] and "--device sim" in lines[1]

@@ -1,4 +1,4 @@
-"""A matrix instruction is one row: written into a copy of the sources, it is laid out, decoded, run and chosen for GEMMs."""
+"""A matrix instruction is one row. Added to a copy of the sources, it is laid out, decoded, run and chosen for GEMMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the memory model against what LLVM's compiler makes of every atomic and fence."""
+"""The table of the memory model compared with LLVM's code for every atomic and fence."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _body(kind: str, order: str, scope: Scope, space: int, returns: bool) -> str
 
 
 def _cases() -> list[tuple[str, Order, Scope, str, bool]]:
-    """Kind, order, scope, address space and whether the old value is used."""
+    """Returns kind, order, scope, address space, and whether the old value is used."""
     found: list[tuple[str, Order, Scope, str, bool]] = []
     for kind, orders in ORDERS.items():
         spaces = ["global"] if kind == "fence" else list(SPACES)
@@ -67,7 +67,7 @@ def _cases() -> list[tuple[str, Order, Scope, str, bool]]:
 
 @functools.cache
 def compiled(target: str, split: bool) -> dict[str, list[str]]:
-    """The memory and wait instructions of a function for each case, by its name: a plain store, the case, a plain load."""
+    """Returns the memory and wait instructions of a function for each case, by its name: a plain store, the case, a plain load."""
     text = []
     for kind, order, scope, space, returns in _cases():
         number = SPACES[space]
@@ -90,7 +90,7 @@ def _name(kind: str, order: str, scope: Scope, space: str, returns: bool) -> str
 
 
 def _observed(kind: str, lines: list[str]) -> Lowering:
-    """What LLVM emitted, in the form of the table: the first plain store, then the case, then the last plain load and store."""
+    """Returns LLVM's code in the form of the table: the first plain store, then the case, then the last plain load and store."""
     first = next(at for at, line in enumerate(lines) if re.match(r"global_store_dword v\[", line))
     rest = lines[first + 1 :]
     caches = r"buffer_(wb|inv)"

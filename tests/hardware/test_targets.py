@@ -1,4 +1,4 @@
-"""Descriptors and target rows against AMD's published peaks, the paper's listing and the instruction oracle."""
+"""Descriptors and target rows compared with AMD's published peaks, the paper's listing and the instruction oracle."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_paper_descriptors_as_printed() -> None:
 
 
 def test_borrowed_figures_are_said() -> None:
-    """The paper prints no clock, L2 or AccVGPRs; gpu_b, of MI300X's size, has MI100's."""
+    """The paper prints no clock, L2 or AccVGPRs. gpu_b, which has MI300X's size, has MI100's figures."""
     assert {name for name in hardware.targets() if hardware.target(name).assumed} == {"gpu_a", "gpu_b"}
     mi100, mi300x = hardware.target("mi100"), hardware.target("mi300x")
     for gpu in (hardware.target("gpu_a"), hardware.target("gpu_b")):

@@ -1,4 +1,4 @@
-"""Attention's plan has every limit that other operators have: LDS, registers of each file, SGPRs, waves, workgroup, atoms."""
+"""Attention's plan has every limit of other operators: LDS, registers of each file, SGPRs, waves, workgroup, atoms."""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ def operands(p: AttentionProblem, dtype: str = "f64", arch: str = "gfx950") -> l
 
 
 def loop(p: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, slopes: np.ndarray | None = None) -> np.ndarray:
-    """Query by query, from the definition of who sees whom; R, or for a problem with `lse` log(sum(exp)) behind its columns."""
+    """Returns R by a loop over queries, from the definition of visible keys.
+
+    For a problem with `lse`, log(sum(exp)) follows R's columns.
+    """
     out = np.zeros((*p.q_shape[:3], p.dv + 1))
     out[..., -1] = -np.inf
     for b, h, i in np.ndindex(*p.q_shape[:3]):
@@ -80,7 +83,7 @@ def test_every_level_fused(p: AttentionProblem, policy: str, target: str) -> Non
 @given(problems, st.integers(1, 70), st.none() | st.floats(0.5, 50), st.booleans(), st.sampled_from(LEVELS))
 @settings(max_examples=15)
 def test_every_level_of_other_forms(p: AttentionProblem, dv: int, softcap: float | None, alibi: bool, level: str) -> None:
-    """Any d and dv, a scale, a soft cap, ALiBi; several heads share a tile where queries are few."""
+    """Any d and dv, a scale, a soft cap, ALiBi. Several heads share a tile if queries are few."""
     p = replace(p, d=p.d - p.lk % 16, dv=dv, scale=-0.3, softcap=softcap, alibi=alibi, lse=True)
     arrays = operands(p)
     slopes = np.random.default_rng(1).uniform(0, 0.3, p.slopes_shape) if alibi else None
@@ -165,7 +168,7 @@ def test_independent_accounting(where: tuple[str, str], d16: int, lq: int, lk: i
     assert queries % 16 == keys % 16 == 0
 
     def fits(queries: int) -> bool:
-        """By bytes of the arrays, not by the plan's own list: Q, K, V, S, P, O, three statistics, the fixed rest."""
+        """Counts the bytes of the arrays, not the plan's own list: Q, K, V, S, P, O, three statistics, the fixed rest."""
         scores, packed, atoms = queries * keys * acc_words // 64, queries * keys * e // 256, p.d // 16
         widths = (atoms >= 16 // e) + (atoms % (16 // e)).bit_count()
         rows = keys // 4 * -(-atoms * e // 4)
@@ -182,7 +185,7 @@ def test_independent_accounting(where: tuple[str, str], d16: int, lq: int, lk: i
     if plan.shared:
         width = max(64, 1 << (p.d - 1).bit_length())
         held = 32 * width * 2 + 32 * 64 * (4 + 2) + 32 * width * 4  # bytes of a wave's Q, S and P, O
-        staged = 2 * 64 * width * 2  # of a workgroup's K and V
+        staged = 2 * 64 * width * 2  # bytes of a workgroup's K and V
         words = (held + staged // 8) // 256 + 12 * 4 + 3 * 2 + 1 + 2 + 10 + 8 + (width // 64) * (p.d != width)
         assert words == plan.resources.arch_vgprs + plan.resources.acc_vgprs <= 256 and plan.feasible
         assert 2 * staged == plan.resources.lds_bytes <= d.lds_bytes and plan.split_kv == 1

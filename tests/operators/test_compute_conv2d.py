@@ -35,7 +35,7 @@ problems = st.builds(
 
 
 def direct(p: Conv2dProblem, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """One output element at a time, straight from the definition."""
+    """Computes one output element at a time, by the definition."""
     y = np.zeros(p.shapes[2])
     for n, oc, oh, ow in np.ndindex(*y.shape):
         first = oc // p.ocg * p.icg
@@ -124,7 +124,7 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
     assert rows <= high
     slots = high * -(-wide // cut.stride[1]) * cut.stride[1]
     assert slots <= plan.halo.slots <= slots + d.lds_banks
-    apart = 1 if plan.tile_ic * e > 4 * 16 else 0  # half a line behind each 64 bytes of a channel, a channel's worth a tap
+    apart = 1 if plan.tile_ic * e > 4 * 16 else 0  # half a line after each 64 bytes of a channel, a channel's worth a tap
     lds = plan.tile_ic * e * (plan.halo.slots + 2 * (plan.tile_oc + apart))
     assert lds == plan.resources.lds_bytes and -(-lds // d.lds_granule) * d.lds_granule * plan.blocks_wanted <= d.lds_bytes
     acc = plan.pixels * plan.tile_oc * max(4, {"f64": 8}.get(plan.problem.dtype_c, 4)) // (4 * 256)

@@ -1,4 +1,4 @@
-"""The closed cost: its terms by hand, its monotony, and its order against measured kernels where they are at hand."""
+"""The closed cost: its terms computed by hand, its monotony, and its order compared with measured kernels, if available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURED = SHARED / "timing" / "tensile_dev.csv.gz"
 
 
 def test_a_launch_by_hand() -> None:
-    """300 workgroups on 120 CUs, two at a time: of 60 CUs each has three, two together and one alone."""
+    """300 workgroups on 120 CUs, two at a time. 60 CUs have three each: two together and one on its own."""
     rates = sustained(hardware.target("mi100"))
     kernel = KernelCost(
         rates, workgroups=300, resident=2, steps=10, matrix=1000.0, units=400.0, bare=64.0, stored=6400.0, code_lines=9
@@ -80,8 +80,11 @@ def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
 )  # fmt: skip
 @settings(max_examples=200)
 def test_less_is_never_faster(board: str, m: int, n: int, k: int, tm: int, tn: int, split: int, resident: int) -> None:
-    """On a board without published clocks, which keeps its peak. What tiles at an edge take more is reckoned against a step of all,
-    first and last included: 5 % of a launch of few steps."""
+    """Boards without published clocks keep their peak.
+
+    The additional time of tiles at an edge is compared with a step of all tiles, first and last included: 5 % of a launch of
+    few steps.
+    """
     d, p = replace(hardware.target(board), name="any"), GemmProblem(m, n, k, "f32")
     tiles = Tiles(tm, tn, 16, split, resident)
     whole = gemm_seconds(p, d, tiles)
@@ -98,7 +101,7 @@ def test_numbers_and_arrays_agree() -> None:
     together = gemm_seconds(p, d, Tiles(96, 64, 32, splits, 2))["total"].tolist()
     alone = [float(gemm_seconds(p, d, Tiles(96, 64, 32, split, 2))["total"]) for split in splits.tolist()]
     assert together == pytest.approx(alone)
-    sides = np.array([32, 64, 96, 128])  # of which loads are 1, 2 and 4 elements wide
+    sides = np.array([32, 64, 96, 128])  # their loads are 1, 2 and 4 elements wide
     together = gemm_seconds(p, d, Tiles(64, sides, 32, 1, 2))["total"].tolist()
     assert together == pytest.approx([float(gemm_seconds(p, d, Tiles(64, side, 32, 1, 2))["total"]) for side in sides.tolist()])
 
@@ -116,7 +119,7 @@ def test_elements_pass_the_coalescer_as_traces_count_them(piece: int, run: int, 
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 8))
 def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count: int) -> None:
-    """One wave waits for nobody; of more the vector cache is never busier than always, and each is served at once or behind all."""
+    """One wave never waits. Several keep the vector cache at most fully busy, and each is served at once or after all others."""
     rates = sustained(hardware.target("mi300x"))
 
     def clocks(waves: int) -> float:
@@ -130,7 +133,7 @@ def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count
 
 @pytest.mark.parametrize(("sizes", "dtype", "board"), [((40, 222, 295), "fp8", "mi355x"), ((318, 1026, 361), "f16", "mi210")])
 def test_ragged_rows_are_loaded_by_elements(sizes: tuple[int, int, int], dtype: str, board: str) -> None:
-    """Without these edges the closed cost is less than half of what the model of time says."""
+    """Without these edges the closed cost is less than half of the time model's."""
     found = compared(GemmProblem(*sizes, dtype), hardware.target(board))
     assert abs(found.error) < 0.3, found
 
@@ -141,7 +144,7 @@ def test_a_chip_that_nobody_measured_is_named() -> None:
 
 
 def test_drawn_gemms_take_about_what_the_model_of_time_says() -> None:
-    """Of 100 the mean is 6 % and the worst 48 (docs/timing.md): of these few 12 and 35 at most."""
+    """For 100 GEMMs the mean error is 6 % and the worst 48 % (docs/timing.md). For these few, the limits are 12 % and 35 %."""
     small = [case for case in drawn(11, 60) if case[0].flops < 3e9][:5]
     errors = [abs(compared(*case).error) for case in small]
     assert len(errors) == 5 and max(errors) < 0.35 and sum(errors) / 5 < 0.12, errors
@@ -153,8 +156,10 @@ TENSILE_BOARD = {"gfx908": "mi100", "gfx90a": "mi250x", "gfx942": "mi300x"}
 
 @pytest.mark.skipif(not MEASURED.is_file(), reason="rocBLAS's measured kernels are not at hand (../shared/timing)")
 def test_against_rocblas_kernels() -> None:
-    """Cycles of 600 published rocBLAS kernels by their tiles, nothing fitted: 0.9 to 1.3 times what the closed cost says, with a
-    rank correlation above 0.93 and a spread below 1.5."""
+    """Cycles of 600 published rocBLAS kernels by their tiles, without fitting, are 0.9 to 1.3 times the closed cost.
+
+    The rank correlation is above 0.93 and the spread below 1.5.
+    """
     found = defaultdict(list)
     with gzip.open(MEASURED, "rt") as text:
         for row in csv.DictReader(text):
@@ -166,7 +171,7 @@ def test_against_rocblas_kernels() -> None:
             (m, n, batch, k), (tm, tn, tk) = map(int, sizes.groups()), map(int, tile.groups())
             rate = d.matrix_flops_per_clock(kind) * d.num_cus
             if not float(row["value"]) or (cycles := 200 * m * n * k * batch / (float(row["value"]) * rate)) < 1.5e5:
-                continue  # short ones have the host's overhead in them
+                continue  # short ones include the host's overhead
             p = GemmProblem(m, n, k, kind, trans_b=True, batch=batch)
             split = re.search(r"_GSU(\d+)", row["kernel"])
             registers = tm * tn // 256 * (2 if kind == "f64" else 1) + 96

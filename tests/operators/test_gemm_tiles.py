@@ -1,4 +1,4 @@
-"""Closed-form GEMM tiles: invariants that the emitter relies on, limits checked by independent accounting, errors."""
+"""Closed-form GEMM tiles: invariants that the emitter assumes, limits checked by independent accounting, errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int
 @given(case, size, size, size, st.sampled_from(["corrected", "published"]))
 @settings(max_examples=300)
 def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: int, n: int, k: int, policy: str) -> None:
-    """Counts registers and LDS again, array by array, and asks how many waves the chip then holds."""
+    """Counts registers and LDS again, array by array, and compares the waves that the chip then holds."""
     plan, d = derive(where, m, n, k, policy), hardware.target(where[0])
     if not plan.feasible:
         assert policy == "published" and plan.binding.slack < 0
@@ -111,7 +111,7 @@ def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int)
 @given(case, size, size, size, st.integers(1, 9))
 @settings(max_examples=200)
 def test_published_tiles_shrink_only_while_cus_are_idle(where: tuple[str, str], m: int, n: int, k: int, batch: int) -> None:
-    """The paper's rule: below one block a CU, tiles get smaller until it is one. Against trying every square of whole atoms."""
+    """The paper's rule: below one block a CU, tiles shrink until there is one. Compares with trying every square of whole atoms."""
     d = hardware.target(where[0])
     plan = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), d, "published")
     largest = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), replace(d, num_cus=1), "published")
@@ -139,11 +139,11 @@ def test_mi100_f32_defaults() -> None:
     limits = {row.name: (row.limit, row.use) for row in plan.constraints}
     assert limits["AccVGPR"] == (256, 192) and limits["LDS"] == (65536, 57344)
     assert plan.tiling.aim == "3 full round(s), 192 columns"
-    assert plan.eta == pytest.approx(16 * 22 / (3 * 120))  # fuller rounds than 128 x 128 has, 0.948 (E9)
+    assert plan.eta == pytest.approx(16 * 22 / (3 * 120))  # fuller rounds than 128 x 128, with 0.948 (E9)
     demand = limits["operand bandwidth"][1]
     assert demand == pytest.approx(256 * 120 * 1502e6 * 4 / 2 * (1 / 256 + 1 / 192) / 1e12)  # E10
     assert demand < limits["operand bandwidth"][0]
-    # The fastest, 64 x 96, takes 3,181 us by the model of time for 3,394, but asks L2 for 2.7 times as much.
+    # The fastest, 64 x 96, takes 3,181 us by the time model instead of 3,394, but requests 2.7 times as much from L2.
     for sides in ((128, 128), (64, 96)):
         other = replace(plan.tiling, tile_m=sides[0], tile_n=sides[1], split_k=1)
         work = gemm_reduction(plan.problem, plan.descriptor, other)
@@ -236,7 +236,7 @@ def test_feasibility_visitor_moves_between_targets() -> None:
 
 
 NAMED = [
-    # target, type, problem, sides of at least, at most, split: what other tiles cost too much
+    # target, type, problem, least sides, largest sides, split: other tiles cost too much
     ("mi300x", "f16", (4096, 4096, 4096), (192, 192), (256, 256), 1),  # no split of K: one round of large tiles
     ("mi355x", "bf16", (4096, 4096, 4096), (256, 256), (256, 256), 1),  # 256 tiles on 256 CUs
     ("mi100", "f32", (16384, 16384, 16384), (64, 64), (256, 256), 1),
@@ -261,7 +261,7 @@ def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) 
 
 
 def test_of_tiles_that_wait_for_hbm_alike_one_asks_l2_for_little() -> None:
-    """All seven tiles near the least time of both products take 298 to 300 us, and 61 to 63, by the closed cost."""
+    """By the closed cost, all seven tiles near the least time of both products take 298 to 300 us, and 61 to 63."""
     few_rows = plan_gemm(GemmProblem(16, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), hardware.target("mi300x"))
     assert (few_rows.tile_m, few_rows.tile_n) == (32, 128), "64.6 us by the model of time; 32 columns 63.3, and 1.6 times the bytes"
     experts = plan_gemm(GemmProblem(32, 4096, 7168, "f16", trans_b=True, batch=32, dtype_c="f16"), hardware.target("mi355x"))
@@ -277,7 +277,7 @@ def test_block_scales_leave_registers_to_stage_a_transposed_a(sizes: tuple[int, 
 
 
 def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> None:
-    """One row by 4096 x 4096: 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever it brings."""
+    """One row by 4096 x 4096 is 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever its size."""
     mi355x = hardware.target("mi355x")
     plan = plan_gemm(GemmProblem(1, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
     assert plan.tile_k >= 8 * plan.warp_k and plan.split_k <= 2 and plan.feasible
@@ -292,7 +292,7 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
 
 
 def test_steps_wait_for_memory_that_is_busy() -> None:
-    """32 steps of a tile with 96 columns: each lasts no less than idle memory's latency, nor the loads of one that is at 0.9."""
+    """32 steps of a tile with 96 columns: each lasts at least idle memory's latency, and at most the loads of memory at 0.9."""
     mi300x = hardware.target("mi300x")
     plan = plan_gemm(GemmProblem(1, 28672, 4096, "f16", trans_b=True, dtype_c="f16"), mi300x)
     tiling = replace(plan.tiling, tile_n=96, tile_k=128, split_k=1)
@@ -306,7 +306,7 @@ def test_steps_wait_for_memory_that_is_busy() -> None:
 @given(case, size, size, size)
 @settings(max_examples=100)
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:
-    """The rows are the terms of the time: none but the printed ones decides."""
+    """The rows are the terms of the time, so that only printed terms decide."""
     plan = derive(where, m, n, k)
     rows = {row.name: row for row in plan.constraints}
     work = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)

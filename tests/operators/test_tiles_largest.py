@@ -1,4 +1,4 @@
-"""No tile is smaller than its limits say: brute-force accounting of the tile and of the next larger one in every dimension."""
+"""No tile is smaller than its limits allow: brute-force accounting of the tile and of the next larger one in every dimension."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ size = st.one_of(st.integers(1, 300), st.integers(1000, 20000))
 
 
 def broken(plan: GemmPlan, tile_m: int, tile_n: int) -> set[str]:
-    """Limits that a tile breaks with the plan's waves, K step, stages and blocks a CU, every register counted one by one."""
+    """Returns the limits that a tile breaks with the plan's waves, K step, stages and blocks a CU. Counts registers one by one."""
     d, e = plan.descriptor, plan.problem.element.bytes
     blocks = plan.tiling.blocks
     kv = plan.warp_k
@@ -39,7 +39,7 @@ def broken(plan: GemmPlan, tile_m: int, tile_n: int) -> set[str]:
 @example(("mi355x", "bf8"), 193, 7009, 1, 1.5)  # seven blocks a CU: the shared file stops it
 @settings(max_examples=300)
 def test_gemm(where: tuple[str, str], m: int, n: int, k: int, scale: float) -> None:
-    """Where a hard limit binds, the tile fits and grows in neither dimension by one step of two waves' atoms."""
+    """If a hard limit binds, the tile fits and grows in neither dimension by one step of two waves' atoms."""
     board = hardware.target(where[0])
     d = replace(board, lds_bytes=int(board.lds_bytes * scale) // 512 * 512)
     plan = plan_gemm(GemmProblem(m, n, k, where[1]), d)
@@ -74,7 +74,7 @@ def test_softmax_streams_only_what_cannot_stay(where: tuple[str, str], rows: int
 
 
 def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
-    """Limits that oh rows and oc channels break with the plan's columns, input channels, waves and blocks a CU, byte by byte."""
+    """Returns the limits that oh rows and oc channels break with the plan's columns, input channels, waves and blocks a CU."""
     d, p, atom, e = plan.descriptor, plan.cut, plan.atom, plan.problem.element.bytes
     (sh, sw), (dh, dw) = p.stride, p.dilation
     rows = {y * sh + i * dh for y in range(oh) for i in range(p.kh)}
@@ -82,11 +82,12 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
     groups, waves = 64 // atom.m, plan.waves_p * plan.waves_oc
     slots, each = (max(rows) + 1) * -(-(max(cols) + 1) // sw) * sw, plan.tile_ic * e // groups
     chunk, reads = min(each, 16), max(1, each // 16)
-    # Planes of 16-byte chunks are whole lines apart, of smaller ones half a line more; reads of 8 bytes on 32 banks need neither.
+    # Planes of 16-byte chunks are whole lines apart, of smaller ones half a line more. Reads of 8 bytes on 32 banks
+    # need neither.
     line = d.lds_banks * 4 if chunk > 4 else 128
     while (chunk, d.lds_banks) != (8, 32) and slots * chunk % line != (0 if chunk >= 16 else line // 2):
         slots += 1
-    lds = plan.tile_ic * e * (slots + 2 * oc) + (2 * reads * 64 if reads > 1 else 0)  # parts of W lie half a line apart
+    lds = plan.tile_ic * e * (slots + 2 * oc) + (2 * reads * 64 if reads > 1 else 0)  # parts of W are half a line apart
     held = -(-slots // (64 * waves))
     arch = (oh * plan.tile_ow // plan.waves_p // atom.m + oc // plan.waves_oc // atom.n) * -(-each // 4)
     arch += -(-oc * plan.tile_ic * e // (256 * waves)) + max(1, min(held, 32 // plan.tile_ic)) * plan.tile_ic
@@ -108,13 +109,16 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
     st.integers(1, 7), st.integers(1, 3), st.integers(1, 3),
 )  # fmt: skip
 @example(("mi100", "i8"), 1.0, 32, 16, 7, 512, 5, 2, 1, 1)  # LDS stops the channels, ArchVGPRs the rows
-@example(("mi350x", "bf8"), 0.75, 4, 1, 28, 256, 1, 4, 1, 1)  # the shared file the rows
+@example(("mi350x", "bf8"), 0.75, 4, 1, 28, 256, 1, 4, 1, 1)  # the shared file stops the rows
 @example(("mi300x", "xf32"), 0.5, 4, 16, 42, 64, 2, 6, 1, 1)  # a row more than on the border
 @settings(max_examples=150)
 def test_conv2d(
     where: tuple[str, str], scale: float, n: int, ic: int, size: int, oc: int, kh: int, kw: int, stride: int, dilation: int
 ) -> None:
-    """Where LDS binds, the tile fits, and neither more rows, towards the GEMM's, nor the GEMM's own tile; else it is the GEMM's."""
+    """If LDS binds, the tile fits, and neither more rows (towards the GEMM's) nor the GEMM's tile do.
+
+    Else it is the GEMM's tile.
+    """
     board = hardware.target(where[0])
     d = replace(board, lds_bytes=int(board.lds_bytes * scale) // 512 * 512)
     padding = (kh * dilation, kw * dilation)

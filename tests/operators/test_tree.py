@@ -1,4 +1,4 @@
-"""The one node model: boundary policy, views in any number of dimensions, levels, visitors, other operators on the command line."""
+"""The node model: boundary policy, views in any number of dimensions, levels, visitors, other operators on the command line."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[s
     lambda: FusedAttention(AttentionProblem(10**10, 10**10, 64, batch=10**6, heads=10**6), "mi300x"),
 ], ids=["one row of tiles", "batch", "softmax", "attention"])  # fmt: skip
 def test_huge_trees_are_described_at_once(tree: Callable[[], Root]) -> None:
-    """Nothing on the way to the first node of each level holds its siblings."""
+    """Iteration to the first node of each level never holds that node's siblings."""
     tracemalloc.start()
     try:
         assert len(list(representatives(tree()))) == 4

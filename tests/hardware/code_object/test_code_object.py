@@ -28,7 +28,7 @@ def read(name):
 
 
 def bundle(*entries):
-    """An offload bundle of (entry id, code) pairs, laid out as clang-offload-bundler does."""
+    """Returns an offload bundle of (entry id, code) pairs, in the layout of clang-offload-bundler."""
     size = 32 + sum(24 + len(name) for name, _ in entries)
     head, body = BUNDLE_MAGIC + struct.pack("<Q", len(entries)), b""
     for name, code in entries:
@@ -72,7 +72,7 @@ def test_kernels_of_the_corpus(case):
 
 @corpus
 def test_line_table_is_what_addr2line_says():
-    """Against the figures that llvm-symbolizer prints for this object's first instruction."""
+    """Compares with what llvm-symbolizer prints for this object's first instruction."""
     code = CodeObject.parse(read("cl_atomics_f64.gfx90a.hsaco"))
     kernel = code.kernels["atomics_f64"]
     assert code.source_line(kernel.start) == "src/atomics_f64.cl:7"

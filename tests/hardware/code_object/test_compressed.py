@@ -1,4 +1,4 @@
-"""Compressed offload bundles: those that clang's bundler makes, every header by hand, and files that lie."""
+"""Compressed offload bundles: from clang's bundler, with every header made by hand, and with false headers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kernel(target: str, name: str = "k") -> bytes:
 
 
 def bundle(*entries: tuple[str, bytes]) -> bytes:
-    """An uncompressed bundle of named device images."""
+    """Returns an uncompressed bundle of named device images."""
     head = len(BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name, _ in entries)
     table, body = b"", b""
     for name, image in entries:
@@ -40,7 +40,7 @@ def bundle(*entries: tuple[str, bytes]) -> bytes:
 
 
 def packed(content: bytes, version: int, method: int, size: int | None = None, total: int | None = None) -> bytes:
-    """The content behind a header of the version; size, total: what the header says of them."""
+    """Returns the content after a header of the version. size, total: the header's fields."""
     body = METHODS.get(method, bytes)(content)
     size = len(content) if size is None else size
     length = 8 + {1: 12, 2: 16, 3: 24}.get(version, 24) + len(body)
@@ -60,7 +60,7 @@ def test_every_header(version: int, method: int) -> None:
 
 
 def host_file(*bundles: bytes) -> bytes:
-    """What a program has: an ELF of the host, other data, bundles at page boundaries."""
+    """Returns the contents of a program: an ELF of the host, other data, bundles at page boundaries."""
     made = b"\x7fELF" + bytes(14) + struct.pack("<H", 62) + bytes(44) + b"CCOB is no bundle, nor is CCOB\1\0\7\0 one"
     for each in bundles:
         made += bytes(-len(made) % 4096) + each
@@ -70,7 +70,7 @@ def host_file(*bundles: bytes) -> bytes:
 @pytest.mark.skipif(BUNDLER is None, reason="no clang-offload-bundler")
 @pytest.mark.parametrize("version", ["", "2", "3"])
 def test_what_clang_s_bundler_makes(tmp_path: Path, version: str) -> None:
-    """Compressed by zstd, or by zlib where LLVM lacks it."""
+    """The bundle is compressed by zstd, or by zlib if LLVM lacks it."""
     names = ["host-x86_64-unknown-linux-gnu-"]
     (tmp_path / "host").write_bytes(b"")
     inputs = [tmp_path / "host"]
@@ -90,7 +90,7 @@ def test_what_clang_s_bundler_makes(tmp_path: Path, version: str) -> None:
 
 
 def test_the_image_that_is_nearest_to_the_device() -> None:
-    """A device has sramecc+ and xnack-: an image for just that comes before one that says nothing, and that before others."""
+    """For a device with sramecc+ and xnack-, an image for exactly that precedes one without features, which precedes others."""
 
     def of(*features: str) -> str:
         names = [f"hipv4-amdgcn-amd-amdhsa--gfx90a{feature}" for feature in features]
@@ -132,7 +132,7 @@ def test_damage_is_told(data: bytes, told: str) -> None:
 
 
 def test_what_expands_without_measure_stays_small() -> None:
-    """A header that tells the truth of a gigabyte of zeros, one that lies about it, and many that share the limit."""
+    """A correct header for a gigabyte of zeros, a false header, and many bundles that share the limit."""
     zeros = zlib.compress(bytes(1 << 28), 9)
     head = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), (1 << 28) + 1, 0)
     with pytest.raises(DecodeError, match="the limit is"):

@@ -1,4 +1,4 @@
-"""Line tables and inlined calls are what pyelftools reads, in every version of DWARF that clang writes."""
+"""Line tables and inlined calls match pyelftools, in every version of DWARF that clang writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.places import SHARED
 MANIFEST = SHARED / "corpus" / "manifest.json"
 CORPUS = [case["hsaco"] for case in json.loads(MANIFEST.read_text())["cases"]] if MANIFEST.exists() else []
 
-# Several functions, files, sequences and ranges that are no single one.
+# Several functions, files, sequences and ranges that are not contiguous.
 MORE = """#include "other.h"
 __attribute__((amdgpu_kernel)) void second(__attribute__((address_space(1))) int *p, int n) {
   for (int i = 0; i < n; ++i) {
@@ -41,7 +41,7 @@ def _text(raw: Any) -> str:
 
 
 def rows(dwarf: Any) -> Iterator[tuple[int, int, str | None]]:
-    """Address, order and `file:line` of each row, as pyelftools reads them; an end of sequence comes first and has no line."""
+    """Yields address, order and `file:line` of each row, as read by pyelftools. An end of sequence comes first and has no line."""
     order = 0
     for unit in dwarf.iter_CUs():
         program = dwarf.line_program_for_CU(unit)
@@ -55,7 +55,7 @@ def rows(dwarf: Any) -> Iterator[tuple[int, int, str | None]]:
 
 
 def calls(dwarf: Any) -> Iterator[tuple[int, int, int, tuple[str, str, int]]]:
-    """First address, the one behind, depth, and folder, file and line of each inlined call."""
+    """Yields first address, end address, depth, and folder, file and line of each inlined call."""
 
     def below(unit: Any, parent: Any, depth: int, base: int, files: dict[int, tuple[str, str]]) -> Iterator[Any]:
         for child in parent.iter_children():
@@ -93,7 +93,7 @@ def calls(dwarf: Any) -> Iterator[tuple[int, int, int, tuple[str, str, int]]]:
 
 
 def compare(data: bytes) -> tuple[int, int]:
-    """How many addresses have a line and a call; every one of them as pyelftools says."""
+    """Returns the numbers of addresses that have a line and a call, after comparing each with pyelftools."""
     code = CodeObject.parse(data)
     dwarf = ELFFile(io.BytesIO(code.data)).get_dwarf_info(relocate_dwarf_sections=False)
     table, inlined = sorted(rows(dwarf)), list(calls(dwarf))

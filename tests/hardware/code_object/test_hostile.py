@@ -1,4 +1,4 @@
-"""Files made to cost more than they weigh end in words, at once; names that they bring move no terminal."""
+"""Files that cost more than their size end in error messages, at once. Names in files cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def good() -> bytes:
 
 
 def peak(action: Callable[[], object]) -> int:
-    """The bytes that Python objects took at most meanwhile."""
+    """Returns the most bytes that Python objects used during an action."""
     tracemalloc.start()
     try:
         action()
@@ -39,7 +39,7 @@ def peak(action: Callable[[], object]) -> int:
 
 
 def refused(data: bytes, match: str) -> None:
-    """DecodeError in one line, without taking much more memory than the file has."""
+    """Asserts a DecodeError in one line, with little more memory than the file's size."""
 
     def parse() -> None:
         with pytest.raises(DecodeError, match=match) as caught:
@@ -53,7 +53,7 @@ def refused(data: bytes, match: str) -> None:
 
 
 def of_entries(names: list[bytes], good: bytes) -> bytes:
-    """A bundle in which every entry is the same bytes."""
+    """Returns a bundle in which every entry has the same bytes."""
     place = len(bundle.BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name in names)
     table = b"".join(struct.pack("<QQQ", place, len(good), len(name)) + name for name in names)
     return bundle.BUNDLE_MAGIC + struct.pack("<Q", len(names)) + table + good
@@ -61,7 +61,7 @@ def of_entries(names: list[bytes], good: bytes) -> bytes:
 
 def test_entries_that_overlap_take_no_memory_until_one_is_chosen(good: bytes) -> None:
     data = of_entries([f"hip-amdgcn-amd-amdhsa--gfx90a:x{'y' * (n % 20)}+".encode() for n in range(2000)], good + bytes(MIB))
-    assert peak(lambda: CodeObject.parse(data, "gfx90a")) < 10 * MIB  # 2 GiB once
+    assert peak(lambda: CodeObject.parse(data, "gfx90a")) < 10 * MIB  # it was 2 GiB before
     assert CodeObject.parse(data, "gfx90a").target == "gfx90a"
 
 
@@ -113,7 +113,7 @@ def test_headers_that_count_or_claim_too_much(good: bytes) -> None:
 
 
 def test_zeros_that_only_memory_holds_stay_possible(good: bytes) -> None:
-    """Device arrays: they are in no file."""
+    """Device arrays are such zeros: no file contains them."""
     code = CodeObject.parse(rebuilt(good, headers=[(elf.PT_LOAD, 6, 0, 1 << 20, 0, 0, 1 << 24, 1)]))
     image, base = code.image()
     assert base == 0 and len(image) == (1 << 20) + (1 << 24) and not any(image[1 << 20 :: 4096])
@@ -145,7 +145,7 @@ def test_metadata_that_asks_for_too_much(good: bytes, note: bytes, match: str) -
 
 
 def warned(data: bytes) -> str:
-    """What is said of debug information that is too large; nothing else is lost by it."""
+    """Returns the warnings about debug information that is too large. Everything else is still read."""
     code = CodeObject.parse(data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -187,7 +187,7 @@ def test_tables_that_take_too_many_steps(good: bytes) -> None:
 
 def test_tables_without_an_end_count_as_absent(good: bytes) -> None:
     endless = line_table(b"", bytes((0,)) + b"\xff" * 9 + b"\x01", 5)  # entries of no bytes, 2^63 of them
-    forms = line_table(b"", b"\x01\x01\x19" + b"\xff" * 8 + b"\x7f", 5)  # of a form that takes none
+    forms = line_table(b"", b"\x01\x01\x19" + b"\xff" * 8 + b"\x7f", 5)  # a form that uses no bytes
     for section in (endless, forms):
         assert warned(rebuilt(good, [NewSection(b".debug_line", 1, section)], replace=True)) == ""
 

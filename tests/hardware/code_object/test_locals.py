@@ -1,4 +1,4 @@
-"""Where debug information says that variables are, against pyelftools's reading of it."""
+"""Locations of variables from debug information, compared with pyelftools."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def registers(expression: list[int], parser: DWARFExprParser) -> list[int]:
-    """The numbers of DWARF's registers that a location names."""
+    """Returns the numbers of DWARF's registers in a location."""
     return [op.args[0] for op in parser.parse_expr(expression) if op.op_name in ("DW_OP_regx", "DW_OP_bregx")]
 
 
 def numbers(local: Local) -> list[int]:
-    """DWARF's numbers of the registers that hold a variable."""
+    """Returns DWARF's numbers of the registers that hold a variable."""
     return [REGISTERS[piece.register[0]] + int(piece.register[1:]) for piece in local.pieces or () if piece.register]
 
 
@@ -87,7 +87,7 @@ def test_scopes(code: CodeObject) -> None:
     ("90821493049083149304", (Piece("v2", 0, 4), Piece("v3", 0, 4))),
     ("90c008930490449304", (Piece("s64", 0, 4), Piece("s36", 0, 4))),
     ("303116189f", (Piece("", 0, 0),)), ("117f9f", (Piece("", -1, 0),)), ("10059f", (Piece("", 5, 0),)),
-    ("92821404", None),  # of memory, 4 bytes behind
+    ("92821404", None),  # in memory, 4 bytes further
     ("06", None), ("", ()),
 ])  # fmt: skip
 def test_expressions(expression: str, pieces: tuple[Piece, ...] | None) -> None:

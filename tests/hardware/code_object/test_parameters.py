@@ -1,4 +1,4 @@
-"""Types of parameters by debug information are those of the source, and of mangled names; damaged information tells nothing."""
+"""Parameter types from debug information match the source and mangled names. Damaged information gives no types."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ enum class Flag : bool { E };
 
 
 def signatures(rng: random.Random) -> list[list[str]]:
-    """Parameters of kernels: every type, and some drawn."""
+    """Returns parameters of kernels: every type, and random ones."""
     every = [*SPELLED, *ENUMERATIONS]
     return [*([one] for one in every), *(rng.choices(every, k=rng.randrange(2, 12)) for _ in range(20))]
 
 
 @pytest.mark.parametrize("options", FLAVOURS, ids=" ".join)
 def test_they_are_the_source_s_and_the_mangled_name_s(options: list[str]) -> None:
-    """Each signature as an `extern "C"` kernel and as one whose name is mangled."""
+    """Each signature is tested as an `extern "C"` kernel and as a kernel with a mangled name."""
     wanted, text = {}, [HEAD]
     for number, types in enumerate(signatures(random.Random(1))):
         told = tuple({**SPELLED, **ENUMERATIONS}[one] for one in types)
@@ -77,7 +77,7 @@ def test_they_are_the_source_s_and_the_mangled_name_s(options: list[str]) -> Non
 
 
 def test_what_a_kernel_s_name_means() -> None:
-    """A linker's name: not a method, a namespace's function or a declaration of the same name, whatever their parameters."""
+    """It is a linker's name: not a method, a namespace's function or a declaration of the same name, whatever their parameters."""
     source = """namespace one { __attribute__((noinline, used)) int k(double x) { return x; } }
     struct S { __attribute__((noinline)) int k(long x) { return x + a; } int a; };
     struct T { S s; void (*f)(S *, float, double); };
@@ -97,7 +97,7 @@ TYPES = "__attribute__((amdgpu_kernel)) void {name}(float a, __attribute__((addr
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows with each reading of debug sections."""
+    """Returns a list that grows with each reading of debug sections."""
     found: list[int] = []
 
     class Counted(dwarf.DebugSections):
@@ -153,19 +153,19 @@ def of_type(place: int) -> bytes:
 
 
 def chain(length: int) -> bytes:
-    """A float, typedefs each of the one before, and a function of the last."""
+    """Returns a float, typedefs each of the one before, and a function of the last."""
     places = [BASE, *(BASE + len(FLOAT) + 5 * step for step in range(length))]
     return FLOAT + b"".join(b"\x04" + struct.pack("<I", place) for place in places[:-1]) + function(of_type(places[-1]))
 
 
 @pytest.fixture(scope="module")
 def good() -> bytes:
-    """A kernel with an argument of four bytes whose type only debug information can tell, and none of it."""
+    """Returns a kernel with a 4-byte argument whose type only debug information could give, and without that information."""
     return assemble("gfx90a", KernelText("k", "s_nop 0", ("f32",))).replace(b".value_type\xa3f32", b".xalue_type\xa3f32")
 
 
 def told(good: bytes, info: bytes, abbreviations: bytes = ABBREVIATIONS) -> str:
-    """The type that the argument gets from .debug_info."""
+    """Returns the argument's type according to .debug_info."""
     sections = [NewSection(b".debug_info", 1, info), NewSection(b".debug_abbrev", 1, abbreviations)]
     kernel = CodeObject.parse(rebuilt(good, sections, replace=True)).kernels["k"]
     assert kernel.arguments[0].value_type == ""
@@ -178,9 +178,9 @@ def test_the_smallest_one_tells(good: bytes) -> None:
     one = FLOAT + function(of_type(BASE))
     assert told(good, unit(one)) == "f32"
     assert told(good, unit(SIGNED + function(of_type(BASE)))) == "i32"
-    assert told(good, unit(bytes((6, 4)) + function(of_type(BASE)))) == "i32"  # an enumeration of no underlying type
+    assert told(good, unit(bytes((6, 4)) + function(of_type(BASE)))) == "i32"  # an enumeration without an underlying type
     assert told(good, unit(b"") + unit(one)) == "f32"
-    assert told(good, unit(one + b"\x09" + of_type(BASE) + b"\0" + FLOAT)) == "f32"  # whose parameters are not the kernel's
+    assert told(good, unit(one + b"\x09" + of_type(BASE) + b"\0" + FLOAT)) == "f32"  # its parameters are not the kernel's
     assert told(good, unit(FLOAT + function(b"\x09" + of_type(BASE) + b"\0", of_type(BASE)))) == "f32"
     assert told(good, unit(chain(CHAIN_LIMIT - 1))) == "f32"
     abstract = unit(FLOAT + function(of_type(BASE), name=b"other"))
@@ -220,14 +220,14 @@ def test_what_tells_nothing(good: bytes, name: str) -> None:
 
 
 def test_a_header_is_no_type(good: bytes) -> None:
-    """Of DWARF 5, whose bytes 6 to 8 here read as a base type: abbreviation 5, DW_ATE_unsigned_char, four bytes."""
+    """In DWARF 5, bytes 6 to 8 here could be read as a base type: abbreviation 5, DW_ATE_unsigned_char, four bytes."""
     for place, type_ in ((6, ""), (21, "f32")):
         body = struct.pack("<HBBIQ", 5, 5, 8, 4, 0) + b"\x01" + FLOAT + function(of_type(place)) + b"\0"
         assert told(good, struct.pack("<I", len(body)) + body, bytes(4) + ABBREVIATIONS) == type_
 
 
 def test_too_much_of_it_tells_nothing(good: bytes) -> None:
-    """Without a warning: the note says it. What lines may take is not used up by types."""
+    """There is no warning, because the note has the information. Types do not use up the limit for lines."""
     entries = FLOAT + function(of_type(BASE))
     assert told(good, unit(entries + b"\x04\0\0\0\0" * 1000)) == "f32"
     large = unit(entries + b"\x04\0\0\0\0" * dwarf.STEP_LIMIT)
@@ -240,7 +240,7 @@ def test_too_much_of_it_tells_nothing(good: bytes) -> None:
 
 
 def test_long_names_are_not_mistaken() -> None:
-    """No name is taken for another that begins like it: of the second kernel, the file tells nothing."""
+    """A name is not confused with another one that has the same beginning: the file has no types for the second kernel."""
     long = "k" * (dwarf.TEXT_LIMIT + 5)
     first, second, third = (TYPES.format(name=name) for name in (long, long[:-5], long[:-6]))
     code = CodeObject.parse(linked(f"{first}\n__attribute__((nodebug)) {second}\n{third}", "-O1", "-g"))
@@ -250,7 +250,7 @@ def test_long_names_are_not_mistaken() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_damage_ends_in_types_or_in_none(version: int) -> None:
-    """Bytes of debug sections replaced at random: no exception, and what is packed is a number of some type."""
+    """Random bytes of debug sections are replaced: no exception, and packed values are numbers of some type."""
     data = linked(TYPES.format(name="k"), "-O2", f"-gdwarf-{version}")
     elf = ElfFile(data)
     places = [range(s.offset, s.offset + s.size) for s in elf.named((b".debug_info", b".debug_abbrev", b".debug_str")).values()]

@@ -28,7 +28,7 @@ def number(f: Format, x: int) -> mpmath.mpf:
 
 
 def ulps(f: Format, got: int, want: mpmath.mpf) -> float:
-    """Error in units of the last place of |want|."""
+    """Returns the error in units of the last place of |want|."""
     scale = max(abs(want), mpmath.mpf(2) ** (1 - f.bias))
     exponent = mpmath.floor(mpmath.log(scale, 2))
     return float(abs(number(f, got) - want) / mpmath.mpf(2) ** (exponent - f.fraction))
@@ -52,7 +52,7 @@ def log2(x: mpmath.mpf) -> mpmath.mpf:
 
 
 def positive_f32(count: int, seed: int) -> list[int]:
-    """Normal positive numbers of every exponent."""
+    """Returns normal positive numbers of every exponent."""
     rng = np.random.default_rng(seed)
     return [int(x) for x in rng.integers(0x00800000, INF, count)]
 
@@ -112,7 +112,7 @@ def test_trig_f32(mnemonic: str, function: Callable) -> None:
     ],
 )
 def test_f16(mnemonic: str, exact: Callable, domain: Callable) -> None:
-    """Every seventh f16 number of the domain, denormals included."""
+    """Tests every seventh f16 number of the domain, denormals included."""
     inputs = [x for x in range(0, 1 << 16, 7) if not F16.is_nan(x) and not F16.is_inf(x)]
     inputs = [x for x in inputs if domain(F16.value(x))]
     assert len(inputs) > 1000
@@ -137,7 +137,7 @@ def abs_bits(x: int) -> int:
     return x & ~F64.sign
 
 
-# The functional examples of the CDNA4 guide are among them.
+# They include the functional examples of the CDNA4 guide.
 SPECIALS = {
     "v_exp_f32": {INF: INF, INF | SIGN: ZERO, 0x43000000: INF, 0xC2FC0001: ZERO, 0xC2FC0000: 0x800000,
                   0x42FFFFFF: 0x7F7FFFA7, ZERO: ONE, SIGN: ONE, 0x7F800001: 0x7FC00001},
@@ -215,7 +215,7 @@ def test_bits_of_two_over_pi() -> None:
 
 
 def test_trig_preop() -> None:
-    """Segments add up to 2/π, and the exponent moves them on."""
+    """Segments add up to 2/π, and the exponent shifts them."""
     spec = find("v_trig_preop_f64")
     one, total = 0x3FF0000000000000, mpmath.mpf(0)
     segments = run(spec, [[one] * 22, list(range(22))])

@@ -22,7 +22,7 @@ def negated(f: Format, column: list[int]) -> list[int]:
 
 
 def divide(kind: str, n: list[int], d: list[int]) -> list[int]:
-    """LLVM's expansion of an IEEE division (SITargetLowering::LowerFDIV32 and LowerFDIV64)."""
+    """Returns the quotients by LLVM's expansion of an IEEE division (SITargetLowering::LowerFDIV32 and LowerFDIV64)."""
     f = FORMATS[kind]
     one = [f.bias << f.fraction] * len(n)
     scale = find(f"v_div_scale_{kind}")
@@ -58,7 +58,7 @@ def test_division_is_correctly_rounded(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_quotients_at_the_ends_of_the_range(kind: str) -> None:
-    """Numerators and denominators of every pair of exponents, so that scaling takes every turn."""
+    """Numerators and denominators have every pair of exponents, so that every case of scaling occurs."""
     f, rng = FORMATS[kind], np.random.default_rng(7)
     top = 2 * f.bias
     edges = sorted({
@@ -102,7 +102,7 @@ def test_scale_cases_of_f32() -> None:
     assert scaled(power(-60), 1, power(-60)) == (power(4), False)
     assert scaled(power(127), power(127), power(20)) == (power(63), False)  # 1/d is denormal
     assert scaled(power(20), power(127), power(20)) == (power(-44), False)
-    assert scaled(power(127), power(127), one) == (power(63), True)  # and so is the quotient
+    assert scaled(power(127), power(127), one) == (power(63), True)  # the quotient as well
     assert scaled(one, power(127), one) == (one, True)
     assert scaled(power(-60), power(80), power(-60)) == (power(4), True)
     assert scaled(power(80), power(80), power(-60)) == (power(80), True)
@@ -121,7 +121,7 @@ def test_fmas_without_vcc_is_a_fused_multiply_add(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_fmas_with_vcc_scales_and_rounds_once(kind: str) -> None:
-    """Sums of a quotient and a small correction, results denormal and near overflow."""
+    """Sums of a quotient and a small correction; results are denormal and near overflow."""
     f, rng = FORMATS[kind], np.random.default_rng(2)
     factor = 64 if kind == "f32" else 128
     a, b, c = [], [], []

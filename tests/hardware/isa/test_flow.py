@@ -1,4 +1,4 @@
-"""Control flow: branch targets as LLVM's assembler places labels, ways as the text has them, blocks by every path."""
+"""Control flow: branch targets match LLVM's labels, edges match the text, blocks match every path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simgpu.hardware.isa.code.flow import Blocks, branch_target, falls_through, 
 from simgpu.hardware.isa.kinds import ControlKind
 from tests.support.kernels import KernelText, assemble
 
-# Lines and the ways that they have: to the next line, to the label.
+# Lines and their edges: to the next line, to the label.
 STRAIGHT = ("s_nop 0", "v_mov_b32 v1, 0", "s_mov_b32 s4, 0x12345678", "v_add_f64 v[2:3], v[4:5], v[6:7]", "s_barrier")
 FORKED = (
     "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz", "s_cbranch_execnz",
@@ -24,13 +24,13 @@ FORKED = (
 )  # fmt: skip
 ENDING = ("s_endpgm", "s_trap 2", "s_setpc_b64 s[8:9]")
 LINES = 16
-LENGTH = 14  # of paths: 2 to its power at most
+LENGTH = 14  # length of paths: at most 2 to its power of them
 
 Edges = dict[int, list[int]]
 
 
 def program(seed: int) -> tuple[str, Edges]:
-    """Random lines, each with a label, and the lines that may run after each, by the text."""
+    """Returns random lines, each with a label, and by the text the lines that may run after each."""
     source = random.Random(seed)
     lines: list[str] = []
     following: Edges = {LINES: []}  # the kernel's own s_endpgm
@@ -50,7 +50,7 @@ def program(seed: int) -> tuple[str, Edges]:
 
 
 def paths(following: Edges, start: int) -> set[tuple[int, ...]]:
-    """All paths of LENGTH nodes, and shorter ones that end."""
+    """Returns all paths of LENGTH nodes, and shorter ones that end."""
     found: set[tuple[int, ...]] = set()
     pending = [(start,)]
     while pending:
@@ -77,7 +77,7 @@ def paths_by_blocks(blocks: Blocks) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs(seed: int) -> None:
-    """Labels are where LLVM put them; blocks have the paths of the text."""
+    """Labels are at LLVM's addresses; blocks have the paths of the text."""
     target = TARGETS[seed % len(TARGETS)]
     text, following = program(seed)
     code = CodeObject.parse(assemble(target, KernelText("k", text)))
@@ -96,7 +96,7 @@ def test_random_programs(seed: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @given(opcode=st.sampled_from([2, 4, 5, 6, 7, 8, 9, 23, 24]), distance=st.integers(0, 0xFFFF), at=st.integers(0, 1 << 48))
 def test_any_distance(target: str, opcode: int, distance: int, at: int) -> None:
-    """Outside the code, before address 0 or in the middle of an instruction: a target is only computed."""
+    """A target outside the code, before address 0 or in the middle of an instruction is only computed."""
     word = struct.pack("<I", 0xBF800000 | opcode << 16 | distance)
     (signed,) = struct.unpack("<h", word[:2])
     inst = decode(word, 0, target)
@@ -140,7 +140,7 @@ def test_blocks_of_any_graph(graph: tuple[list[list[int]], list[int]]) -> None:
     within = {pair for line in blocks.nodes for pair in itertools.pairwise(line)}
     between = {(blocks.nodes[a][-1], blocks.nodes[b][0]) for a, after in enumerate(blocks.following) for b in after}
     assert within | between == ways and not within & between
-    for node, other in within:  # nobody comes or goes another way
+    for node, other in within:  # no other edges enter or leave
         assert [a for a, b in ways if b == other] == [node] and following[node] == [other] and other not in entries
     for block, after in enumerate(blocks.following):
         for other in after:

@@ -78,7 +78,7 @@ def test_fma_f64(a: int, b: int, c: int) -> None:
 
 @pytest.mark.parametrize("type_", FORMATS, ids=str)
 def test_fma_near_ties(type_: Type) -> None:
-    """Products that land on midpoints with a tiny addend: where two roundings go wrong."""
+    """Products are midpoints with a tiny addend: two roundings would give wrong results."""
     f, rng = FORMATS[type_], np.random.default_rng(2)
     one = f.bias << f.fraction
     a = [one | int(x) for x in rng.integers(0, 1 << min(f.fraction, 30), 200)]

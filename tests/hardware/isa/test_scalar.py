@@ -94,7 +94,7 @@ RELATION: dict[str, Callable[[int, int], bool]] = {
 
 
 def references() -> dict[str, Callable[..., Any]]:
-    """By mnemonic: the body's parameters in order, as raw bits, to its results."""
+    """Returns references by mnemonic: from the body's parameters in order, as raw bits, to its results."""
     table: dict[str, Callable[..., Any]] = {
         "s_add_u32": lambda a, b: (a + b & M32, a + b >> 32),
         "s_sub_u32": lambda a, b: (a - b & M32, int(b > a)),
@@ -285,7 +285,7 @@ def test_permutes(active: int, seed: int, offset: int) -> None:
 
 
 def swizzled(i: int, offset: int) -> int:
-    """Source lane by the Vega ISA guide's pseudo-code, in its order of cases."""
+    """Returns the source lane by the Vega ISA guide's pseudo-code, in its order of cases."""
     j = i & 31
     if offset >= 0xE000:
         keep = offset & 31

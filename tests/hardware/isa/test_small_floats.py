@@ -45,14 +45,14 @@ ONE = 0x3F800000
 
 @cache
 def codes(name: str, target: str = "gfx950") -> dict[int, Fraction]:
-    """The value of every finite code."""
+    """Returns the value of every finite code."""
     raw = np.arange(1 << WIDTHS[name], dtype=np.uint8)
     values = raw.view(DTYPES[name, target]).astype(np.float64)
     return {int(c): Fraction(float(v)) for c, v in zip(raw, values, strict=True) if np.isfinite(v)}
 
 
 def special(name: str, target: str, what: str, negative: bool) -> int:
-    """The code of an infinity, a NaN or a finite number out of range."""
+    """Returns the code of an infinity, a NaN or a finite number out of range."""
     sign = negative << (WIDTHS[name] - 1)
     if target == "gfx942":
         return 0x80
@@ -64,7 +64,7 @@ def special(name: str, target: str, what: str, negative: bool) -> int:
 
 
 def nearest(name: str, target: str = "gfx950", largest: int = 0) -> Callable[[Fraction], int]:
-    """Nearest code, ties to even; out of range `largest` if given, else the special."""
+    """Returns a function to the nearest code, ties to even. Out of range: `largest` if given, else the special code."""
     table = codes(name, target)
     positive = sorted((v, c) for c, v in table.items() if not c >> (WIDTHS[name] - 1))
     quantum = positive[-1][0] - positive[-2][0]
@@ -87,7 +87,7 @@ def nearest(name: str, target: str = "gfx950", largest: int = 0) -> Callable[[Fr
 
 
 def to_small(name: str, target: str, source: Format, ovfl: bool = False) -> Callable[[int, int], int]:
-    """Reference of a narrowing by a scale's exponent field, nearest even."""
+    """Returns the reference of a narrowing by a scale's exponent field, nearest even."""
     top = max(codes(name, target), key=lambda c: codes(name, target)[c])
     pick = nearest(name, target, top if ovfl else 0)
 
@@ -109,7 +109,7 @@ def to_small(name: str, target: str, source: Format, ovfl: bool = False) -> Call
 
 
 def inputs(source: Format, name: str, count: int = 500) -> list[int]:
-    """Numbers around every code and midpoint of the format, and any bits."""
+    """Returns numbers around every code and midpoint of the format, and random bits."""
     rng = np.random.default_rng(len(name) + source.bits)
     values = sorted({abs(v) for v in codes(name).values()})
     middles = [(a + b) / 2 for a, b in itertools.pairwise(values)]
@@ -148,7 +148,7 @@ def positive_codes(name: str, target: str) -> list[tuple[Fraction, int]]:
 
 
 def neighbours(name: str, target: str, number: Fraction) -> tuple[int, int, Fraction]:
-    """The codes below and above |number|, and how far between them it lies (0 to 1)."""
+    """Returns the codes below and above |number|, and its position between them (0 to 1)."""
     table = positive_codes(name, target)
     at = bisect([value for value, _ in table], number)
     below, above = table[at - 1], table[at]
@@ -158,7 +158,7 @@ def neighbours(name: str, target: str, number: Fraction) -> tuple[int, int, Frac
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("name", ["fp8", "bf8"])
 def test_stochastic_rounding_of_8_bits(name: str, target: str) -> None:
-    """Up exactly when the position between two codes plus the seed's fraction reaches 1."""
+    """Rounds up exactly when the position between two codes plus the seed's fraction reaches 1."""
     rng = np.random.default_rng(4)
     low, high = (F32.round(Fraction(x)) for x in (Fraction(1, 64), Fraction(200)))
     a = [int(x) for x in rng.integers(low, high, 400)]
@@ -201,7 +201,7 @@ def test_stochastic_rounding_to_16_bits() -> None:
 
 
 def scales(count: int, seed: int = 6) -> list[int]:
-    """f32 scales: mostly near 1, with signs and fractions that must not matter, and the ends."""
+    """Returns f32 scales: mostly near 1, with signs and fractions that must not matter, and the extremes."""
     rng = np.random.default_rng(seed)
     near = rng.integers(120, 135, count)
     ends = rng.choice([0, 1, 254, 255], count)
@@ -340,7 +340,7 @@ def prng(seed: int) -> int:
 
 
 def stochastic(name: str, f: Format, a: int, scale: int, seed: int) -> int | None:
-    """Code of a number whose rounding the specification decides: normal results in range."""
+    """Returns the code of a number whose rounding the specification defines: normal results in range."""
     lost = 23 - {"fp8": 3, "bf8": 2, "fp6": 3, "bf6": 2, "fp4": 1}[name]
     number = abs(f.value(a)) / Fraction(2) ** (field(scale) - 127)
     if number >= Fraction(LARGEST[name]) or number < 1:
@@ -353,7 +353,7 @@ def stochastic(name: str, f: Format, a: int, scale: int, seed: int) -> int | Non
 @pytest.mark.parametrize("source", FORMATS)
 @pytest.mark.parametrize("name", ["fp8", "bf8", "fp4", "fp6", "bf6"])
 def test_scaled_stochastic_rounding(name: str, source: str) -> None:
-    """Every element in turn, the seed stepping through V_PRNG_B32 between elements."""
+    """Checks every element in order; the seed steps through V_PRNG_B32 between elements."""
     f, rng, lanes = FORMATS[source], np.random.default_rng(11), 60
     n = {"fp8": 1, "bf8": 1, "fp4": 2}.get(name, 32)
     one, top = (f.round(Fraction(x)) for x in (1, 100))
@@ -386,7 +386,7 @@ def test_layout_of_blocks() -> None:
 
 
 def test_every_small_float_conversion_is_tested() -> None:
-    """The names that the tests above put together are all that there are."""
+    """The names that the tests above build are complete."""
     eight, six, types = ("fp8", "bf8"), ("fp6", "bf6"), tuple(FORMATS)
     scaled = {
         *(f"pk_{n}_{x}" for n in (*eight, "fp4") for x in types),

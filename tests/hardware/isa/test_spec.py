@@ -1,4 +1,4 @@
-"""What an instruction's definition may say is a closed list: anything else is an error in words, and nothing is registered."""
+"""An instruction's definition may use only a closed list of names. Other names give an error message, and nothing is registered."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Text of every oracle sample, and of what the oracle misses, as LLVM 22 prints it.
+"""Text of every oracle sample, and of instructions without samples, as printed by LLVM 22.
 
-Sample: 8 bytes of hex and LLVM's text. Two kinds cannot be compared. Where LLVM doubts an operand
-the text has a comment. And where an inline float stood in a VOP3 source of 16-bit integers LLVM
-printed it as a literal and re-encoded it as one (field 255), without the four bytes that GFX9's
-VOP3 does not have: the sample's bytes do not say which float it was.
+A sample is 8 bytes of hex and LLVM's text. Two kinds cannot be compared. If LLVM doubts an operand, the text has a comment. If
+an inline float was in a VOP3 source of 16-bit integers, LLVM printed it as a literal and re-encoded it as one (field 255),
+without the four bytes that GFX9's VOP3 does not have. The sample's bytes do not show which float it was.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def samples(target: str) -> dict[str, Any]:
 
 
 def lost_literal(code: bytes) -> bool:
-    """A VOP3 word whose source field names a literal."""
+    """Returns True for a VOP3 word whose source field names a literal."""
     word = int.from_bytes(code, "little")
     vop3 = word >> 26 & 63 == 0b110100 and len(code) == 8
     return vop3 and 255 in (word >> 32 & 511, word >> 41 & 511, word >> 50 & 511)
@@ -92,10 +91,10 @@ def test_oracle_samples(target: str, encoding: str) -> None:
 @needs_oracle
 @pytest.mark.parametrize("target", TARGETS)
 def test_doubted_and_lost_samples(target: str) -> None:
-    """DecodeError or the text without the comment.
+    """The result is DecodeError, or the text without the comment.
 
-    An operand that LLVM calls an invalid immediate is a constant where a register belongs; the
-    sample's bytes, encoded from the text again, hold a register there.
+    An operand that LLVM calls an invalid immediate is a constant where a register belongs. The sample's bytes, encoded from the
+    text again, hold a register there.
     """
     lost = 0
     for entries in samples(target).values():
@@ -180,7 +179,7 @@ def test_clang_lines(target: str, code: str, expected: str) -> None:
 @pytest.mark.parametrize("mnemonic", ["s_sendmsg", "s_sendmsghalt", "s_waitcnt", "s_getreg_b32 s0,", "s_set_gpr_idx_mode"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_immediate_with_a_syntax(target: str, mnemonic: str) -> None:
-    """Messages, counters and hardware registers, known ones or not: all of 12 bits, and each seventh above."""
+    """Messages, counters and hardware registers, known or not: all of 12 bits, and every seventh above."""
     lines = assemble([f"{mnemonic} {value}" for value in (*range(0x1000), *range(0x1000, 0x10000, 7), 46143)], target)
     taken = [line for line in lines if line]
     assert len(taken) >= 16
@@ -197,7 +196,7 @@ SCALAR_NAMES = [
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_sources_of_accumulator_moves(target: str) -> None:
-    """v_accvgpr_write_b32 takes scalar registers from gfx90a on, and LLVM's refusals are DecodeErrors."""
+    """v_accvgpr_write_b32 accepts scalar registers from gfx90a on. Text that LLVM refuses gives a DecodeError."""
     lines = assemble([f"v_accvgpr_write_b32 a1, {name}" for name in SCALAR_NAMES], target)
     scalar = [name for name, line in zip(SCALAR_NAMES, lines, strict=True) if line]
     assert ("s101" in scalar) == (target != "gfx908") and "-4.0" in scalar and "v7" in scalar
@@ -213,7 +212,7 @@ def test_sources_of_accumulator_moves(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_scalar_atomic(target: str) -> None:
-    """LLVM has FeatureScalarAtomics on all of GFX9, and AMD's machine-readable ISA lists them for CDNA2 as for the others."""
+    """LLVM has FeatureScalarAtomics on all of GFX9, and AMD's machine-readable ISA lists them for CDNA2 like the others."""
     names = "swap cmpswap add sub smin umin smax umax and or xor inc dec".split()
     lines = [
         f"s_{space}atomic_{name}{wide} s[8:{7 + (1 + bool(wide)) * (1 + (name == 'cmpswap'))}], {base}, {offset}"

@@ -129,7 +129,7 @@ def below_zero(x: int) -> bool:
 
 
 def cube(which: str) -> Reference:
-    """Face, s, t and doubled major axis of a direction without NaNs."""
+    """Returns the reference for face, s, t or doubled major axis of a direction without NaNs."""
 
     def reference(x: int, y: int, z: int) -> int:
         sizes = [magnitude(v) for v in (x, y, z)]

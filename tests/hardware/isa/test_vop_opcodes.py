@@ -45,7 +45,7 @@ def specs(encoding: str, target: str) -> list[Spec]:
 
 
 def table(encoding: str, target: str, without: str = "") -> set[tuple[int, str]]:
-    """(opcode, mnemonic) of the specs, those with the flag `without` left out."""
+    """Returns (opcode, mnemonic) of the specs, except those with the flag `without`."""
     return {(s.opcodes[target], s.mnemonic) for s in specs(encoding, target) if without not in s.flags}
 
 

@@ -1,4 +1,4 @@
-"""Every VALU body traced on an engine that checks types: what `lane.Ops` allows and nothing else."""
+"""Every VALU body traced on an engine that checks types: bodies use only what `lane.Ops` allows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def family(type_: Type) -> str:
 
 
 class Checker:
-    """A raw value is its (bits, family); an operand of other width or family is refused."""
+    """Engine whose raw values are (bits, family). It refuses an operand of another width or family."""
 
     def need(self, type_: Type, *raw: Any) -> tuple[int, str]:
         own = (1 if type_.kind == "mask" else type_.bits, family(type_))
@@ -126,7 +126,7 @@ def check_result(type_: Type, result: Any) -> None:
 
 @pytest.mark.parametrize("spec", BODIES, ids=repr)
 def test_body_is_well_typed(spec: Spec) -> None:
-    """With each modifier at its default and set."""
+    """Checks with each modifier at its default, and set."""
     assert spec.body is not None and MODULES
     operands = {p.name: operand(p.type) for p in spec.params if p.type.state != "modifier"}
     names = [p.name for p in spec.params if p.type.state == "modifier"]

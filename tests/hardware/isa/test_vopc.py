@@ -72,7 +72,7 @@ def test_predicate(spec: Spec) -> None:
 
 @pytest.mark.parametrize("type_", FORMATS)
 def test_equal_operands(type_: str) -> None:
-    """Patterns seldom coincide: each number against itself and the zeros against each other."""
+    """Random patterns are seldom equal, so this compares each number with itself and the zeros with each other."""
     bits = FORMATS[type_].bits
     a = [*float_patterns(bits, 60, np.random.default_rng(0)), 0, 1 << bits - 1]
     b = [*a[:-2], 1 << bits - 1, 0]

@@ -42,7 +42,7 @@ DTYPES = {
 
 
 def raw(values: np.ndarray, name: str) -> np.ndarray:
-    """Bits of small numbers that the format holds exactly."""
+    """Returns bits of small numbers that the format holds exactly."""
     x = np.asarray(values).astype(DTYPES[name])
     assert (x.astype(np.float64) == values).all()
     return x.view(f"u{x.dtype.itemsize}")
@@ -53,13 +53,13 @@ def value(row: MatrixInstruction, d: np.ndarray) -> np.ndarray:
 
 
 def same(row: MatrixInstruction, got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Equal bits, NaN payloads aside."""
+    """Returns where bits are equal, NaN payloads aside."""
     kind = DTYPES[row.cd_type]
     return (got == wanted) | (np.isnan(got.view(kind)) & np.isnan(wanted.view(kind)))
 
 
 def stack(entry: dict, operand: str, kind: str, shape: tuple[int, int]) -> np.ndarray:
-    """An operand of every case of the entry, as raw bits."""
+    """Returns an operand of every case of the entry, as raw bits."""
     width = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}.get(kind, 1)
     bits = (np.frombuffer(bytes.fromhex(case[operand]), f"<u{width}") for case in entry["cases"])
     return np.stack([b.reshape(shape) for b in bits])
@@ -94,7 +94,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("row", VARIANTS, ids=lambda r: f"{r.target}-{r.mnemonic}-{r.a_type}-{r.b_type}")
 def test_small_integers_multiply_exactly(row):
-    """Every format holds 0 to 2 and their negatives; the sums stay exact in every generation."""
+    """Every format holds 0 to 2 and their negatives. The sums stay exact in every generation."""
     rng = np.random.default_rng(row.opcode)
     a = rng.integers(-2, 3, (row.blocks, row.m, row.k // (1 + row.sparse)))
     b = rng.integers(-2, 3, (row.blocks, row.k, row.n))
@@ -144,7 +144,7 @@ def test_formats_are_the_published_ones(name):
 
 
 def rounded_f32(x: Fraction) -> np.float32:
-    """x to nearest even in float32, through integers."""
+    """Returns x to nearest even in float32, through integers."""
     if x == 0:
         return np.float32(0)
     exponent = max(math.floor(math.log2(abs(x.numerator)) - math.log2(x.denominator)) - 25, -149)

@@ -1,4 +1,4 @@
-"""Chaining matrix instructions over all pairs: claims against the maps and against integer products."""
+"""Chains of matrix instructions over all pairs: claims compared with the maps and with integer products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 
 def layouts(target: str) -> list[MatrixInstruction]:
-    """One instruction of each layout: types of a width are alike."""
+    """Returns one instruction of each layout: types of a width are alike."""
     forms = {True: [(0, 0), (4, 4)], False: [(0, 0)]}
     rows = [row.with_formats(*f) for row in instructions(target) for f in forms[row.flexible]]
     kinds = {(r.m, r.n, r.k, r.blocks, r.width("B"), r.cd_type == "f64", r.sparse): r for r in rows}
@@ -35,7 +35,7 @@ PAIRS = [
 
 @functools.cache
 def held(first: MatrixInstruction) -> np.ndarray:
-    """(i, j, block) of D by element register and lane: (elements, 64, 3)."""
+    """Returns (i, j, block) of D by element register and lane: (elements, 64, 3)."""
     wide = 2 if first.cd_type == "f64" else 1
     rows = range(0, first.registers("D"), wide)
     return np.array([[first.element("D", r, lane) for lane in range(64)] for r in rows])
@@ -43,7 +43,7 @@ def held(first: MatrixInstruction) -> np.ndarray:
 
 @functools.cache
 def wanted(second: MatrixInstruction, operand: str) -> np.ndarray:
-    """(outer, k, block) of the operand by element and lane: (elements, 64, 3)."""
+    """Returns (outer, k, block) of the operand by element and lane: (elements, 64, 3)."""
     bits = second.width(operand)
     count = second.shape(operand)[0] * second.shape(operand)[1] * second.blocks // 64
     found = np.array([
@@ -53,9 +53,9 @@ def wanted(second: MatrixInstruction, operand: str) -> np.ndarray:
 
 
 def rows_by_k(link: Chain) -> np.ndarray:
-    """Row of D at (step, block of second, k), from the maps alone; fails where lanes disagree.
+    """Returns the row of D at (step, block of second, k), from the maps only. Fails if lanes disagree.
 
-    Block 0 of those blocks of D that follow in registers.
+    It is for block 0 of the blocks of D that follow in registers.
     """
     d, x = held(link.first), wanted(link.second, link.operand)
     d = d[: link.rows]
@@ -71,7 +71,7 @@ def rows_by_k(link: Chain) -> np.ndarray:
 
 
 def is_free_by_the_maps(first: MatrixInstruction, second: MatrixInstruction, operand: str) -> bool:
-    """What `chain` must find, without bits: every output of second is a whole sum over one column."""
+    """Returns what `chain` must find, without bits: True if every output of second is a whole sum over one column."""
     link = Chain(first, second, operand)
     d, x = held(first)[: link.rows], wanted(second, operand)
     try:
@@ -142,7 +142,7 @@ PRODUCTS = [
 @pytest.mark.parametrize("operand", "AB")
 @pytest.mark.parametrize("names", PRODUCTS, ids=lambda names: f"{names[2]}-{names[0]}-{names[1]}")
 def test_chained_products_are_exact(names, operand):
-    """Small integers, fragments only: D's registers become the operand, the other is loaded by `row`."""
+    """Small integers, fragments only: D's registers become the operand, and `row` loads the other operand."""
     first, second = find(names[0], names[2]), find(names[1], names[2]).with_formats()
     link = chain(first, second, operand)
     assert link.free
@@ -170,7 +170,7 @@ def test_chained_products_are_exact(names, operand):
 
 
 def test_the_table_of_the_f32_atoms():
-    """kernels known: 16x16x4 f32 strides by 4, f16 16x16x16 is in order, f8 eats two tiles."""
+    """Known kernels: 16x16x4 f32 strides by 4, f16 16x16x16 is in order, f8 uses two tiles."""
     link = chain(find("v_mfma_f32_16x16x4f32", "gfx908"), find("v_mfma_f32_16x16x4f32", "gfx908"))
     assert [[link.row(s, k) for k in range(4)] for s in range(4)] == [[s + 4 * g for g in range(4)] for s in range(4)]
     assert link.formula() == "g = lane//16, r = s: row = 4g + r" and not link.natural
@@ -195,7 +195,7 @@ def test_what_has_to_move():
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_moves_suffice(target):
-    """Exchange each named lane bit with a register bit that holds what is wanted: then the lanes fit."""
+    """Exchanging each named lane bit with a register bit that holds the wanted value makes the lanes fit."""
     seen = set()
     for first, second, operand in (p for p in PAIRS if p[0].target == target):
         link = chain(first, second, operand)
@@ -217,7 +217,7 @@ def test_the_moves_suffice(target):
 
 
 def _kinds(first: MatrixInstruction) -> list[str]:
-    """What each lane bit of D means, from the map."""
+    """Returns the meaning of each lane bit of D, from the map."""
     d = held(first)[0]
     return ["column" if d[1 << b][1] else "D block" if d[1 << b][2] else "row" for b in range(6)]
 

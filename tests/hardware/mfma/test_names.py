@@ -1,4 +1,4 @@
-"""Every row's text, given to clang for every target: accepted where the table has it, or refused."""
+"""Every row's text, given to clang for every target: accepted if the table has it, else refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 
 def text(row: MatrixInstruction, mnemonic: str, target: str) -> str:
-    """The instruction with operands that are legal on the target, no two of them overlapping."""
+    """Returns the instruction with operands that are legal on the target and do not overlap."""
 
     def reg(file: str, first: int, count: int) -> str:
         return f"{file}{first}" if count == 1 else f"{file}[{first}:{first + count - 1}]"
@@ -34,7 +34,7 @@ def text(row: MatrixInstruction, mnemonic: str, target: str) -> str:
 
 
 def rejected(lines: list[str], target: str) -> set[int]:
-    """Line numbers (from 0) that clang refuses."""
+    """Returns the line numbers (from 0) that clang refuses."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""The clock that a board holds, by matrix duty, active CUs and type."""
+"""The clock that a board sustains, by matrix duty, active CUs and type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_types_of_matrix_instructions(mnemonic: str, formats: tuple[int, int], d
 def test_published_clocks_come_back_at_the_duty_that_they_were_measured_at(
     board: str, dtype: str, tflops: int, flops: int, mhz: int
 ) -> None:
-    """ROCm blog, "Measuring max-achievable FLOPs": TFLOPS at an average clock are a duty."""
+    """ROCm blog, "Measuring max-achievable FLOPs": TFLOPS at an average clock imply a duty."""
     chip = hardware.target(board)
     duty = tflops * 1e12 / (flops * chip.num_cus * mhz * 1e6)
     assert sustained_clock(chip, duty, 1.0, dtype).mhz == pytest.approx(mhz, rel=0.005)

@@ -1,4 +1,4 @@
-"""Clauses of memory instructions: what a walk finds, against all pairs of the sequence by the rule's words."""
+"""Clauses of memory instructions: a walk's findings compared with all pairs of the sequence, by the rule's text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind_of(use: RegisterUse) -> frozenset[str]:
 
 
 def by_pairs(sequence: list[RegisterUse], xnack: str) -> list[tuple[int, int, int]]:
-    """(earlier, later, members between) of each break, oldest earlier one first; a break begins a clause anew."""
+    """Returns (earlier, later, members between) of each break, oldest earlier one first. A break starts a new clause."""
     found, start = [], 0
     for later, use in enumerate(sequence):
         if later and (not kind_of(use) or kind_of(use) != kind_of(sequence[later - 1])):
@@ -60,7 +60,9 @@ def test_a_walk_finds_what_pairs_show(sequence: list[RegisterUse], xnack: str, t
 
 @given(st.lists(uses(), max_size=5), st.lists(uses(), max_size=5), uses(), st.sampled_from(("on", "any")))
 def test_paths_that_meet(one: list[RegisterUse], other: list[RegisterUse], last: RegisterUse, xnack: str) -> None:
-    """The fewest members of both paths break on the last instruction if one of them does alone, or a load of the other counts."""
+    """The fewest members of both paths break on the last instruction if one path does by itself, or if a load of the other
+    counts.
+    """
     sequence = [*one, *other, last]
     ways: list[dict[int, int]] = []
     for numbers in (range(len(one)), range(len(one), len(one) + len(other))):

@@ -1,4 +1,4 @@
-"""Effects of decoded instructions: every one has them, and what the emitter builds is what its bytes decode to."""
+"""Effects of decoded instructions: every instruction has them, and emitted instructions equal their decoded bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 @functools.cache
 def random_instructions(target: str) -> list[Instruction]:
-    """Whatever random words decode to: all encodings, odd registers and modifiers."""
+    """Returns instructions decoded from random words: all encodings, odd registers and modifiers."""
     words = np.random.default_rng(5).integers(0, 1 << 32, (40_000, 4), np.uint32)
     prefixes = np.array([0xBF800000, 0xD8000000, 0xDC000000, 0xE0000000, 0xE8000000, 0xD3800000, 0xC0000000], np.uint32)
     words[::2, 0] = words[::2, 0] & 0x03FFFFFF | np.resize(prefixes, words[::2].shape[0])
@@ -62,7 +62,7 @@ def test_every_instruction_has_an_effect(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("source", ["s7", "vcc_hi", "v3", "1.0"])
 def test_an_accumulator_move_reads_what_a_move_reads(target: str, source: str) -> None:
-    """A scalar source is under the rules of scalar registers that vector instructions read."""
+    """A scalar source follows the rules of scalar registers that vector instructions read."""
     move, plain = assemble([f"v_accvgpr_write_b32 a1, {source}", f"v_mov_b32 v1, {source}"], target)
     assert move and plain
     accesses = [effect_of(decode(line.code, 0, target)).access for line in (move, plain)]
@@ -81,7 +81,7 @@ def test_queues(mnemonic: str, queue: object) -> None:
 
 
 def emitted(target: str) -> Iterator[asm.EmittedKernel]:
-    """Kernels of every operator, with what each has of its own: masks, splits, second kernels."""
+    """Yields kernels of every operator, with its special features: masks, splits, second kernels."""
     for name in sorted({"f32", "f16", "f64", "fp8"} & set(board(target).dtypes())):
         yield asm.emit(TiledComputation(70, 50, 33, target, dtype=name, beta=0.5, trans_a=True))
     yield asm.emit(TiledComputation(40, 50, 3000, target, bias=True, activation="gelu"))
@@ -95,7 +95,7 @@ def emitted(target: str) -> Iterator[asm.EmittedKernel]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_the_emitter_builds_is_what_its_bytes_decode_to(target: str) -> None:
-    """Every instruction of every kernel: specification, operands, modifiers, and so its effect."""
+    """Compares every instruction of every kernel: specification, operands, modifiers, and so its effect."""
     compared: set[str] = set()
     for kernel in emitted(target):
         code = CodeObject.parse(kernel.assemble())

@@ -1,4 +1,4 @@
-"""Each cell of the measured hazard tables, typed anew as numbers, against the rules."""
+"""Each cell of the measured hazard tables, typed anew as numbers, compared with the rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ D, OTHER = v(0, 1, 2, 3), v(100, 101)
 
 
 def mfma(kind: str, passes: int, *, name: str = "", a=OTHER, b=OTHER, c=OTHER, d=D) -> RegisterUse:
-    """kind: xdl, slow (f32 on gfx942, gfx950) or dgemm."""
+    """Returns a matrix instruction. kind: xdl, slow (f32 on gfx942, gfx950) or dgemm."""
     classes = {"mfma"} | ({kind} if kind != "slow" else set())
     return register_use(name or f"mfma_{kind}_{passes}", classes, {"srcA": a, "srcB": b, "srcC": c}, d, passes)
 
@@ -140,7 +140,7 @@ def test_f64_results(row):
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
 @pytest.mark.parametrize("kind", ["xdl", "slow"])
 def test_what_another_matrix_instruction_wrote_since_is_its_result(target: str, kind: str) -> None:
-    """As LLVM chains them: D moves down by two registers, and the next one takes it as its C."""
+    """LLVM chains them so: D moves down by two registers, and the next instruction uses it as its C."""
     first, moved = mfma(kind, 8, d=v(2, 3, 4, 5)), mfma(kind, 8, c=v(2, 3, 4, 5), d=v(0, 1, 2, 3))
     last = mfma(kind, 8, c=v(0, 1, 2, 3), d=v(0, 1, 2, 3))
     overlapping = wait_states(first, last, target)
@@ -148,7 +148,7 @@ def test_what_another_matrix_instruction_wrote_since_is_its_result(target: str, 
     assert wait_states(first, last, target, [moved]) == 0
     partly = mfma(kind, 8, d=v(0, 1, 2))  # leaves v3 to the first one
     assert wait_states(first, last, target, [partly]) == overlapping
-    same = mfma(kind, 8, d=v(0, 1, 2, 3))  # identical C, but for what was overwritten
+    same = mfma(kind, 8, d=v(0, 1, 2, 3))  # identical C, except for the overwritten registers
     assert wait_states(same, last, target, [mfma(kind, 8, d=v(3, 4))]) == overlapping
 
 
@@ -270,7 +270,7 @@ def test_everything_else(row, target, earlier, later, needed):
 
 
 def apart(access_: RegisterUse) -> RegisterUse:
-    """The same instruction on registers that no other case uses."""
+    """Returns the same instruction on registers that no other case uses."""
 
     def move(regs):
         return frozenset((reg[0], reg[1] + 1000) if isinstance(reg, tuple) else f"{reg}'" for reg in regs)

@@ -106,7 +106,7 @@ def emit(root: Node) -> EmittedKernel:
 
 
 class EmitVisitor:
-    """The paper's name for `emit`.
+    """Same as `emit`, by the paper's name.
 
     >>> from simgpu import asm, operators
     >>> asm.EmitVisitor().visit(operators.TiledComputation(100, 77, 33, target="mi300x")).operands

@@ -74,7 +74,7 @@ class KernelCost:
     alone: tuple[Any, Any] = (0.0, 0.0)  # in a step
     once: tuple[Any, Any] = (0.0, 0.0)  # at the end
     edge: tuple[Any, Any] = (0.0, 0.0)  # in a step of a workgroup at an edge
-    edges: Any = 0.0  # fraction of the workgroups at an edge
+    edges: Any = 0.0  # fraction of workgroups that are at an edge
     edge_stored: Any = 0.0  # additional bytes that a workgroup at an edge stores
 
     def deeper(self, ahead: int) -> KernelCost:

@@ -72,7 +72,9 @@ def node_report(node: Node) -> NodeReport:
 
 
 class FeasibilityVisitor:
-    """The paper's name for `tree_report` and `node_report`. With a descriptor, it derives the tree again for it.
+    """Same as `tree_report` and `node_report`, by the paper's name.
+
+    With a descriptor, it derives the tree again for it.
 
     >>> from simgpu import operators
     >>> report = operators.FeasibilityVisitor().visit(operators.TiledComputation(256, 256, 256, target="mi300x"))

@@ -39,7 +39,7 @@ def needs_example(value: Any) -> bool:
 
 
 def exported(module: ModuleType) -> dict[str, Any]:
-    """Public functions and classes by name: a module's `__all__`, and that of modules in it, but for the folders of `simgpu`."""
+    """Public functions and classes by name: a module's `__all__`, and that of its public modules, except folders of `simgpu`."""
     found: dict[str, Any] = {}
     for name in set(module.__all__) - set(simgpu._FOLDERS):
         value = getattr(module, name)
@@ -51,7 +51,7 @@ def exported(module: ModuleType) -> dict[str, Any]:
 
 
 def imported_by(page: Path) -> dict[str, Any]:
-    """Public functions and classes by name: those that the page's snippets import."""
+    """Public functions and classes that the page's snippets import, by name."""
     found: dict[str, Any] = {}
     for module, names in IMPORT.findall(page.read_text()):
         home = importlib.import_module(module)
@@ -65,7 +65,7 @@ def without_example(public: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("module", modules_with_examples())
 def test_examples_print_what_they_say(module: str) -> None:
-    """`...` stands for whatever an example leaves out. Examples may use the names of their module."""
+    """`...` replaces output that an example omits. Examples may use the names of their module."""
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for example in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module), module):
         runner.run(example)
@@ -74,7 +74,7 @@ def test_examples_print_what_they_say(module: str) -> None:
 
 @pytest.mark.parametrize("module", ["simgpu", *(f"simgpu.{folder}" for folder in simgpu._FOLDERS)])
 def test_a_public_name_has_an_example(module: str) -> None:
-    """What is missing is a `>>>` line in the docstring; it takes milliseconds to a second."""
+    """Add a `>>>` line to the docstring of a name that is listed here; it runs in milliseconds to a second."""
     if module == "simgpu.triton" and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     public = exported(importlib.import_module(module))

@@ -99,7 +99,7 @@ def grid(plan: AttentionTiles) -> tuple[int, int, int]:
 
 
 class AttentionFrame:
-    """The beginning of every fused kernel: its arguments, coordinates of workgroup, waves and lanes, keys that they see."""
+    """Beginning of every fused kernel: its arguments, coordinates of workgroup, waves and lanes, keys that they see."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:
         self.k, self.plan = k, plan

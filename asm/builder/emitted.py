@@ -78,7 +78,7 @@ class EmittedKernel:
 
     @property
     def origins(self) -> dict[str, str]:
-        """The Python line that emitted each instruction, by its line of `source` as the code object names it.
+        """Python line that emitted each instruction, by its line of `source` as the code object names it.
 
         For an inserted wait or nop, the value is "before" and the line of the instruction that it delays.
         """

@@ -17,7 +17,7 @@ Place = tuple[int, Moved, StagedFragment]  # number of the matrix instruction th
 
 @dataclass(frozen=True)
 class Fragments:
-    """All fragments of a turn."""
+    """Fragments of a turn."""
 
     turn: Turn
     moved: tuple[Moved, ...]  # operands that the main loop moves

@@ -54,7 +54,7 @@ class Pace:
 
     @cached_property
     def loads(self) -> list[list[tuple[int, int]]]:
-        """(unit, place of its load) by phase, for the units of three lines from the first that is loaded in phase 0.
+        """Pairs (unit, place of its load) by phase, for the units of three lines from the first that is loaded in phase 0.
 
         Each load follows the write that frees its registers: that of the unit `held` before.
         """

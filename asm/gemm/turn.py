@@ -77,7 +77,7 @@ class Turn:
 
     @cached_property
     def order(self) -> list[tuple[int, int, int]]:
-        """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
+        """Triples (step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
 
         A step goes column by column through the first half of the rows, then through the second half. So a turn begins with the
         rows of half of A and one column of B, and needs another column at regular distances. Its last step frees them in the
@@ -109,7 +109,7 @@ class Turn:
 
     @cached_property
     def atoms(self) -> list[tuple[int, int]]:
-        """(mt, nt) of atoms, column by column through the first half of the rows, then through the second half."""
+        """Pairs (mt, nt) of atoms, column by column through the first half of the rows, then through the second half."""
         a, b = self.operands.a, self.operands.b
         half = -(-a.atoms // 2)
         return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]

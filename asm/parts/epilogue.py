@@ -21,7 +21,7 @@ ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # scratch registers for f32; for f64 
 
 @dataclass
 class Epilogue:
-    """activation(alpha·x + beta·c + bias) for `dtype` f32, f64 or i32 elements.
+    """Emits activation(alpha·x + beta·c + bias) for `dtype` f32, f64 or i32 elements.
 
     Constants that VOP3 cannot hold as literals are in SGPRs, loaded by `prepare`.
     """

@@ -56,7 +56,7 @@ def widest(count: int, limit: int = 4) -> int:
 
 @dataclass(frozen=True)
 class TileLayout:
-    """One operand's tile of `rows` x `k` elements. Raises ResourceError if it does not divide among the work-items."""
+    """Tile of one operand: `rows` x `k` elements. Raises ResourceError if it does not divide among the work-items."""
 
     name: str  # A or B
     rows: int

@@ -46,7 +46,7 @@ EIGHT = 8  # slots after which 16 bytes are skipped, and bytes of a read
 
 @dataclass(frozen=True)
 class LineRing:
-    """The ring of one operand's tile."""
+    """Ring of one operand's tile."""
 
     layout: TileLayout  # layout of its K step, which maps rows to slots
 

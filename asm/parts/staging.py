@@ -75,7 +75,7 @@ class Staging:
 
     @property
     def apart_along_k(self) -> int:
-        """Bytes between whole chunks of adjacent k, for each k. In a preshuffled matrix the panel's rows are between them."""
+        """Bytes in memory for each k, between whole chunks. A preshuffled matrix has a panel's rows in between."""
         return self.layout.element * max(1, self.layout.panel)
 
     # -- addresses ---------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One sequence's query heads that share a head of K and V, as a problem without a cache."""
+    """Query heads of one sequence that share a head of K and V, as a problem without a cache."""
 
     problem: AttentionProblem
     place: tuple[int, slice]  # index in the batch, and its query heads

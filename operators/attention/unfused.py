@@ -44,7 +44,7 @@ class UnfusedPlan(Derivation):
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """All kernels' rows, as kernel.name. One binds: of the first kernel that does not fit, else of the first product."""
+        """Rows of all kernels, as kernel.name. One binds: of the first kernel that does not fit, else of the first product."""
         worst = next((part for part in self.parts if not part.feasible), self.parts[0])
         return tuple(
             replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)

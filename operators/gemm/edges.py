@@ -43,14 +43,14 @@ class ByElements:
 class Edges:
     """Cost of tiles that load and store by elements."""
 
-    step: ByElements  # tile anywhere
+    step: ByElements  # a step of a tile anywhere
     last: ByElements  # the last step, with the k that is left
-    at_edge: ByElements  # tile at an edge that cuts its loads
+    at_edge: ByElements  # a step of a tile at an edge that cuts its loads
     always: bool  # True if every step is loaded by elements
     narrow: bool  # True if a register holds several elements, for which a wave waits
-    cut: Any  # fraction of the tiles at an edge that cuts their loads
-    clipped: Any  # fraction of the tiles that are stored by elements
-    stored: Any  # additional bytes that L2 is asked for by such a tile
+    cut: Any  # fraction of tiles that are at an edge that cuts their loads
+    clipped: Any  # fraction of tiles that are stored by elements
+    stored: Any  # additional bytes that such a tile requests from L2
 
 
 def edges(p: GemmProblem, row: Pipelines, t: Any, missed: Any) -> Edges:
@@ -93,7 +93,7 @@ class _Side:
     pack: int  # elements of a register
     clocks: Any  # clocks of the coalescer for one load of 64 lanes
     misaligned: bool
-    cut: Any  # fraction of the tiles at an edge that cuts a wide load
+    cut: Any  # fraction of tiles that are at an edge that cuts a wide load
     apart: int  # bytes from one row of memory to the next
     runs: float  # rows of memory that a load of a wave touches
 

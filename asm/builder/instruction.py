@@ -36,7 +36,7 @@ class Instr:
     modifiers: tuple[str, ...] = ()
     note: str = ""  # remark at the end of its line
     where: str = ""  # file:line of the Python that emitted it
-    effect: Effect | None = field(default=None, repr=False)  # what it does to registers and counters
+    effect: Effect | None = field(default=None, repr=False)  # effect on registers and counters
 
     def text(self) -> str:
         """Returns the line for the assembler."""

@@ -12,7 +12,7 @@ from simgpu.asm.builder.waits import Item, Label
 
 @contextlib.contextmanager
 def stream(k: KernelBuilder) -> Iterator[list[Item]]:
-    """Collects what is emitted inside into the list that this yields, instead of into the kernel."""
+    """Collects instructions that are emitted inside, in the list that this yields instead of in the kernel."""
     items: list[Item] = []
     here, k.items = k.items, items
     yield items
@@ -83,7 +83,7 @@ class Backlog:
     def emit(self, items: Iterable[Item]) -> None:
         """Emits `items`, which hide the queue. First emits the queue up to the last item that uses the same registers.
 
-        Of urgent items it first emits only those that conflict, if they may overtake.
+        Urgent items that may overtake are emitted first only if they conflict.
         """
         items = list(items)
         registers = frozenset().union(*(_touched(item) for item in items))

@@ -71,7 +71,7 @@ class Loop:
 class KernelBuilder:
     """Builds one kernel. Instructions appear in the text in the order in which they are emitted.
 
-    `k.v_add_u32(d, a, b, note="...")` emits the instruction of that name: operands in LLVM's order, modifiers as keywords
+    `k.v_add_u32(d, a, b, note="...")` emits the instruction with this name: operands in LLVM's order, modifiers as keywords
     (True for a bare word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
 
     With a plan, registers and LDS come only from the plan, `array` uses its named ranges, and the code object requests
@@ -188,7 +188,7 @@ class KernelBuilder:
         self.items = here
 
     def array(self, name: str, count: int) -> Reg:
-        """Returns the plan's range of that name, or a new range without a plan.
+        """Returns the plan's range with this name, or a new range without a plan.
 
         ResourceError if it has fewer than `count` registers.
         """

@@ -23,7 +23,7 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a kernel requests: its plan's registers and LDS, or without a plan those that its instructions use."""
+    """Resources that a kernel requests: its plan's registers and LDS; without a plan, its instructions'."""
 
     vgprs: int  # ArchVGPRs of a lane
     agprs: int  # AccVGPRs of a lane

@@ -83,7 +83,7 @@ class Flight:
         return Flight(dict(self.vm), dict(self.ds), set(self.smem), self.last_ds)
 
     def join(self, other: Flight) -> bool:
-        """Adds what is in flight on another path. Returns True if that changed anything."""
+        """Adds the operations in flight on another path. Returns True if that changed anything."""
         before = (dict(self.vm), dict(self.ds), len(self.smem), self.last_ds)
         for mine, theirs in ((self.vm, other.vm), (self.ds, other.ds)):
             for reg, age in theirs.items():

@@ -6,17 +6,17 @@ f32 elements. R = ArchVGPRs at two waves a SIMD less the fixed ones.
 * n <= 64*R*w. The row stays in registers and is read once (8 bytes moved an f32 element). w is the least of 1, 4, 8 that holds
   it, and v = ceil(n / (64*w)).
   Few rows: w = 4 if rows cannot fill the CUs four at a time (rows < 4*CUs, n >= a step).
-  Short rows: n <= 32*u, and more rows than waves. u is the largest power of two that divides n, at most 16/e. l lanes of a wave
-  share a row, l the power of two from n/u on. A load of the wave brings 64/l rows, and v = u. Not with masks, bands or f64.
-  Several loads: r loads a wave, r of 1, 2, 4, if a CU's waves of one load each have fewer bytes in flight than it can wait for,
-  and rows keep all waves busy. Not with masks, bands or f64.
-  Packed: in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8, if f32 leaves fewer than two blocks a CU or
-  does not fit, so n <= 2*64*(R-8)*w. Not with masks, bands or a factor of 0.
+  Short rows: n <= 32*u, and more rows than waves. The largest power of two that divides n is u, at most 16/e. A row has l lanes
+  of a wave, l the power of two from n/u on. A load of the wave brings 64/l rows, and v = u. Not with masks, bands or f64.
+  Several loads: a wave has r loads, r of 1, 2, 4, if rows keep all waves busy. The condition is that a CU's waves of one load
+  each have fewer bytes in flight than it can wait for. Not with masks, bands or f64.
+  Packed: in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8. The condition is that f32 does not fit, or
+  leaves fewer than two blocks a CU. So n <= 2*64*(R-8)*w. Not with masks, bands or a factor of 0.
 * Longer rows stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e.
 * Few long rows. s blocks share a row, split-N. A second pass merges their statistics with ⊕ and writes. s is the one of 1 and
   floor(r*CUs/tiles), r = 1 to 4, with the least time. Rows that could stay in registers are split as well if that is faster.
-  One CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it. s CUs read it twice in 2*n*e/(s*h),
-  no step faster than a load, and a launch more, or as HBM allows.
+  One CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it. Several (s) CUs read it twice in
+  2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows.
 
 In f64 an element needs two registers and an exponential F64_INSTRUCTIONS. Waves of one row merge their states with ⊕ through
 LDS, m and delta each.

@@ -1,20 +1,20 @@
-"""How the project is used: the `simgpu` command, and what is built on all of it.
+"""The `simgpu` command, and tools built on the other folders.
 
     cli.py            the command: parses, dispatches to a verb, turns errors into a line and a status
     verbs/            a file a verb
-    shared/           what every verb needs: output, errors, options of a launch, verdicts
-    cases/            what is launched: the table of operators, kernels of files, their inputs and times
-    tables/           what is said of a kernel: limits, resources, schedules, traffic
-    cost/             what tiles cost: the model that judges the closed formulas
+    shared/           used by every verb: output, errors, options of a launch, verdicts
+    cases/            launches: the table of operators, kernels of files, their inputs and times
+    tables/           tables about a kernel: limits, resources, schedules, traffic
+    cost/             costs of tiles: the model that judges the closed formulas
     page/             one HTML page of a launch, a plan or a matrix instruction
     museum/           public bugs as small kernels, before and after
-    litmus/           litmus tests of the memory model, compiled, and what they end with
-    validation/       what others publish beside ours: measurements, the paper's numbers
-    matrix/           one matrix instruction: who owns which element, probes, tiles of registers
+    litmus/           litmus tests of the memory model, compiled, and their final states
+    validation/       published figures next to ours: measurements, the paper's numbers
+    matrix/           one matrix instruction: owners of elements, probes, tiles of registers
     bench/            host times of a user's kernel
     robustness/       fuzzing, and how much checked mode finds (not in the wheel)
     benchmarks/       how fast simgpu is, a file a benchmark (not in the wheel)
-    torch/            PyTorch's GPU, pretended on the host; `pytest --simgpu TARGET`
+    torch/            a pretended GPU for PyTorch on the host; `pytest --simgpu TARGET`
     debug/            the debugger's prompt and its adapter for editors
 
 Imports point one way: shared <- matrix, tables, cost, museum, litmus, torch <- page <- cases <- validation, debug, bench

@@ -1,8 +1,8 @@
 """The `simgpu` command: parses, dispatches to a verb's module, turns errors into a line and a status.
 
-An error is one line, or two where the second says what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the
-kernel raised; 2 what can be put right before running. A verb is a row of VERBS and a module with `configure(parser)` and
-`run(options) -> status`, imported only when it is asked for.
+An error is one line; a second line may say what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel
+raised; 2 something to put right before running. A verb is a row of VERBS and a module with `configure(parser)` and
+`run(options) -> status`. The module is imported only when its verb is used.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ VERBS = {
     "help": "the documentation: a list of its pages, or one of them",
 }
 FINE, WRONG, USAGE = 0, 1, 2
-# What shells report for a process that SIGINT or SIGPIPE ended.
+# Shells report these when SIGINT or SIGPIPE ended a process.
 INTERRUPTED, BROKEN_PIPE = 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class Version(argparse.Action):
-    """Prints the version, clang's and the host's; what that needs is imported only for it."""
+    """Prints the versions of simgpu and clang, and the host's; imports what that needs only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
         from simgpu.tools.verbs.doctor import version_lines
@@ -71,7 +71,7 @@ class Version(argparse.Action):
 
 
 class Completion(argparse.Action):
-    """Prints a shell's completion of every verb, whose modules are all imported for it."""
+    """Prints a shell's completion of every verb; imports the modules of all verbs."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, *unused: Any) -> NoReturn:
         from simgpu.tools.shared.completion import completion
@@ -88,7 +88,7 @@ class Completion(argparse.Action):
 def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
     """Runs the command line `argv` (default: the process's) and returns the exit status; never raises.
 
-    on_gpu: whether this process may use a real GPU; else `--device hip` runs in one of its own.
+    on_gpu: this process may use a real GPU. If not, `--device hip` runs in a process of its own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if word in VERBS), None)
@@ -163,7 +163,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
 
 
 def _add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
-    """Adds --quiet to a verb's parser, and to those of what follows it."""
+    """Adds --quiet to a verb's parser and to its sub-parsers."""
     parser.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=text)
     for action in parser._actions:
         for other in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
@@ -190,7 +190,7 @@ def _bug(error: Exception) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Points stdout at nothing: nobody reads it any more, and what is still buffered must not raise when the interpreter ends."""
+    """Points stdout at nothing: nobody reads it any more, and buffered output must not raise when the interpreter ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""Attention of long sequences against float64: blocks of rows spread over the whole, since S does not fit."""
+"""Attention of long sequences against float64: blocks of rows spread over all rows, since S does not fit."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from simgpu.operators import reference
 from simgpu.operators.attention.plan import AttentionProblem
 from simgpu.operators.tree import Extent
 
-BLOCK, BLOCKS = 64, 16  # rows of a block, and blocks: 1,024 rows
+BLOCK, BLOCKS = 64, 16  # rows in a block, and number of blocks: 1,024 rows
 
 
 @dataclass(frozen=True)
 class RowsVerdict:
-    """How far some rows of a result are from float64."""
+    """Error of some rows of a result against float64."""
 
-    rows: int  # compared
-    wrong: int  # their elements outside the bound
+    rows: int  # rows that were compared
+    wrong: int  # elements outside the bound
     max_error: float
 
     @property
@@ -27,7 +27,7 @@ class RowsVerdict:
 
 
 def row_blocks(rows: int) -> list[Extent]:
-    """Blocks from the first to the last row; all rows where they are few."""
+    """Returns blocks spread from the first to the last row; all rows if there are few."""
     if rows <= BLOCK * BLOCKS:
         return [Extent.whole(rows)]
     starts = [number * (rows - BLOCK) // (BLOCKS - 1) for number in range(BLOCKS)]
@@ -35,7 +35,7 @@ def row_blocks(rows: int) -> list[Extent]:
 
 
 def compare_rows(problem: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, result: np.ndarray) -> RowsVerdict:
-    """One head's result (lq,d) against float64, by `row_blocks`."""
+    """Compares one head's result (lq,d) with float64, in the rows of `row_blocks`."""
     q, k, v = (x[None, None] for x in (q, k, v))
     rows = wrong = 0
     largest = 0.0

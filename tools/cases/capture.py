@@ -1,7 +1,7 @@
-"""A dispatch that kerncap recorded on a GPU: code object, arguments and all device memory, at the addresses that they had there.
+"""A dispatch that kerncap recorded on a GPU: code object, arguments and all device memory, at its original addresses.
 
-The folder holds `dispatch.json` (the kernel's name, grid in work-items, block, LDS), `kernel.hsaco`, `kernarg.bin`,
-`memory_regions.json` with `memory/region_ADDRESS.bin`, and where the module has variables `module_variables.json`
+The folder holds `dispatch.json` (the kernel's name, grid in work-items, block, LDS), `kernel.hsaco`, `kernarg.bin`, and
+`memory_regions.json` with `memory/region_ADDRESS.bin`. If the module has variables, it also holds `module_variables.json`
 (AMDResearch/intellikit, kerncap).
 """
 
@@ -33,15 +33,15 @@ GRANULE = 4  # bytes: device memory is whole dwords
 
 @dataclass(frozen=True)
 class CapturedRegion:
-    """Device memory as it was before the dispatch."""
+    """Device memory before the dispatch."""
 
     base: int
     nbytes: int
     path: Path
-    label: str  # the arguments that point into it
+    label: str  # names the arguments that point into it
 
     def bytes(self) -> np.ndarray:
-        """A copy of its own, up to a whole dword; UsageError where the file does not have them all."""
+        """Returns a copy, up to a whole dword. Raises UsageError if the file is too short."""
         held = self.path.stat().st_size if self.path.is_file() else 0  # before memory is reserved for what a document claims
         if held < self.nbytes:
             raise UsageError(f"{self.path}: {held:,} bytes of the {self.nbytes:,} at {self.base:#x}: capture it again")
@@ -52,14 +52,14 @@ class CapturedRegion:
 
 @dataclass(frozen=True)
 class Capture(FileKernel):
-    """A recorded dispatch, and how to launch it; `inputs` are its explicit arguments."""
+    """A recorded dispatch, and how to launch it. `inputs` are its explicit arguments."""
 
     folder: Path
     regions: list[CapturedRegion]
-    variables: list[tuple[str, bytes]]  # of the module, by symbol
+    variables: list[tuple[str, bytes]]  # symbol and value of the module's variables
 
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
-        """The run, and after it the memory from each pointer argument to the end of its region, by argument."""
+        """Returns the run and, by pointer argument, the memory from the pointer to the end of its region."""
         kernel, arguments, memory = self.bind(device)
         outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
@@ -71,7 +71,7 @@ class Capture(FileKernel):
         return outcome, after
 
     def bind(self, device: Device | hip.Device) -> tuple[Any, list[object], dict[int, Any]]:
-        """The loaded kernel, its arguments, and the memory by the regions' addresses."""
+        """Returns the loaded kernel, its arguments, and the memory by the regions' addresses."""
         from simgpu import Device
 
         if not isinstance(device, Device):
@@ -90,7 +90,7 @@ class Capture(FileKernel):
 
 
 def capture(options: Namespace, watch: Watch | None = None) -> Capture:
-    """What the folder `options.file` holds; UsageError says what is missing or damaged."""
+    """Reads the capture in the folder `options.file`. Raises UsageError that names a missing or damaged part."""
     folder = Path(options.file)
     if options.arg or options.grid or options.global_size or options.block or options.dynamic_lds:
         raise UsageError(f"{folder} is a capture, which has its own grid, block and arguments: leave these options out")
@@ -110,7 +110,7 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
         values.append(raw)
     regions = _regions(folder, info, values)
     inputs = []
-    read: dict[int, np.ndarray] = {}  # by region: an allocator's is often one for many arguments
+    read: dict[int, np.ndarray] = {}  # by region: an allocator's region often serves many arguments
     for argument, raw in zip(info.explicit_arguments, values, strict=True):
         array, found = None, _pointed(raw, argument.is_pointer, regions)
         if found is not None:
@@ -129,7 +129,7 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
 
 
 def _variables(folder: Path, code: CodeObject) -> list[tuple[str, bytes]]:
-    """Name and value of each variable that the code object has; UsageError for a file outside of the folder."""
+    """Returns name and value of each variable that the code object has. Raises UsageError for a file outside of the folder."""
     found = []
     for entry in _entries(folder / "module_variables.json", "variables"):
         name, blob = entry.get("name"), entry.get("blob")
@@ -141,7 +141,7 @@ def _variables(folder: Path, code: CodeObject) -> list[tuple[str, bytes]]:
 
 
 def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[CapturedRegion]:
-    """By address; UsageError where two overlap."""
+    """Returns the regions by address. Raises UsageError if two overlap."""
     file = folder / "memory_regions.json"
     found: list[CapturedRegion] = []
     for base, nbytes in sorted((_number(file, entry, "base"), _number(file, entry, "size")) for entry in _entries(file, "regions")):
@@ -161,7 +161,7 @@ def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[Captur
 
 
 def _pointed(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> tuple[CapturedRegion, int] | None:
-    """The region that an argument points into, and where."""
+    """Returns the region that an argument points into, and the offset in it."""
     address = int.from_bytes(value, "little") if isinstance(value, bytes) else 0
     for region in regions if is_pointer else ():
         if region.base <= address < region.base + region.nbytes:
@@ -177,7 +177,7 @@ def _three(folder: Path, dispatch: dict[str, Any], name: str) -> tuple[int, ...]
 
 
 def _entries(path: Path, name: str) -> list[dict[str, Any]]:
-    """The objects of a list in a JSON file."""
+    """Returns the objects of a list in a JSON file."""
     found = _json(path).get(name, [])
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise UsageError(f"{path}: {name} is no list of objects: capture it again")
@@ -185,7 +185,7 @@ def _entries(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _number(path: Path, entry: dict[str, Any], name: str) -> int:
-    """A whole number of an object, also one in decimal digits."""
+    """Returns an object's whole number, which may be written in decimal digits."""
     value = entry.get(name)
     if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value)):
         return int(value)

@@ -1,4 +1,4 @@
-"""Where work runs beside this process: `--cluster` of the verbs that have many cases, as a `concurrent.futures.Executor`."""
+"""Where work runs: `--cluster` of the verbs that have many cases, as a `concurrent.futures.Executor`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from simgpu.tools.shared.errors import UsageError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 HERE = "here"
-AHEAD = 4  # tasks given to an executor for each that it runs at once
+AHEAD = 4  # tasks submitted to an executor for each that it runs at once
 HELP = (
     "where to run: here, in this process, local:N, processes of this machine, tcp://HOST:PORT, a Dask scheduler, or slurm:N, "
     "tasks of srun (default: {}); docs/cluster.md"
 )
 MOST = 1024  # processes or tasks
-RESTARTS = 2  # of a task of srun that ends before its work does
+RESTARTS = 2  # of an srun task that ends before its work does
 
 
 def add_cluster_option(parser: ArgumentParser, default: str = HERE) -> None:
@@ -34,12 +34,12 @@ def add_cluster_option(parser: ArgumentParser, default: str = HERE) -> None:
 def finished(
     where: str, function: Callable[[Task], Result], tasks: Sequence[Task], noun: str
 ) -> Iterator[tuple[Task, Future[Result]]]:
-    """Runs function(task) of all where `--cluster` says; each task with its future as they finish. Shows progress, in nouns.
+    """Runs `function` of every task on the cluster `where` and yields each task with its future as it finishes. Shows progress.
 
-    The function is one of a module, by whose name workers find it. Raises UsageError for another cluster.
+    Workers find the function by its name, so it must be a module's. Raises UsageError for an unknown cluster.
     """
     with executor_of(where) as (executor, at_once), counted(len(tasks), noun) as done:
-        ahead = 1 if where == HERE else AHEAD * at_once  # there each runs as it is given
+        ahead = 1 if where == HERE else AHEAD * at_once  # here, a task runs as soon as it is submitted
         for task, future in as_they_finish(executor, function, tasks, ahead):
             done()
             yield task, future
@@ -48,7 +48,7 @@ def finished(
 def as_they_finish(
     executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
 ) -> Iterator[tuple[Task, Future[Result]]]:
-    """The same in an executor; most: tasks that it is given at a time."""
+    """Yields each task with its future as it finishes in the executor; submits at most `most` tasks at a time."""
     waiting = iter(tasks)
     pending: dict[Future[Result], Task] = {}
     while True:
@@ -67,13 +67,13 @@ def processes_of(where: str) -> int:
 
 
 def _count(text: str) -> int:
-    """A number from 1 to MOST, or 0."""
+    """Parses a number from 1 to MOST; 0 for other text."""
     return int(text) if text.isdecimal() and int(text) <= MOST else 0
 
 
 @contextmanager
 def executor_of(where: str) -> Iterator[tuple[Executor, int]]:
-    """The executor that `--cluster` names, and how many tasks it runs at once; raises UsageError for another name."""
+    """Yields the executor that `--cluster` names and how many tasks it runs at once. Raises UsageError for another name."""
     kind, _, rest = where.partition(":")
     if where == HERE:
         yield InThisProcess(), 1
@@ -99,10 +99,10 @@ def executor_of(where: str) -> Iterator[tuple[Executor, int]]:
 
 
 class InThisProcess(Executor):
-    """Runs what it is given at once."""
+    """Runs each task when it is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See `Executor.submit`; what interrupts this process is raised here."""
+        """See `Executor.submit`; an interrupt of this process is raised here."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -112,7 +112,7 @@ class InThisProcess(Executor):
 
 
 def _slurm(where: str, count: int) -> Executor:
-    """So many tasks of `srun`, one core each, that stay for all of the work."""
+    """Starts `count` tasks of `srun`, one core each, that last for all of the work."""
     if shutil.which("srun") is None:
         raise UsageError(f"--cluster {where}: there is no srun here: run it on a node of a Slurm cluster, in `salloc` or `sbatch`")
     try:

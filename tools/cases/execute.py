@@ -1,4 +1,4 @@
-"""A computation's kernels on a workload: ready to be launched, and launched."""
+"""A computation's kernels on a workload: made ready to launch, and launched."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class Ready(NamedTuple):
-    """An operator's kernels on a simulated device; calls: each kernel and the arguments of its launch, in order."""
+    """An operator's kernels on a simulated device."""
 
     operator: Operator
     tree: Root
     kernel: EmittedKernel
     work: Workload
     buffers: list[Buffer]
-    calls: list[tuple[Any, dict[str, Any]]]
+    calls: list[tuple[Any, dict[str, Any]]]  # each kernel and the arguments of its launch, in order
 
 
 def ready(options: Namespace, compares: bool = True) -> Ready:
-    """The computation that the options describe, its inputs in memory, nothing launched.
+    """Derives and emits the computation that the options describe, and uploads its inputs; launches nothing.
 
-    compares: whether the float64 result is going to be asked for. UsageError where the host has no room for what is.
+    compares: the float64 result will be needed. Raises UsageError if the host lacks the memory.
     """
     from simgpu import asm
 
@@ -54,8 +54,11 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
 
 
 def _launch_bytes(operator: Operator, tree: Root, kernel: EmittedKernel) -> int:
-    """Upper bound on the host's bytes for a launch that nothing is compared with: operands here and on the device, scratch memory,
-    a copy of the device's from which it is put back, and elements drawn in float64 and clipped before they are rounded."""
+    """Upper bound on the host's bytes for a launch without a comparison.
+
+    It counts operands on the host and on the device, scratch memory, a copy of device memory for restoring it, and elements
+    that are drawn in float64 and clipped before they are rounded.
+    """
     operands, scratch = operator.operand_bytes(tree.problem), sum(nbytes for _, nbytes in kernel.scratch)
     drawn = 2 * 8 * operands * 8 // dtype(tree.problem.dtype).bits
     return 3 * operands + 2 * scratch + drawn
@@ -64,8 +67,10 @@ def _launch_bytes(operator: Operator, tree: Root, kernel: EmittedKernel) -> int:
 def execute(
     device: Device | hip.Device, kernel: EmittedKernel, work: Workload, watch: Watch | None = None
 ) -> tuple[list[np.ndarray], list[Any]]:
-    """The memory of the result, and of those beside it, after a launch, and the kernels' runs; KernelFailed, HipError if one
-    errs."""
+    """Launches the kernels and returns the memory of the result and of further results, and the kernels' runs.
+
+    Raises KernelFailed, or HipError.
+    """
     buffers = [device.upload(array) for array in work.arrays]
     runs = launched(kernel.name, lambda: _launched(kernel, device, buffers, watch), watch)
     written = (work.result, *(expected.operand for expected in work.beside))
@@ -73,7 +78,7 @@ def execute(
 
 
 def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[Any], watch: Watch | None) -> list[Any]:
-    """The runs of the kernels, one behind the other."""
+    """Launches the kernels in order and returns their runs."""
     from simgpu import asm
 
     prepared = asm.Prepared(kernel, device)
@@ -84,6 +89,6 @@ def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[
 
 
 def against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
-    """A real GPU's result beside the simulated one."""
+    """Compares a real GPU's result with the simulated one."""
     (simulated, *_), runs = execute(simulated_device(options, kernel.target), kernel, work)
     return Agreement.of(kernel.operands[work.result], real, simulated, all(all_exact(run.fidelity) for run in runs))

@@ -31,7 +31,7 @@ types: {", ".join(TYPES)}
 
 
 def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> None:
-    """Adds FILE, what is launched of it, and where."""
+    """Adds FILE, the options of its launch, and the device options."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = ARGUMENTS
     parser.add_argument("file", metavar="FILE", help=FILE)
@@ -45,7 +45,7 @@ def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> Non
 
 
 def add_argument_options(parser: Any) -> None:
-    """Adds what a kernel of a file is launched with, to a parser or a group."""
+    """Adds a launch's arguments, block and dynamic LDS to a parser or a group."""
     parser.add_argument("--arg", action="append", default=[], metavar="SPEC", help="an argument, in order (`simgpu exec --help`)")
     parser.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items a workgroup (default: what the kernel requires, or 64)")
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="LDS beyond the kernel's own")
@@ -71,13 +71,13 @@ class FileKernel:
     extents: dict[str, Any]  # grid or global_size, block, dynamic_lds
 
     def bind(self, device: Device | hip.Device) -> tuple[Any, list[object], dict[int, Any]]:
-        """The loaded kernel, its arguments, and the buffers among them by argument."""
+        """Returns the loaded kernel, its arguments, and the buffers by argument."""
         buffers = {index: device.upload(entry.array) for index, entry in enumerate(self.inputs) if entry.array is not None}
         arguments = [buffers.get(index, entry.value) for index, entry in enumerate(self.inputs)]
         return device.load(self.code.data)[self.info.name], arguments, buffers
 
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
-        """The run of one launch, and the arrays of the buffer arguments after it, by argument."""
+        """Launches once and returns the run and, by argument, the arrays of the buffers afterwards."""
         kernel, arguments, buffers = self.bind(device)
         outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
@@ -89,7 +89,8 @@ class FileKernel:
 
 
 def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
-    """What the options of `add_launch_options` describe; UsageError says what is wrong with the file or an argument."""
+    """Makes the launch that the options of `add_launch_options` describe. UsageError names the fault in the file or an
+    argument."""
     code = read_code_object(options.file, options.target)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
     if not options.grid and not options.global_size:
@@ -123,7 +124,7 @@ def _require_types(info: KernelInfo, inputs: Sequence[Input]) -> None:
 
 
 def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
-    """The kernel that `name` means (`kernels_by_name`), or the only one; UsageError lists what there is."""
+    """Returns the kernel that `name` means (`kernels_by_name`), or the only one. UsageError lists the kernels."""
     listed = ", ".join(map(readable, kernels)) or "none"
     if name is None and len(kernels) == 1:
         return next(iter(kernels))
@@ -139,7 +140,7 @@ def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
 
 
 def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input]:
-    """A function from an --arg to its Input; UsageError says what an argument may be."""
+    """Returns a function from an --arg to its Input. Its UsageError says what an argument may be."""
 
     def make(spec: str) -> Input:
         head, _, rest = spec.partition(":")
@@ -167,21 +168,21 @@ def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input
 
 
 def load_array(path: str) -> np.ndarray:
-    """The array of an .npy file; UsageError for one of objects, and for a file that claims what it does not hold."""
+    """Reads the array of an .npy file. Raises UsageError for an array of objects and for a file that is shorter than it claims."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: memory is not taken before the size is known to be true
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: memory is used only after the size has proved true
         if isinstance(array, np.ndarray) and array.dtype.itemsize:
             return np.array(array, order="C", subok=False)
         why = "elements of no bytes" if isinstance(array, np.ndarray) else f"it holds {type(array).__name__}"
     except OSError:
         raise
-    except Exception as error:  # numpy parses the header as Python, and says what Python says
+    except Exception as error:  # numpy parses the header as Python, and reports Python's message
         why = " ".join(str(error).split())[:200] or type(error).__name__
     raise UsageError(f"--arg {path}: no array of plain numbers in this file ({why})")
 
 
 def _scalar(spec: str, kind: np.dtype, text: str) -> np.ndarray | np.generic:
-    """A numpy scalar (or 0-d array) of the type, so that its bits reach the kernel as they are."""
+    """Returns a numpy scalar (or 0-d array) of the type, so that its bits reach the kernel unchanged."""
     try:
         if kind.kind not in "iu":
             with np.errstate(over="ignore"):
@@ -196,7 +197,7 @@ def _scalar(spec: str, kind: np.dtype, text: str) -> np.ndarray | np.generic:
 
 
 def parse_extents(option: str, text: str, dimensions: int = 3) -> tuple[int, ...]:
-    """Extents as 64, 64,2,1 or 64x2x1, each at least 1."""
+    """Parses extents such as 64, 64,2,1 or 64x2x1, each at least 1."""
     try:
         extents = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:

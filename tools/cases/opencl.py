@@ -1,6 +1,6 @@
-"""OpenCL C kernels to a code object, by the clang that assembles kernels too: neither ROCm nor its device library is needed.
+"""OpenCL C kernels to a code object, by the clang that also assembles kernels. It needs no ROCm and no device library.
 
-A source finds the language's words in our opencl.h, which says what it leaves out.
+The language's words come from our opencl.h, which lists what it leaves out.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from simgpu.asm.builder.toolchain import CODE_OBJECT_VERSION
 from simgpu.tools.shared.hiprtc import compiler, link
 
 HEADER = Path(__file__).with_name("opencl.h")
-# Launches have whole workgroups: sizes need no look at the last one's.
+# Launches have whole workgroups, so the size functions need no special case for the last one.
 LANGUAGE = ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-cl-uniform-work-group-size", "-include", str(HEADER))
 MACHINE = ("-target", "amdgcn-amd-amdhsa", "-nogpulib", f"-mcode-object-version={CODE_OBJECT_VERSION}", "-O3")
 
 
 def compile_opencl(text: str, target: str, path: Path) -> tuple[bytes | None, str]:
-    """The linked code object and the compiler's messages; None where the source is wrong. ToolchainError without a compiler.
+    """Returns the linked code object and the compiler's messages; None if the source is wrong. Raises ToolchainError without a
+    compiler.
 
-    path: the file of the text, whose name messages and the line table have, and whose folder is searched for what it includes.
+    path: the text's file. Messages and the line table use its name, and its folder is searched for includes.
     """
     tool = compiler()
     with tempfile.TemporaryDirectory(prefix="simgpu-opencl-") as scratch:

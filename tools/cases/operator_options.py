@@ -1,4 +1,4 @@
-"""Options that describe a computation, the same for every verb, and what verbs say of it: `simgpu derive OP …`."""
+"""Options that describe a computation, the same for every verb, and its headline and document: `simgpu derive OP …`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_operator_options(
 ) -> Any:
     """Adds OP, a sub-parser an operator, and --json; returns argparse's action, to which a verb may add others.
 
-    more: adds what the verb has besides; kernels: the verb takes other kernels than the tree's; required: an OP must be named.
+    more: adds the verb's own options; kernels: the verb accepts kernels other than the tree's; required: an OP must be named.
     """
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser))
@@ -42,22 +42,22 @@ def add_operator_options(
 
 
 def names_operator(what: str) -> bool:
-    """Whether a FILE|OP is an operator: its name, and no file of that name is there."""
+    """True if a FILE|OP is an operator: it has an operator's name, and no file has that name."""
     return what in OPERATORS and not Path(what).is_file()
 
 
 def operator_tree(options: Namespace) -> Root:
-    """The root node of the operator that the options describe; raises LaunchError and TargetError as its constructor."""
+    """Builds the root node of the operator that the options describe. Raises LaunchError and TargetError as its constructor."""
     return OPERATORS[options.op].tree(options)
 
 
 def headline(tree: Root) -> str:
-    """One line: what is computed, where, under which policy."""
+    """Formats the computation, the target and the policy in one line."""
     return f"{tree.derivation.title}, {tree.derivation.policy} tiles"
 
 
 def operator_document(tree: Root, op: str) -> dict[str, Any]:
-    """Operator, target, policy and sizes, for JSON."""
+    """Returns operator, target, policy and sizes for JSON."""
     p, d = tree.problem, tree.descriptor
     sizes = {name: getattr(p, name) for name in p.__dataclass_fields__}
     return {"operator": op, "target": d.name or d.arch, "arch": d.arch, "policy": tree.derivation.policy, "problem": sizes}

@@ -1,4 +1,4 @@
-"""The table of operators: what each is to the command. An operator is a row of OPERATORS; every verb reads that."""
+"""The table of operators for the command. An operator is a row of OPERATORS, which every verb reads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Matrices = dict[str, np.ndarray]
 
 
 def emit(tree: Root) -> EmittedKernel:
-    """The tree's kernels; raises as `simgpu.asm.emit`, which is imported only here."""
+    """Emits the tree's kernels. Raises as `simgpu.asm.emit`, which is imported only here."""
     from simgpu import asm
 
     return asm.emit(tree)
@@ -58,7 +58,7 @@ def _host_bytes(problem: Any) -> int:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of an operator, and what they are launched on."""
+    """Kernels of an operator, and how to make their operands."""
 
     workload: Callable[[Any, str, Inputs], Workload]  # random operands of a tree on an architecture
     emit: Callable[[Any], EmittedKernel] = emit  # from a tree; raises as `simgpu.asm.emit`
@@ -68,26 +68,26 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Operator:
-    """What an operator is to the command."""
+    """An operator, as the command sees it."""
 
-    summary: str  # what it computes, for --help
-    root: type[Root]  # of its trees
+    summary: str  # for --help: the formula that it computes
+    root: type[Root]  # class of its trees
     configure: Callable[[ArgumentParser], None]  # adds its own options
     tree: Callable[[Namespace], Root]  # the tree that the options describe; LaunchError and TargetError as its constructor
-    kernels: Kernels  # the tree's
-    others: Mapping[str, Kernels] = field(default_factory=dict)  # what --kernel may name instead
-    figures: Callable[[Any], dict[str, Any]] = lambda plan: {}  # what a derivation says beside its sizes
-    matrices: Callable[[Any, Workload], Matrices] = lambda tree, work: {}  # what a fragment may hold, in float64
-    host_bytes: Callable[[Any], int] = _host_bytes  # upper bound on what a run of a problem takes on the host
-    operand_bytes: Callable[[Any], int] = lambda problem: int(problem.bytes_once)  # of its operands alone, as they lie in memory
+    kernels: Kernels  # kernels of the tree
+    others: Mapping[str, Kernels] = field(default_factory=dict)  # kernels that --kernel may name instead
+    figures: Callable[[Any], dict[str, Any]] = lambda plan: {}  # a derivation's figures in addition to its sizes
+    matrices: Callable[[Any, Workload], Matrices] = lambda tree, work: {}  # matrices that a fragment may hold, in float64
+    host_bytes: Callable[[Any], int] = _host_bytes  # upper bound on the host bytes that a run of a problem uses
+    operand_bytes: Callable[[Any], int] = lambda problem: int(problem.bytes_once)  # bytes of its operands in memory
 
     def chosen(self, options: Namespace) -> Kernels:
-        """The kernels that --kernel names; the tree's without it."""
+        """Returns the kernels that --kernel names; without it, the tree's."""
         return self.others.get(getattr(options, "kernel", ""), self.kernels)
 
 
 def finite_number(text: str) -> float:
-    """A number that f32 holds, as a float rounded to f32, which is how a kernel takes it."""
+    """Parses a finite number and rounds it to f32, as a kernel takes it."""
     try:
         (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
     except OverflowError:
@@ -146,10 +146,11 @@ def _gemm(o: Namespace) -> TiledComputation:
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
-    """A, B, C and what the epilogue adds. C is NaN where beta = 0, since it must not be read; nothing lies behind a last element.
+    """Draws A, B, C and the epilogue's operands. C is NaN if beta = 0, since it must not be read; nothing follows a last
+    element.
 
-    Scales are uniform in [1/4, 2); MX operands and their scales are what `microscaled` makes of f32. A grouped product's rows go to
-    groups of which some are far likelier than others.
+    Scales are uniform in [1/4, 2). MX operands and their scales come from f32 by `microscaled`. In a grouped product, some
+    groups are far likelier than others to get rows.
     """
     p = tree.problem
     reads_c = p.beta != 0
@@ -188,7 +189,7 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
 
 
 def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[Strided]:
-    """A, B and their scales, of matrices in f32."""
+    """Makes A, B and their scales from matrices in f32."""
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
     elements: list[Strided] = []
     scales: list[Strided] = []
@@ -208,10 +209,10 @@ def _gemm_figures(plan: Any) -> dict[str, Any]:
 
 
 def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
-    """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first.
+    """Returns op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch, the first.
 
-    Where K is split, each workgroup has the product of its part: C.0, C.1, ... Nothing of grouped products and of MX formats, whose
-    registers hold parts of elements.
+    If K is split, each workgroup has the product of its part: C.0, C.1, ... Grouped products and MX formats return nothing,
+    since their registers hold parts of elements.
     """
     p = tree.problem
     if p.groups or p.scales == "mx":
@@ -276,7 +277,7 @@ def _pair(name: str, given: list[int]) -> tuple[int, int]:
 
 
 def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
-    """X, W, Y and the bias. packed: the filter goes in as `operators.packed_filter` has it, and matrix instructions take it."""
+    """Draws X, W, Y and the bias. packed: the filter is packed by `operators.packed_filter`, for matrix instructions."""
     p = tree.problem
     x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
     y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
@@ -293,7 +294,7 @@ def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> W
 
 
 def _pack_workload(tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
-    """The filter and its packed form, which the kernel must write as the function does, to the bit."""
+    """Draws the filter; the kernel must write its packed form exactly as `packed_filter` does."""
     w = inputs.array(array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
     want = packed_filter(tree.plan, w)
     packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
@@ -386,8 +387,8 @@ def _unfused(o: Namespace) -> UnfusedAttention:
 
 
 def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inputs: Inputs) -> Workload:
-    """Q, K, V, ALiBi's slopes, a cache's arrays, the result and its logarithms; float64 goes over blocks of rows, since S may not
-    fit."""
+    """Draws Q, K, V, ALiBi's slopes and a cache's arrays; adds the result and its logarithms. Float64 computes blocks of rows,
+    since S may not fit."""
     p = tree.problem
     kind, of_cache = array_type(p.dtype, arch), array_type(p.dtype_kv, arch)
     cache, taken = _cache(p, inputs)
@@ -427,9 +428,10 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
 
 
 def _cache(p: AttentionProblem, inputs: Inputs) -> tuple[Cache, np.ndarray]:
-    """A cache's arrays beside K and V, and which rows of the pools' pages, (pages, page), hold keys; the first sequence is full.
+    """Draws a cache's arrays other than K and V, and which rows of the pools' pages, (pages, page), hold keys.
 
-    Pages lie in no order, one of them is nobody's, and places of the table that no key needs hold no page's number.
+    The first sequence is full. Pages are in random order, one of them belongs to no sequence, and table entries that no key
+    needs hold no page's number.
     """
     scale_k, scale_v = (inputs.rng.uniform(0.25, 2, p.kv_heads).astype(np.float32) if p.narrow_kv else None for _ in "KV")
     if not p.page:
@@ -473,7 +475,8 @@ OPERATORS: dict[str, Operator] = {
 
 
 def workload(tree: Root, arch: str, seed: int, distribution: str = "uniform") -> Workload:
-    """Random operands of a tree's problem, distributed as one of INPUTS. UsageError for a root that is no row's."""
+    """Draws the operands of a tree's problem, distributed as one of INPUTS. Raises UsageError for a root that is not in the
+    table."""
     for row in OPERATORS.values():
         if type(tree) is row.root:
             return row.kernels.workload(tree, arch, Inputs(np.random.default_rng(seed), distribution))

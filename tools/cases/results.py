@@ -1,4 +1,4 @@
-"""Buffer arguments after a launch: what changed, and how they compare with what they should hold."""
+"""Buffer arguments after a launch: changes, and the comparison with expected arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BufferResult:
     path: str | None
 
     def document(self) -> dict[str, Any]:
-        """For JSON; min and max leave NaN out, and are None where nothing is left."""
+        """Returns a JSON document. min and max leave NaN out, and are None if no element is left."""
         flat = self.after.reshape(-1)
         same = _raw(self.before) == _raw(flat)
         low = high = None
@@ -43,14 +43,14 @@ class BufferResult:
 
     @property
     def unusual(self) -> str:
-        """What the launch wrote that is no finite number, in words; "" where that is nothing."""
+        """NaN and infinite elements that the launch added, in words; "" if none."""
         after, before = (_not_finite(array) for array in (self.after, self.before))
         kinds = [f"{late:,} {word}" for late, early, word in zip(after, before, ("NaN", "infinite")) if late > early]
         return f"argument {self.index} has {' and '.join(kinds)} of {self.after.size:,} elements" if kinds else ""
 
 
 def _not_finite(array: np.ndarray) -> tuple[int, int]:
-    """The numbers of NaN and of infinite elements."""
+    """Counts NaN and infinite elements."""
     if array.dtype.kind == "V" or not array.size:
         return 0, 0
     wide = array.astype(np.float64)
@@ -58,27 +58,27 @@ def _not_finite(array: np.ndarray) -> tuple[int, int]:
 
 
 def _raw(array: np.ndarray) -> np.ndarray:
-    """(elements, bytes of an element)."""
+    """Returns an array's bytes as (elements, bytes of an element)."""
     return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).reshape(array.size, array.itemsize)
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A buffer argument beside the array that it should hold."""
+    """A buffer argument compared with the array that it should hold."""
 
     argument: int
     file: str
     elements: int
     tolerance: float
     differing: int = 0
-    worst: tuple[int, ...] = ()  # index of the element that differs most, where any does
+    worst: tuple[int, ...] = ()  # index of the element that differs most, if any differs
     got: float = 0.0
     want: float = 0.0
     explanation: str = ""
 
     @classmethod
     def of(cls, index: int, path: str, got: np.ndarray, want: np.ndarray, tolerance: float | None) -> Expectation:
-        """UsageError for arrays of other sizes; the buffer is read in the file's shape."""
+        """Compares the buffer, read in the file's shape. Raises UsageError for arrays of different sizes."""
         if got.size != want.size:
             raise UsageError(f"--expect {index}={path}: {want.size} elements, argument {index} has {got.size}")
         kind = got.dtype
@@ -95,7 +95,7 @@ class Expectation:
         return cls(index, path, want.size, tolerance, int(wrong.sum()), worst, float(shaped[worst]), float(want[worst]), reason)
 
     def line(self) -> str:
-        """For people."""
+        """Returns a line for people."""
         what = f"argument {self.argument} against {self.file}"
         if not self.differing:
             return f"{what}: all {self.elements:,} elements agree within {self.tolerance:.3g} of the largest"

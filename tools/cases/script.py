@@ -1,4 +1,4 @@
-"""One launch of a Triton script as a subject: the script runs up to it, unchanged, and ends with what is done there."""
+"""One launch of a Triton script as a subject: the script runs unchanged up to that launch, and ends there."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class _Done(BaseException):
-    """Ends the script: its launch was looked at."""
+    """Ends the script after its launch was looked at."""
 
 
 def add_launch_options(parser: ArgumentParser) -> None:
-    """Adds which launch of a script, and on what; they stand before it, as what follows is the script's own."""
+    """Adds options for a script's launch and board; they come before the script, since the words after it are the script's."""
     text = "of a Triton script: KERNEL, KERNEL:N or N, the N-th launch (default: the first); before the script"
     parser.add_argument("--launch", default="1", metavar="LAUNCH", help=text)
     text = "board or architecture of a Triton script (default: mi300x); before the script"
@@ -52,10 +52,11 @@ def with_subject(
 def at_launch(
     script: str, words: Sequence[str], wanted: str, board: str, act: Callable[[Subject], int], variables: bool = False
 ) -> int:
-    """What `act` returns for a launch of a script. wanted: KERNEL, KERNEL:N or N, the N-th launch of the kernel, or of all;
-    variables: its kernels are compiled so that the debugger knows them.
+    """Runs a script up to a launch and returns the answer of `act`. Raises UsageError if the script or the launch does not
+    exist.
 
-    Raises UsageError for a script that is not there, and where it has no such launch.
+    wanted: KERNEL, KERNEL:N or N, the N-th launch of the kernel, or of all; variables: kernels are compiled with the debugger's
+    information about variables.
     """
     name, number = _launch(wanted)
     if importlib.util.find_spec("triton") is None:
@@ -82,7 +83,7 @@ def at_launch(
             from simgpu.triton.variables import marked
 
             stack.enter_context(marked())
-        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before)))  # a script may have a device of its own
+        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before)))  # a script may make its own device
         try:
             status_of([script, *words])
         except _Done:
@@ -102,7 +103,7 @@ def _launch(wanted: str) -> tuple[str, int]:
 
 
 def _names(values: Sequence[Any]) -> dict[str, Named]:
-    """The tensors among a launch's arguments, by the kernel's parameters."""
+    """Returns the tensors among a launch's arguments, by the kernel's parameters."""
     from simgpu.debugger.named import Named
     from simgpu.triton.tensors import is_tensor, pointer_of
 
@@ -118,7 +119,8 @@ def _names(values: Sequence[Any]) -> dict[str, Named]:
 
 
 def dtype_of(tensor: Any) -> np.dtype:
-    """A tensor's type, bfloat16 and 8-bit floats as `ml_dtypes` has them. Raises LaunchError for one that numpy has not."""
+    """Returns a tensor's type; bfloat16 and 8-bit floats are those of `ml_dtypes`. Raises LaunchError for a type that numpy
+    lacks."""
     if isinstance(tensor, np.ndarray):
         return tensor.dtype
     import ml_dtypes

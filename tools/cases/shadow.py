@@ -1,4 +1,4 @@
-"""Where the error of a computation's worst element came from: its workgroup again, with f64 beside what it computes."""
+"""Where the error of a computation's worst element came from: its workgroup runs again with f64 values next to its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from simgpu.checks.numerics.shadow.origins import Origin, Origins
     from simgpu.tools.cases.workload import Workload
 
-SHOWN, LEAST = 8, 0.005  # instructions that are listed, and the share below which none is
+SHOWN, LEAST = 8, 0.005  # number of instructions listed, and the least share of the error of a listed one
 TYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element of the result that is nearest to its bound, and what made its error."""
+    """Element of the result that is nearest to its bound, and the instructions that made its error."""
 
     name: str
     index: tuple[int, ...]
@@ -34,11 +34,11 @@ class WorstElement:
     found: Origins
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {"element": [self.name, *self.index], "want": self.want, "kernel": self.kernel, **asdict(self.found)}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns lines for people."""
         found = self.found
         element = f"{self.name}[{','.join(map(str, self.index))}]"
         said = [
@@ -65,7 +65,7 @@ class WorstElement:
         return said
 
     def _of_a_line(self) -> list[list[Origin]]:
-        """The same instruction of one line of the source, as unrolling makes many, together; the largest share first."""
+        """Groups an instruction's copies on one source line, as unrolling makes many; the largest share comes first."""
         groups: dict[tuple[str, str], list[Origin]] = {}
         for one in self.found.origins:
             line = self.emitters.get(one.where.source) or one.where.source or one.where.name
@@ -76,7 +76,8 @@ class WorstElement:
 def worst_element(
     options: Namespace, kernel: EmittedKernel, work: Workload, index: tuple[int, ...], want: float
 ) -> WorstElement:
-    """What made the error of an element of the result; LaunchError for types without shadows, and where it cannot be told."""
+    """Finds what made the error of an element of the result. Raises LaunchError for types without shadows and for an unknown
+    origin."""
     from simgpu.asm import Prepared
     from simgpu.checks.numerics.shadow.origins import origins_of
     from simgpu.checks.writer import writer_of

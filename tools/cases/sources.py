@@ -1,4 +1,4 @@
-"""The code object that a file names: one itself, that of a capture, or a source that is compiled first."""
+"""The code object that a file names: the file itself, a capture's, or one compiled from a source."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject
 
 FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl), or a folder of kerncap's"
-ASSEMBLY = (".s", ".S", ".asm")  # how names of assembly files end
+ASSEMBLY = (".s", ".S", ".asm")  # suffixes of assembly files
 HIP, OPENCL = ".hip", ".cl"
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 
 
 def is_assembly(path: str) -> bool:
-    """Whether the file's name says that it holds assembly."""
+    """True if the file's name says that it holds assembly."""
     return Path(path).suffix in ASSEMBLY
 
 
 def is_capture(path: str) -> bool:
-    """Whether the path is a folder that kerncap wrote."""
+    """True if the path is a folder that kerncap wrote."""
     return Path(path, "dispatch.json").is_file()
 
 
 def is_script(path: str) -> bool:
-    """Whether the file's name says that it is a Python program, which launches kernels itself."""
+    """True if the file's name says that it is a Python program, which launches kernels itself."""
     return path.endswith(".py")
 
 
@@ -39,7 +39,7 @@ def load(path: str, target: str | None = None, **device: Any) -> Module:
     """Loads a file's kernels on a new simulated GPU, `Module.device`.
 
     path: a code object, an offload bundle, assembly, HIP or OpenCL kernels, or a folder that kerncap captured. target: board or
-    architecture (default: what the file says; HIP and OpenCL say none). device: as `Device` takes them, such as check=True.
+    architecture (default: the file's; HIP and OpenCL name none). device: options of `Device`, such as check=True.
     Raises OSError, DecodeError, TargetError, ToolchainError, and UsageError for a source that does not compile.
 
     >>> kernels = simgpu.load("twice.s", check=True)                                      # doctest: +SKIP
@@ -54,9 +54,10 @@ def load(path: str, target: str | None = None, **device: Any) -> Module:
 
 
 def read_code_object(path: str, target: str | None = None) -> CodeObject:
-    """Reads the code object of a file, or makes it of a source; OSError, DecodeError, TargetError, ToolchainError, UsageError.
+    """Reads the code object of a file, or compiles it from a source.
 
-    target: which entry of a bundle, what to assemble for (default: what `.amdgcn_target` says).
+    target: the entry of a bundle, or the target to assemble for (default: the file's `.amdgcn_target`). Raises OSError,
+    DecodeError, TargetError, ToolchainError, UsageError.
     """
     from simgpu.hardware.code_object.code_object import CodeObject
 
@@ -75,7 +76,7 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
 def compile(path: str, target: str | None = None) -> bytes:
     """Compiles kernels (.hip, .cl), or assembles a file of any other name, and returns the code object; no ROCm is needed.
 
-    target: board or architecture (default: what `.amdgcn_target` of assembly says). Raises OSError, TargetError, ToolchainError,
+    target: board or architecture (default: the `.amdgcn_target` of assembly). Raises OSError, TargetError, ToolchainError,
     and UsageError with the compiler's words.
 
     >>> simgpu.compile("twice.hip", target="mi300x")[:4]   # doctest: +SKIP
@@ -86,7 +87,7 @@ def compile(path: str, target: str | None = None) -> bytes:
 
 
 def _assemble(path: str, arch: str) -> bytes:
-    """Assembles a file for an architecture or, without one, for that which the file names."""
+    """Assembles a file for an architecture (default: the target that the file names)."""
     from simgpu.asm.builder.toolchain import assemble
 
     text = _text(path)

@@ -37,10 +37,10 @@ class Subject:
     """A kernel and its launch."""
 
     kernel: Kernel
-    call: dict[str, Any]  # of its launch
-    source: str = ""  # its assembly, where known
+    call: dict[str, Any]  # arguments of its launch
+    source: str = ""  # its assembly, if known
     names: dict[str, Named] | None = None  # arrays; None: the buffers by their arguments
-    result: str = ""  # the array that the operator makes, where this kernel writes it
+    result: str = ""  # the operator's result, if this kernel writes it
     want: Callable[[], np.ndarray] | None = None  # computes its float64 reference
     references: Callable[[], Mapping[str, np.ndarray]] = dict  # computes `matrices`
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code
@@ -48,12 +48,12 @@ class Subject:
 
     @cached_property
     def matrices(self) -> Mapping[str, np.ndarray]:
-        """What tiles may hold, in float64, by name."""
+        """Matrices that tiles may hold, in float64, by name."""
         return self.references()
 
     @property
     def geometry(self) -> Geometry:
-        """Its launch's extents."""
+        """Extents of its launch."""
         from simgpu.hardware.code_object.arguments import Geometry
 
         given = (self.call.get(name) for name in ("grid", "block", "dynamic_lds", "global_size"))
@@ -61,7 +61,7 @@ class Subject:
         return Geometry.of(grid, block if block is not None else 64, lds or 0, size)
 
     def debugger(self, group: tuple[int, ...] = ()) -> Debugger:
-        """A debugger of it."""
+        """Returns a debugger of the launch."""
         from simgpu import debug
 
         with progress(f"preparing {self.kernel.title}"):
@@ -69,10 +69,10 @@ class Subject:
 
 
 def subject(verb: str, what: str, rest: list[str], step: str | None = None, last: bool = False) -> Subject:
-    """Returns the launch that `FILE|OP ...` describes; options as `exec` and `run` take them.
+    """Returns the launch that `FILE|OP ...` describes; options as for `exec` and `run`.
 
-    step: the kernel of an operator that has several; those before it are launched. last: without a step, the last kernel instead
-    of the first. Raises UsageError and LaunchError.
+    step: the kernel of an operator that has several; the kernels before it are launched. last: without a step, the last kernel
+    instead of the first. Raises UsageError and LaunchError.
     """
     if step is not None and not names_operator(what):
         raise UsageError(f"--step {step}: a file's kernel is named by --kernel")
@@ -80,9 +80,9 @@ def subject(verb: str, what: str, rest: list[str], step: str | None = None, last
 
 
 def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> list[Subject]:
-    """Returns the launches that `FILE|OP ...` describes, in order, nothing launched; options as `exec` and `run` take them.
+    """Returns the launches that `FILE|OP ...` describes, in order, nothing launched; options as for `exec` and `run`.
 
-    compares: whether the float64 reference is going to be used. Raises UsageError and LaunchError.
+    compares: the float64 reference will be used. Raises UsageError and LaunchError.
     """
     inner = Parser(prog=f"simgpu {verb} {what}")
     operator = names_operator(what)
@@ -98,7 +98,7 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> li
 
 
 def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) -> Subject:
-    """Launches what comes before the chosen kernel, and returns that: the named step, or else the first or the last."""
+    """Launches the kernels before the chosen one and returns the chosen one: the named step, or else the first or the last."""
     steps = [each.kernel.name for each in launches]
     at = (len(steps) - 1) * last if step is None else steps.index(kernel_named(dict.fromkeys(steps), step))
     for each in launches[:at]:
@@ -112,7 +112,8 @@ def _run_options(parser: ArgumentParser) -> None:
 
 
 def file_launch(options: Namespace, watch: Watch | None = None) -> FileKernel:
-    """Returns the launch of a kernel of `options.file`, a capture's own or what the options of `add_launch_options` describe."""
+    """Returns the launch of a kernel of `options.file`: a capture's own, or the one that the options of `add_launch_options`
+    describe."""
     return capture(options, watch) if is_capture(options.file) else file_kernel(options, watch)
 
 
@@ -128,7 +129,7 @@ def file_subject(options: Namespace) -> Subject:
 
 
 def operator_subjects(options: Namespace, compares: bool = True) -> list[Subject]:
-    """Returns the launches of an operator's kernels, in order; compares: as of `subjects`."""
+    """Returns the launches of an operator's kernels, in order; compares: as in `subjects`."""
     from simgpu.debugger.named import Named
 
     operator, tree, emitted, work, buffers, calls = ready(options, compares)

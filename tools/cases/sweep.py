@@ -1,4 +1,4 @@
-"""A sweep: many command lines of a verb, each a row of a table. What is finished is kept, so that it never runs twice."""
+"""A sweep: many command lines of a verb, each a row of a table. Finished rows are kept, so no case runs twice."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 from simgpu.tools.shared.errors import UsageError
 
 FORMATS = (".json", ".csv", ".parquet")
-PASS, FAIL, ERROR, LOST = "pass", "fail", "error", "lost"  # what a row says of its case
-KEPT = ".cases"  # the file of finished rows, behind the table's name
+PASS, FAIL, ERROR, LOST = "pass", "fail", "error", "lost"  # a row's status
+KEPT = ".cases"  # suffix of the file of finished rows, after the table's name
 
 
 @dataclass(frozen=True)
 class SweepCase:
-    """One command: `simgpu VERB OPERATOR --target … --dtype … OPTIONS`."""
+    """A command: `simgpu VERB OPERATOR --target … --dtype … OPTIONS`."""
 
     verb: str
     operator: str
     target: str
     dtype: str
     options: str
-    version: str  # of the sources: another one's rows are another's
+    version: str  # of the sources: rows of another version are not reused
 
     def words(self) -> list[str]:
-        """The words behind the verb."""
+        """Returns the words after the verb."""
         return [self.operator, "--target", self.target, "--dtype", self.dtype, *shlex.split(self.options)]
 
     @property
     def key(self) -> str:
-        """What tells it from others."""
+        """Identifies the case among all others."""
         return json.dumps([self.verb, self.version, *self.words()])
 
 
 def shapes(path: str) -> list[str]:
-    """The lines of a file: the operator's options as on a command line; `#` begins a comment. Raises UsageError."""
+    """Reads a file's lines: the operator's options as on a command line; `#` begins a comment. Raises UsageError."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +55,7 @@ def shapes(path: str) -> list[str]:
 
 
 def flattened(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
-    """The document's numbers and words by their path, `counters.mfma_flops`; of lists, how many entries."""
+    """Returns the document's numbers and words by their path, such as `counters.mfma_flops`; a list becomes its length."""
     row: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -66,7 +66,7 @@ def flattened(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
 
 
 class SweepRows:
-    """The rows that are finished, in a file beside the table, one JSON document a line."""
+    """Finished rows, in a file next to the table, one JSON document a line."""
 
     def __init__(self, table: str) -> None:
         self.path = Path(f"{table}{KEPT}")
@@ -81,7 +81,7 @@ class SweepRows:
                     continue  # the last line of a sweep that was killed while it wrote
 
     def add(self, case: SweepCase, row: dict[str, Any]) -> None:
-        """Keeps a finished row; one of a case that no worker ran is kept until this process ends."""
+        """Keeps a finished row. A LOST row, whose case no worker ran, is kept only until this process ends."""
         self.finished[case.key] = row
         if row["status"] == LOST:
             return
@@ -89,12 +89,12 @@ class SweepRows:
             file.write(json.dumps({"case": case.key, "row": row}) + "\n")
 
     def of(self, cases: Iterable[SweepCase]) -> list[dict[str, Any]]:
-        """The rows of these cases that are finished, in order."""
+        """Returns the finished rows of these cases, in order."""
         return [self.finished[case.key] for case in cases if case.key in self.finished]
 
 
 def written(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """The table in one of FORMATS, a row a case; what a row lacks stays empty. Raises UsageError."""
+    """Returns the table in one of FORMATS, a row a case; a missing value stays empty. Raises UsageError."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if suffix == ".json":
         return json.dumps(list(rows), indent=1).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Times of a computation's kernels over many launches, and what follows from them."""
+"""Times of a computation's kernels over many launches, and figures from them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel, Prepared
     from simgpu.tools.page.watching import Watched
 
-WARM_UP = 3  # launches before those that count
-COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a buffer
+WARM_UP = 3  # launches before the timed ones
+COLD = 2  # bytes touched between two uses of a buffer, as a multiple of L2 and Infinity Cache
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Times of launches, and what one launch computes and moves."""
+    """Times of launches, and the work of one launch."""
 
     seconds: Sequence[float]  # of each launch
-    flops: int  # of one
-    nbytes: int  # of one's operands
+    flops: int  # of one launch
+    nbytes: int  # of one launch's operands
     peak: float  # TFLOPS of the matrix unit by its datasheet
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
-        """Seconds: a quarter, half and three quarters of the launches took no longer."""
+        """First quartile, median and third quartile of the times, in seconds."""
         low, median, high = np.percentile(self.seconds, (25, 50, 75))
         return float(low), float(median), float(high)
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """Median of the times, in seconds."""
         return self.quartiles[1]
 
     @property
     def spread(self) -> float:
-        """The middle half of the launches, as a share of the median."""
+        """Middle half of the launches, as a fraction of the median."""
         low, median, high = self.quartiles
         return (high - low) / median
 
     def document(self, real: bool) -> dict[str, Any]:
-        """For JSON; the share of the peak only for a real GPU."""
+        """Returns a JSON document; the percentage of the peak only for a real GPU."""
         low, median, high = self.quartiles
         tflops = self.flops / median / 1e12
         return {
@@ -59,7 +59,7 @@ class Figures:
         }  # fmt: skip
 
     def rows(self, real: bool, clock: int | None) -> list[tuple[str, object, str]]:
-        """For a table."""
+        """Returns rows for a table."""
         made = self.document(real)
         rows: list[tuple[str, object, str]] = [
             ("median", f"{1e6 * made['seconds']['median']:,.1f}", "us"),
@@ -82,7 +82,7 @@ def first_workgroups(prepared: Prepared, buffers: Sequence[Any]) -> None:
 
 
 class Timer:
-    """A computation on a device, with as many sets of buffers as it takes to leave the caches behind."""
+    """A computation on a device, with enough sets of buffers that none is still cached when it is used again."""
 
     def __init__(self, device: Any, kernel: EmittedKernel, work: Workload, real: bool, launches: int) -> None:
         from simgpu import asm
@@ -100,12 +100,11 @@ class Timer:
         self.prepared = asm.Prepared(kernel, device)
 
     def measure(self) -> tuple[np.ndarray, list[float], bool]:
-        """The output of the first launch, seconds of each timed one, and whether every set of buffers that they used
-        ends with the same bits."""
+        """Returns the output of the first launch, the seconds of each timed one, and whether all results are bit-identical."""
         self._time([0])
         first = self._output(0)
         self._time([len(self.sets) - 1 - index % len(self.sets) for index in range(WARM_UP)])
-        if self.real:  # what the warm-up and the uploads left in the caches
+        if self.real:  # evicts what the warm-up and the uploads left in the caches
             self.device.free(self.device.upload(np.zeros(self.cold_bytes, np.uint8)))
         order = [index % len(self.sets) for index in range(self.launches)]
         seconds = self._time(order)
@@ -118,7 +117,7 @@ class Timer:
         self._time([0])
 
     def watched(self) -> list[Watched]:
-        """What a page shows of one more launch in the simulator, of each kernel."""
+        """Launches once more in the simulator and returns what a page shows of each kernel."""
         from simgpu.tools.page.watching import Watching
 
         watching = Watching()
@@ -127,7 +126,7 @@ class Timer:
         return watching.launches
 
     def free(self) -> None:
-        """Gives the device's memory back."""
+        """Frees the device's memory."""
         for buffers in self.sets:
             for buffer in buffers:
                 self.device.free(buffer)
@@ -139,8 +138,8 @@ class Timer:
         return after
 
     def _time(self, sets: Sequence[int]) -> list[float]:
-        """Seconds of a run on each of these sets of buffers, its kernels one behind the other: by events on a GPU, which
-        has all of them queued; by the host's clock in the simulator."""
+        """Times a run of the kernels, in order, on each of these sets of buffers, in seconds: by events on a GPU, where all
+        runs are queued first; by the host's clock in the simulator."""
         calls = [self.prepared.calls(*self.sets[index]) for index in sets]
         each = len(calls[0])
         if self.real:

@@ -1,4 +1,4 @@
-"""What is launched: operands as they lie in memory, and the float64 result that a launch's is compared with."""
+"""Operands of a launch as stored in memory, and the float64 result for comparison."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simgpu.operators.error_model import TypicalError
 from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.verdict import Verdict, judge
 
-GUARD = 64  # bytes of NaN behind an array; its start is aligned as a caller's would be
+GUARD = 64  # bytes of NaN after an array; its start is aligned as a caller's would be
 
 
 @dataclass(frozen=True)
 class Strided:
-    """An array as it lies in memory: NaN wherever no element of the view is."""
+    """An array as stored in memory: NaN outside the elements of the view."""
 
     flat: np.ndarray
     shape: tuple[int, ...]  # of the view
@@ -25,34 +25,34 @@ class Strided:
 
     @classmethod
     def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> Strided:
-        """An array of NaN (of integers, the smallest), `guard` bytes behind the last element included."""
+        """Makes an array of NaN (of integers, the smallest), including `guard` bytes after the last element."""
         size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
         return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
 
     @classmethod
     def row_major(cls, array: np.ndarray) -> Strided:
-        """An array with these elements, one right behind the other."""
+        """Makes an array with these elements, contiguous."""
         return cls.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
 
     @property
     def view(self) -> np.ndarray:
-        """The elements; numpy cannot stride what ml_dtypes adds, so as bytes."""
+        """Elements of the array. They go through raw bytes, since numpy cannot stride the types of ml_dtypes."""
         size = self.flat.itemsize
         raw = np.lib.stride_tricks.as_strided(self.flat.view(f"V{size}"), self.shape, tuple(size * s for s in self.strides))
         return raw.view(self.flat.dtype)
 
     def filled(self, values: np.ndarray) -> Strided:
-        """A copy with these elements."""
+        """Returns a copy with these elements."""
         made = replace(self, flat=self.flat.copy())
         made.view[...] = values
         return made
 
     def drawn(self, inputs: Inputs) -> Strided:
-        """A copy with random elements."""
+        """Returns a copy with random elements."""
         return self.filled(inputs.array(self.flat.dtype, self.shape))
 
     def touched(self, after: np.ndarray) -> int:
-        """The number of elements outside the view whose bits are others in `after`."""
+        """Counts the elements outside the view whose bits differ in `after`."""
         differ = (self.flat.view(np.uint8) != after.view(np.uint8)).reshape(self.flat.size, -1).any(1)
         replace(self, flat=differ).view[...] = False
         return int(np.count_nonzero(differ))
@@ -60,13 +60,13 @@ class Strided:
 
 @dataclass(frozen=True)
 class Packed(Strided):
-    """Rows of elements that share bytes, an operand that is only read: `flat` are bytes, shape and strides those of the view."""
+    """Rows of elements that share bytes, for a read-only operand: `flat` are bytes, shape and strides are the view's."""
 
     kind: str = ""  # name of the elements' type
 
     @classmethod
     def rows(cls, values: np.ndarray, kind: str, stride: int) -> Packed:
-        """`values`, (..., rows, columns), in rows `stride` elements apart."""
+        """Packs `values`, (..., rows, columns), in rows `stride` elements apart."""
         *outer, columns = values.shape
         size, used = dtype(kind).packed(stride), dtype(kind).packed(columns)
         flat = np.zeros((*outer, size), np.uint8)
@@ -76,7 +76,7 @@ class Packed(Strided):
 
     @property
     def view(self) -> np.ndarray:
-        """The elements, a copy."""
+        """Copy of the elements."""
         rows = self.flat.reshape(*self.shape[:-1], -1)[..., : dtype(self.kind).packed(self.shape[-1])]
         return unpack(rows, self.kind)
 
@@ -88,44 +88,44 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ExpectedOperand:
-    """What float64 makes of an operand that a launch writes."""
+    """Float64 result for an operand that a launch writes."""
 
-    operand: int  # which of them
+    operand: int  # its index
     want: Callable[[], np.ndarray]  # in float64
-    bound: Callable[[], np.ndarray]  # how far each element may be from it
+    bound: Callable[[], np.ndarray]  # largest allowed error of each element
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A computation's operands before a launch, and what float64 makes of them."""
+    """A computation's operands before a launch, and their float64 result."""
 
     operands: tuple[Strided, ...]  # in the kernel's order
-    result: int  # which of them the kernel writes
+    result: int  # index of the operand that the kernel writes
     want: Callable[[], np.ndarray]  # the result in float64
-    bound: Callable[[], np.ndarray]  # how far each element may be from it
-    typical: Callable[[], TypicalError | None]  # how far a faithful kernel usually is; None: not at all
-    reads_result: bool = False  # a launch reads what the result's memory held, so a second one gives another result
-    beside: tuple[ExpectedOperand, ...] = ()  # results beside it
+    bound: Callable[[], np.ndarray]  # largest allowed error of each element
+    typical: Callable[[], TypicalError | None]  # usual error of a faithful kernel; None: unknown
+    reads_result: bool = False  # a launch reads the result's memory, so a second launch gives another result
+    beside: tuple[ExpectedOperand, ...] = ()  # further results
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What is uploaded for each operand."""
+        """Arrays to upload, one for each operand."""
         return tuple(operand.flat for operand in self.operands)
 
     @property
     def moved_bytes(self) -> int:
-        """The bytes of each operand's elements once; of a result that is read, twice."""
+        """Bytes of each operand's elements; twice for a result that is also read."""
         once = sum(operand.flat.nbytes if isinstance(operand, Packed) else operand.view.nbytes for operand in self.operands)
         return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 
     def compare(self, after: np.ndarray, name: str) -> Verdict:
-        """The verdict on the result's memory after a launch; name: of the result, for messages."""
+        """Judges the result's memory after a launch; name: of the result, for messages."""
         before = self.operands[self.result]
         got = replace(before, flat=after).view.astype(np.float64)
         return judge(got, self.want(), self.bound(), self.typical(), before.touched(after), name)
 
     def compare_beside(self, after: Sequence[np.ndarray], names: Sequence[str]) -> list[Verdict]:
-        """The verdicts on the memory of the results beside it; names: of the operands."""
+        """Judges the memory of the further results; names: of the operands."""
         found = []
         for expected, memory in zip(self.beside, after, strict=True):
             before = self.operands[expected.operand]

@@ -1,10 +1,10 @@
-"""How the closed form's tiles rank among all others, by the closed cost (`simgpu.operators.cost`): `regret`, `tune`, `baselines`.
+"""Ranks the closed form's tiles among all others, by the closed cost (`simgpu.operators.cost`): `regret`, `tune`, `baselines`.
 
-    candidates.py  every GEMM tile that the emitter takes
-    problems.py    the listed problems of each operator, and drawn ones
+    candidates.py  every GEMM tile that the emitter accepts
+    problems.py    the listed problems of each operator, and random ones
     space.py       every tile of a problem that a search covers
-    ranking.py     the closed form beside an exhaustive search
-    baselines.py   tiles that others take
+    ranking.py     the closed form compared with an exhaustive search
+    baselines.py   tiles that others use
     trials.py      trials that a search needs
-    trials_svg.py  the same as a picture
+    trials_svg.py  a picture of trials
 """

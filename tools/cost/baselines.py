@@ -1,9 +1,9 @@
-"""Tiles that others take for a GEMM, beside ours: the paper's, the best of Triton's tutorial, Origami's rankings.
+"""Tiles that others use for a GEMM, next to ours: the paper's, the best of Triton's tutorial, Origami's rankings.
 
-Triton: python/tutorials/03-matrix-multiplication.py, `get_hip_autotune_config`: eight tiles, eight waves, two stages, of which one
-lies in LDS and one in registers; its autotuner takes the fastest, here by the model. It never splits K.
-Origami: rankings that AMD publishes for its tests (ROCm/rocm-libraries, shared/origami/python/tests/baselines/rankings), read from
-a file of the user's; its kernels share K by stream-K, here the split that the model likes best for the tile.
+Triton: python/tutorials/03-matrix-multiplication.py, `get_hip_autotune_config`: eight tiles, eight waves, two stages, one in
+LDS and one in registers. Its autotuner takes the fastest; here the model chooses. It never splits K.
+Origami: rankings that AMD publishes for its tests (ROCm/rocm-libraries, shared/origami/python/tests/baselines/rankings), read
+from the user's file. Its kernels share K by stream-K; here each tile gets the split with the least modelled time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMA_RANKED = re.compile(r"^(\d+)x(\d+)x(\d+)x(\d+),0,[^,]*,(\d+),(\d+),(\d+),
 
 @dataclass(frozen=True)
 class Baseline:
-    """Somebody's tile of one problem."""
+    """A tile of one problem, from one source, with its modelled cost."""
 
     name: str
     tiles: Tiles
@@ -42,7 +42,7 @@ class Baseline:
     hbm_bytes: float
 
     def row(self, ours: float) -> tuple[Any, ...]:
-        """The values of COLUMNS; ours: seconds of this project's tiles."""
+        """Returns the values of COLUMNS; ours: seconds of this project's tiles."""
         t = self.tiles
         return (
             self.name, f"{t.tile_m}x{t.tile_n}x{t.tile_k}", t.waves_m * t.waves_n, t.split_k, self.lds_bytes, t.resident,
@@ -51,7 +51,7 @@ class Baseline:
 
 
 def baselines(problem: GemmProblem, d: HardwareDescriptor) -> list[Baseline]:
-    """Ours, the best of the search, Triton's best, the paper's; those that fit the target."""
+    """Returns our tile, the best of the search, Triton's best and the paper's, if they fit the target."""
     plan, published = plan_gemm(problem, d), plan_gemm(problem, d, "published")
     every = candidates(plan)
     times = gemm_seconds(problem, d, every.tiles)["total"]
@@ -75,7 +75,7 @@ def baselines(problem: GemmProblem, d: HardwareDescriptor) -> list[Baseline]:
 
 
 def origami(text: str, d: HardwareDescriptor, kind: str) -> Iterator[tuple[GemmProblem, Baseline, Baseline]]:
-    """(problem, ours, Origami's first) for each ranked problem that has tiles which fit the target."""
+    """Yields (problem, ours, Origami's first) for each ranked problem that has tiles which fit the target."""
     for match in (*_RANKED.finditer(text), *_COMMA_RANKED.finditer(text)):
         m, n, k, batch, tile_m, tile_n, tile_k = map(int, match.groups())
         problem = GemmProblem(m, n, k, kind, batch=batch)
@@ -94,7 +94,7 @@ def _split(t: Tiles, split: Any) -> Tiles:
 
 
 def _foreign(p: GemmProblem, d: HardwareDescriptor, tile_m: int, tile_n: int, tile_k: int, waves: int) -> Tiles:
-    """A kernel with one stage in LDS and one in registers; resident is 0 where it does not fit."""
+    """Makes the tiles of a kernel with one stage in LDS and one in registers; resident is 0 if it does not fit."""
     e = p.element.bytes
     across = 2 if waves == 4 or tile_m >= tile_n else 4
     along = waves // across

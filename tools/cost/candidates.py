@@ -1,7 +1,7 @@
-"""Every GEMM tile that the emitter takes, for a plain exhaustive search: the product never searches, its judges do.
+"""Every GEMM tile that the emitter accepts, for a plain exhaustive search. The product never searches; these tools judge it.
 
-Sides are whole atoms of 2 x 2 waves up to 256, tK the K spans below, LDS of the closed form's stages; K is split into up to
-MOST_PARTS parts. Registers, LDS and residency are those that the emitter takes (`operators.gemm.limits`).
+Sides are whole atoms of 2 x 2 waves up to 256, tK is one of the K spans below, LDS has the closed form's stages. K is split
+into up to MOST_PARTS parts. The emitter's rules limit registers, LDS and residency (`operators.gemm.limits`).
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from simgpu.operators.gemm.problem import GemmProblem
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512
-SPANS = (1, 2)  # of K in a step
-DEEP_SPANS = (4, 8, 16)  # besides, where matrix units are idle, if they divide K: else a step's elements are loaded one by one
-LANE_BYTES = 128  # of one operand that a lane stages: eight 128-bit loads
+SPANS = (1, 2)  # K spans in a step
+DEEP_SPANS = (4, 8, 16)  # more spans for idle matrix units, if they divide K: else a step's elements are loaded one by one
+LANE_BYTES = 128  # bytes of one operand that a lane stages: eight 128-bit loads
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Tiles as columns (tM, tN, tK, workgroups a CU), and the splits that each is tried with."""
+    """Tiles as columns (tM, tN, tK, workgroups a CU), and the splits to try for each."""
 
     rows: tuple[tuple[int, int, int, int], ...]
     splits: tuple[int, ...]
 
     @property
     def tiles(self) -> Tiles:
-        """All of them, a row a tile and a column a split."""
+        """Tiles of the table: a row a tile and a column a split."""
         m, n, k, resident = (np.array(column)[:, None] for column in zip(*self.rows, strict=True))
         return Tiles(m, n, k, np.array(self.splits)[None, :], resident)
 
     def at(self, place: int) -> tuple[int, int, int, int]:
-        """(tM, tN, tK, split) of a place in the flattened table."""
+        """Returns (tM, tN, tK, split) at an index of the flattened table."""
         row, column = divmod(place, len(self.splits))
         return (*self.rows[row][:3], self.splits[column])
 
 
 def splits() -> tuple[int, ...]:
-    """1 to 64, and steps of a thirty-second beyond."""
+    """Returns 1 to 64, then steps of a thirty-second of an octave."""
     beyond = np.unique(np.round(64 * 2 ** np.arange(0, 3.001, 1 / 32)).astype(int))
     return (*range(1, 64), *(int(x) for x in beyond if x <= MOST_PARTS))
 
@@ -70,8 +70,8 @@ def _fitting(
 
 
 def candidates(plan: GemmPlan) -> Candidates:
-    """What the emitter takes for the plan's problem."""
+    """Returns the tiles that the emitter accepts for the plan's problem."""
     p = plan.problem
-    kind: Any = replace(p, m=1, n=1, k=1, batch=1, lda=None, ldb=None, ldc=None)  # what registers and LDS depend on
+    kind: Any = replace(p, m=1, n=1, k=1, batch=1, lda=None, ldb=None, ldc=None)  # registers and LDS depend on these only
     deep = tuple(spans for spans in DEEP_SPANS if plan.tiling.idle and p.k % (spans * plan.warp_k) == 0)
     return Candidates(_fitting(kind, plan.descriptor, plan.warp_k, plan.stages, deep), splits())

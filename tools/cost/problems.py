@@ -1,4 +1,4 @@
-"""The problems that tiles are judged on: listed ones, which the closed formulas were written against, and drawn ones."""
+"""Problems on which tiles are judged: listed ones, which the closed formulas were written against, and random ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LAYERS = (
 
 
 def listed(op: str, dtype: str) -> Iterator[Named]:
-    """The problems of an operator that are always the same."""
+    """Yields an operator's fixed problems."""
     if op == "gemm":
         yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in shapes())
     elif op == "conv2d":
@@ -46,7 +46,7 @@ def listed(op: str, dtype: str) -> Iterator[Named]:
 
 
 def drawn(op: str, dtype: str, seed: int, count: int) -> Iterator[Named]:
-    """`count` problems like the listed ones, drawn."""
+    """Yields `count` random problems like the listed ones."""
     if op == "gemm":
         yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in drawn_shapes(seed, count))
         return
@@ -91,7 +91,7 @@ def shapes() -> Iterator[tuple[str, Shape]]:
 
 
 def drawn_shapes(seed: int, count: int) -> Iterator[tuple[str, Shape]]:
-    """`count` GEMMs like the listed ones, drawn: square, odd, few tokens by wide layers, skinny, random."""
+    """Yields `count` random GEMMs like the listed ones: square, odd, few tokens by wide layers, skinny, random."""
     source = np.random.default_rng(seed)
 
     def size(low: float, high: float) -> int:

@@ -1,5 +1,7 @@
-"""The closed form's tiles beside the best of an exhaustive search (`space`), both priced by the cost model; the product never
-searches."""
+"""The closed form's tiles compared with the best of an exhaustive search (`space`), both priced by the cost model.
+
+The product never searches.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SUMMARY = ("kind", "problems", "geometric mean", "worst", "above 1.25")
 
 @dataclass(frozen=True)
 class Ranking:
-    """The closed form's tile of one problem beside the best that the search found, in the numbers of `space.TILES`."""
+    """A problem's tile by the closed form and the best that the search found, in the numbers of `space.TILES`."""
 
     problem: str
     kind: str
@@ -27,17 +29,17 @@ class Ranking:
 
     @property
     def regret(self) -> float:
-        """seconds over the least seconds, at least 1 if the search covers the closed form."""
+        """Seconds over the least seconds, at least 1 if the search covers the closed form."""
         return self.seconds / self.least
 
 
 def rank(op: str, problem: Any, descriptor: HardwareDescriptor, kind: str = "") -> Ranking:
-    """The closed form's answer for a problem, and the best of all."""
+    """Compares the closed form's tile of a problem with the best of all."""
     found = space(op, problem, descriptor)
     return Ranking(found.problem, kind, found.chosen, found.chosen_seconds, *found.best())
 
 
 def summarise(kind: str, rows: Iterable[Ranking]) -> tuple[str, int, float, float, int]:
-    """Kind, problems, geometric mean and worst of the regret, problems above 1.25."""
+    """Returns kind, problems, geometric mean and worst of the regret, problems above 1.25."""
     every = [row.regret for row in rows]
     return kind, len(every), exp(sum(map(log, every)) / len(every)), max(every), sum(value > 1.25 for value in every)

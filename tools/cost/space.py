@@ -1,9 +1,9 @@
 """Every tile of a problem that a search covers, with its modelled time: one table an operator.
 
-What is covered:  gemm  every tile that the emitter takes (`candidates`), split into up to 512 parts
-                  conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
-                  attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
-                  softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
+Covered:  gemm  every tile that the emitter accepts (`candidates`), split into up to 512 parts
+          conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
+          attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
+          softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ TILES = {
 
 @dataclass(frozen=True)
 class Space:
-    """One problem's tiles. A tile is the numbers of TILES, its split the last."""
+    """A problem's tiles. A tile is the numbers of TILES, its split last."""
 
     problem: str
-    chosen: Tile  # the closed form's
+    chosen: Tile  # the closed form's tile
     chosen_seconds: float
-    rows: tuple[Tile, ...]  # without a split
+    rows: tuple[Tile, ...]  # tiles without a split
     splits: tuple[int, ...]
-    seconds: np.ndarray  # a row a row, a column a split; infinite where a row takes no such split
-    tree: Callable[[Tile], Root]  # a tile's, to be emitted
+    seconds: np.ndarray  # a row a tile, a column a split; infinite if the tile does not allow the split
+    tree: Callable[[Tile], Root]  # builds a tile's tree, to be emitted
 
     def best(self) -> tuple[Tile, float]:
-        """The tile of least time, and its seconds."""
+        """Returns the tile of least time, and its seconds."""
         row, column = divmod(int(self.seconds.argmin()), len(self.splits))
         return (*self.rows[row], self.splits[column]), float(self.seconds[row, column])
 
 
 def space(op: str, problem: Any, descriptor: HardwareDescriptor) -> Space:
-    """The tiles of one of TILES' operators."""
+    """Returns the tiles of one of TILES' operators."""
     return _SPACES[op](problem, descriptor)
 
 
 def _parts(steps: int, split: int) -> int:
-    """The blocks that a split leaves with work."""
+    """Number of the split's blocks that have work."""
     return int(parts_of(steps, min(split, steps))[0])
 
 
@@ -129,7 +129,7 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
         made.derivation = replace(tiles, split_kv=_parts(-(-p.lk // tiles.tile_KV), tile[1]))
         return made
 
-    # Where K and V are shared, keys are not split.
+    # If K and V are shared, keys are not split.
     table = np.array([np.where(made.shared & (parts > 1), np.inf, seconds(made, parts)) for made in fitting])
     mine = seconds(plan, plan.split_kv)
     return Space(
@@ -142,7 +142,7 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     plan, step = plan_softmax(p, d), step_elements(p, d)
     uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
     most, packing = keeping(p, d)
-    if packing > 1:  # then so many waves keep a row in no other way
+    if packing > 1:  # then this number of waves keeps a row only this way
         uses[most] = softmax_resources(p, d, most, packing=packing)
     fitting = {waves: use for waves, use in uses.items() if use.blocks_per_cu and use.arch_vgprs <= d.vgpr_budget(2)[0]}
     parts = np.unique(np.minimum(splits(), -(-p.n // step)))

@@ -1,8 +1,8 @@
 """How many trials a search of tiles needs from the closed form and from random starts: the paper's warm start.
 
-A trial measures one tile, by the cost model or on a GPU. The search is plain descent: from a start it tries the neighbours in a
-random order, one size a step up or down (the split by 4 or 16 places of its list, too), moves to the first that is faster, and
-starts anew from a random tile where none is, until the budget is spent. No tile counts twice.
+A trial measures one tile, by the cost model or on a GPU. The search is plain descent. From a start it tries the neighbours in a
+random order: one size a step up or down, or the split by 4 or 16 indices of its list. It moves to the first that is faster. If
+none is, it starts again from a random tile, until the budget is spent. No tile counts twice.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 from simgpu.tools.cost.space import Space, Tile
 
 STARTS = ("formula", "random")
-ENOUGH = 1.02  # of the least time
-_FAR = (-16, -4, 4, 16)  # places of the split
-Point = tuple[int, ...]  # of each size of a tile the place in its list, that of the split last
+ENOUGH = 1.02  # multiple of the least time
+_FAR = (-16, -4, 4, 16)  # further steps of the split, in indices of its list
+Point = tuple[int, ...]  # for each size of a tile the index in its list, the split's last
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A space's tiles by their places."""
+    """A space's tiles by their points."""
 
     tiles: dict[Point, Tile]
-    formula: Point  # the closed form's, its split the nearest that is listed
+    formula: Point  # the closed form's point; its split is the nearest listed one
 
     @classmethod
     def of(cls, space: Space) -> Grid:
-        """All of them."""
+        """Returns the grid of all tiles of a space."""
         lists = [sorted(set(sizes)) for sizes in zip(*space.rows, strict=True)]
 
         def place(row: Tile) -> Point:
@@ -46,7 +46,7 @@ class Grid:
         return cls(tiles, (*place(tuple(row)), nearest))
 
     def neighbours(self, at: Point, source: np.random.Generator) -> Iterator[Point]:
-        """Places one step away in one size, in a random order; of the split further ones."""
+        """Yields the points one step away in one size, in a random order; for the split also further ones."""
         last = len(at) - 1
         steps = [(axis, step) for axis in range(len(at)) for step in (-1, 1)] + [(last, step) for step in _FAR]
         for number in source.permutation(len(steps)):
@@ -57,7 +57,7 @@ class Grid:
 
 
 def trace(grid: Grid, start: str, budget: int, seed: int, measure: Callable[[Tile], float]) -> list[float]:
-    """The least seconds after each trial; as many as the budget, or as there are tiles."""
+    """Returns the least seconds after each trial, until the budget or the tiles run out."""
     source, places = np.random.default_rng(seed), list(grid.tiles)
     budget, tried = min(budget, len(places)), dict[Point, float]()
     best: list[float] = []
@@ -84,5 +84,5 @@ def trace(grid: Grid, start: str, budget: int, seed: int, measure: Callable[[Til
 
 
 def trials_until(best: list[float], least: float, enough: float = ENOUGH) -> int | None:
-    """The first trial that is within `enough` of the least seconds; None if none is."""
+    """Number of the first trial that is within `enough` of the least seconds; None if none is."""
     return next((number + 1 for number, value in enumerate(best) if value <= enough * least), None)

@@ -1,4 +1,4 @@
-"""The time over the best by trial, as a picture: a line a start, geometric mean over the searches."""
+"""A picture of the time over the best by trial: a line a start, geometric mean over the searches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RATIOS = (1.0, 1.02, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 def draw(traces: dict[str, list[list[float]]], title: str) -> str:
-    """An SVG document: trials on a logarithmic axis, the best time so far over the least on another."""
+    """Returns an SVG document: trials on one logarithmic axis, the best time so far over the least on the other."""
     means = {start: [geometric_mean(values) for values in zip(*found, strict=False)] for start, found in traces.items()}
     most, trials = max(max(line) for line in means.values()), max(len(line) for line in means.values())
     ratios = [ratio for ratio in _RATIOS if ratio <= most * 1.1]

@@ -1,4 +1,4 @@
-"""Host times of a user's kernel: what `simgpu bench OP` and `simgpu bench exec` measure.
+"""Host times of a user's kernel, for `simgpu bench OP` and `simgpu bench exec`.
 
     operator.py         `simgpu bench OP`
     attention_table.py  `simgpu bench attention --table`

@@ -1,4 +1,4 @@
-"""`simgpu bench attention --table`: whole problems on the simulator, and what they count, beside the paper's figures."""
+"""`simgpu bench attention --table`: whole problems on the simulator with their counters, next to the paper's figures."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LENGTHS = (4096, 8192, 16384, 32768)  # Table 3's
 # Table 3: milliseconds of the fused (MFMA+MFMA) and the unfused kernels; section Results, HBM traffic: decimal MB.
 PAPER_MS = {4096: (27.9, 26.6), 8192: (83.5, 104.6), 16384: (279.3, 418.1), 32768: (991.1, 1666.6)}
 PAPER_MB = {16384: (34, 4329), 32768: (None, 17000)}
-MEMORY_PER_BYTE = 1.5  # of the host, for a byte of the device: itself, and two bitmaps of bytes touched
+MEMORY_PER_BYTE = 1.5  # host bytes for a byte of the device: the byte, and two bitmaps of bytes touched
 SLOTS = ("mfma", "valu", "salu", "vmem", "lds", "branch", "wait")
 
 
 class TableAction(Action):
-    """`--table`: the sizes that a single computation needs are the table's own, and so not required."""
+    """Sets `--table`. The sizes of a single computation are then not required, since the table has its own."""
 
     def __call__(self, parser: ArgumentParser, options: Namespace, values: Any, name: str | None = None) -> None:
         options.table = True
@@ -38,7 +38,7 @@ class TableAction(Action):
 
 
 def configure(parser: ArgumentParser) -> None:
-    """What `simgpu bench attention` has for the table."""
+    """Adds the table's options to `simgpu bench attention`."""
     parser.add_argument(
         "--table", action=TableAction, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures"
     )
@@ -52,13 +52,13 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class ComputationRow:
-    """What one computation counted."""
+    """Counters of one computation."""
 
     length: int
     kernel: str
     launches: int
     hbm_bytes: int  # each byte once per launch and direction
-    past_l2_bytes: int  # what the time model's L2 passes on
+    past_l2_bytes: int  # bytes that the time model's L2 passes on
     lds_read_bytes: int
     lds_write_bytes: int
     mfma: int  # issue slots of each class: wave-instructions
@@ -132,7 +132,7 @@ TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
 
 
 def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> ComputationRow:
-    """Runs one computation whole; LaunchError, TargetError as its tree."""
+    """Runs one computation whole. Raises LaunchError and TargetError as its tree."""
     from simgpu import Device, asm
     from simgpu.operators import AttentionProblem
     from simgpu.tools.cases.attention_rows import compare_rows
@@ -177,7 +177,7 @@ def _document(row: ComputationRow) -> dict[str, Any]:
 
 
 def _traffic(rows: list[ComputationRow]) -> Any:
-    """Bytes beside the paper's; the ratio is unfused to fused (1 + L/d, erratum E20)."""
+    """Makes the table of bytes next to the paper's; the ratio is unfused to fused (1 + L/d, erratum E20)."""
     fused = {row.length: row.hbm_bytes for row in rows if row.kernel == "register-chained"}
     lines = []
     for row in rows:
@@ -207,7 +207,7 @@ def _traffic(rows: list[ComputationRow]) -> Any:
 
 
 def _slots(rows: list[ComputationRow]) -> Any:
-    """Issue slots: millions of wave-instructions by class."""
+    """Makes the table of issue slots: millions of wave-instructions by class."""
     lines = [
         (f"{row.length:,}", row.kernel, *(f"{getattr(row, name) / 1e6:,.2f}" for name in SLOTS), f"{row.mfma / _all(row):.0%}",
          f"{row.max_error:.1e}")

@@ -1,4 +1,4 @@
-"""A real GPU's clock, where ROCm's `amdsmi` module is installed."""
+"""A real GPU's clock, if ROCm's `amdsmi` module is installed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import importlib
 
 
 def clock_mhz(index: int) -> int | None:
-    """The graphics clock of a GPU now, MHz; None without amdsmi, or where it does not say.
+    """Current graphics clock of a GPU in MHz; None without amdsmi, or if it does not report one.
 
-    amdsmi comes with ROCm, not from PyPI, and its index is that of the machine, not of HIP_VISIBLE_DEVICES.
+    amdsmi comes with ROCm, not from PyPI. Its index counts the machine's GPUs, not those of HIP_VISIBLE_DEVICES.
     """
     try:
         smi = importlib.import_module("amdsmi")
@@ -18,7 +18,7 @@ def clock_mhz(index: int) -> int | None:
             said = smi.amdsmi_get_clock_info(handle, smi.AmdSmiClkType.GFX)
         finally:
             smi.amdsmi_shut_down()
-    except Exception:  # whatever a driver that is half installed raises: the clock is only told
+    except Exception:  # a half-installed driver may raise anything, and the clock is only for display
         return None
     clock = said.get("clk", said.get("cur_clk"))
     return clock if isinstance(clock, int) else None

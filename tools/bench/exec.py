@@ -1,4 +1,4 @@
-"""`simgpu bench exec FILE …`: times of a kernel of any code object in the simulator; what it computes is not looked at."""
+"""`simgpu bench exec FILE …`: times of a kernel of any code object in the simulator; its results are not checked."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """As `simgpu exec`, less what saves results."""
+    """Adds the options of `simgpu exec`, except those that save results."""
     add_launch_options(parser)
     add_html_option(parser)
 
 
 def run(options: Namespace) -> int:
-    """Prints the times of the launches that come after the first, and what each executes."""
+    """Prints the times of the launches after the first, and the instructions of a launch."""
     if options.device != "sim":
         raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
     claim([options.html], options.force)

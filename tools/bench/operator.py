@@ -33,7 +33,7 @@ FEWEST = 20  # launches; a median of fewer says little
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """What an operator has beside its own options."""
+    """Adds the options of `simgpu bench OP`, in addition to the operator's own."""
     parser.add_argument("--launches", type=int, default=FEWEST, help=f"launches to time, at least {FEWEST} (the default)")
     parser.add_argument(
         "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
@@ -86,7 +86,7 @@ def run(options: Namespace) -> int:
 
 
 def _save_page(options: Namespace, tree: Root, measured: Sequence[TimedOperator], where: str) -> None:
-    """Writes the file of --html: the plan, the times that a GPU took below its roof, and, simulated, one launch more to look at."""
+    """Writes the file of --html: the plan, a GPU's times below its roof, and, simulated, one more launch to look at."""
     from simgpu.tools.page.page import Page
     from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
 
@@ -110,7 +110,7 @@ def _save_page(options: Namespace, tree: Root, measured: Sequence[TimedOperator]
 
 @dataclass(frozen=True)
 class TimedOperator:
-    """What was timed."""
+    """Times of one computation, and the checks of its results."""
 
     kernels: tuple[str, ...]  # their names
     sets: int  # of buffers
@@ -118,16 +118,16 @@ class TimedOperator:
     verdict: Verdict
     steady: bool  # all launches gave the same bits
     agreement: Agreement | None  # with the simulator, if asked for
-    clock: int | None  # MHz, of a GPU that says
+    clock: int | None  # MHz, if the GPU reports it
     profile: dict[str, Any] | None  # by opcode, if asked for
-    launches: Sequence[Watched] = ()  # one more, for a page
+    launches: Sequence[Watched] = ()  # one more launch of each kernel, for a page
 
     @property
     def passed(self) -> bool:
         return self.verdict.passed and self.steady and (self.agreement is None or self.agreement.agrees)
 
     def document(self, real: bool) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {
             "kernels": self.kernels, "buffer_sets": self.sets, "clock_mhz": self.clock, **self.figures.document(real),
             "error": self.verdict.document(), "same_bits": self.steady,
@@ -135,7 +135,7 @@ class TimedOperator:
         }  # fmt: skip
 
     def show(self, launches: int, real: bool) -> None:
-        """For people."""
+        """Prints tables for people."""
         show(f"{' + '.join(self.kernels)}: {launches} launches after {WARM_UP} to warm up, {self.sets} set(s) of buffers in turn")
         show(table("Time of a launch", ("figure", "value", "unit"), self.figures.rows(real, self.clock)), "")
         show(*self.verdict.lines(), *([self.agreement.line()] if self.agreement else []))

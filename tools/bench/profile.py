@@ -1,4 +1,4 @@
-"""`--profile`: the time of launches by opcode, as a table (simgpu.profile says how it is found)."""
+"""`--profile`: the time of launches by opcode, as a table (simgpu.profile explains the method)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from simgpu import Device
     from simgpu.profile import Profile
 
-ENOUGH = 2.0  # seconds of the workers' processor time, some 7,000 samples: shares to half a point
+ENOUGH = 2.0  # seconds of the workers' processor time, some 7,000 samples: fractions to half a percentage point
 
 
 def profiled(device: Device, launch: Callable[[], object], enough: float = ENOUGH) -> Profile:
-    """Launches again and again until the workers had that much processor time. What is launched is compiled before."""
+    """Launches repeatedly until the workers have used `enough` seconds of processor time. The caller has compiled the launch
+    before."""
     with Profiler() as profiler:
         profiler.watch(device)
         while profiler.seconds < enough:
@@ -28,7 +29,7 @@ def profiled(device: Device, launch: Callable[[], object], enough: float = ENOUG
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
-    """For JSON."""
+    """Returns a JSON document."""
     return {
         "samples": profile.samples, "worker_seconds": profile.seconds, "launches": profile.launches, "even": profile.even,
         "opcodes": [
@@ -40,7 +41,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
 
 
 def show_profile(document: dict[str, Any], what: str) -> None:
-    """The opcodes by their time, then what else workers did."""
+    """Prints the opcodes by their time, then the workers' other activities."""
     seconds, samples = document["worker_seconds"], document["samples"]
     rows: list[tuple[object, ...]] = [
         (row["mnemonic"], row["executions"], *_share(row["share"], samples), f"{row['nanoseconds']:.2f}")
@@ -55,5 +56,5 @@ def show_profile(document: dict[str, Any], what: str) -> None:
 
 
 def _share(share: float, samples: int) -> tuple[str, str]:
-    """Per cent, and their standard error: of n samples, sqrt(p (1 - p) / n)."""
+    """Per cent, and its standard error: of n samples, sqrt(p (1 - p) / n)."""
     return f"{100 * share:.1f}", f"{100 * math.sqrt(max(share * (1 - share), 0.0) / max(samples, 1)):.1f}"

@@ -1,4 +1,4 @@
-"""An exhibit: a public bug as a small kernel of our own, before and after its repair, and what checked mode says of both."""
+"""An exhibit: a public bug as a small kernel of our own, before and after its repair, and checked mode's findings in both."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 if TYPE_CHECKING:
     from simgpu import Finding
 
-# Registers that a kernel of the museum may use; its text says which it does.
+# Registers that a kernel of the museum may use; its text names those that it uses.
 VGPRS, AGPRS, SGPRS = 64, 16, 32
-WRONG = "wrong numbers"  # what an exhibit shows where nothing is found but by the results
+WRONG = "wrong numbers"  # an exhibit's `shows` if only the results reveal the bug
 FOLDER = Path(__file__).parent / "exhibits"
 
 
@@ -35,14 +35,14 @@ def _read(path: Path) -> Exhibit:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One bug."""
+    """A bug, its kernel and its launch."""
 
     title: str
     links: list[str]
-    story: str  # what happened, and why
+    story: str  # the bug's history and cause
     target: str
     before: str  # the kernel's instructions with the bug
-    after: str  # and repaired
+    after: str  # and after the repair
     arrays: Mapping[str, str]  # the arguments in order: expressions of numpy
     shows: str  # the kind of finding, the first words of a note, or WRONG
     expected: Mapping[str, str] = field(default_factory=dict)  # results: expressions of numpy and of the arrays before the launch
@@ -52,12 +52,12 @@ class Exhibit:
 
     @property
     def body(self) -> str:
-        """The kernel as a diff: lines with - are the bug's, lines with + the repair's."""
+        """Diff of the kernel: lines with - are the bug's, lines with + the repair's."""
         lines = difflib.ndiff(self.before.splitlines(), self.after.splitlines())
         return "\n".join(line[0].strip() + line[2:] for line in lines if line[0] != "?")
 
     def text(self, repaired: bool) -> str:
-        """The kernel's assembly."""
+        """Returns the kernel's assembly."""
         from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
 
         arguments = tuple(KernelArgument(name, 8 * at, 8, "global_buffer") for at, name in enumerate(self.arrays))
@@ -66,7 +66,7 @@ class Exhibit:
         return "\n".join((*prologue(header), *lines, *epilogue(header, Resources(VGPRS, AGPRS, SGPRS, self.lds, 0)))) + "\n"
 
     def run(self, repaired: bool) -> ExhibitOutcome:
-        """The kernel launched in checked mode on a simulated GPU."""
+        """Launches the kernel in checked mode on a simulated GPU."""
         from simgpu import Device, asm
         from simgpu.hardware.errors import MemoryFault
 
@@ -90,14 +90,14 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class ExhibitOutcome:
-    """What a run of an exhibit showed."""
+    """Findings and wrong results of a run of an exhibit."""
 
     findings: list[Finding]  # errors, and notes of the exhibit's kind
     fault: str
-    wrong: Mapping[str, tuple[int, int]]  # elements that differ, and of how many, by argument
-    kinds: set[str]  # all that can stand in an exhibit's `shows`
+    wrong: Mapping[str, tuple[int, int]]  # by argument: number of elements that differ, and of all elements
+    kinds: set[str]  # all values that the exhibit's `shows` may have
 
 
 def _evaluate(expression: str, **arrays: np.ndarray) -> np.ndarray:
-    """An array of the files in `exhibits/`; nothing that a user gives comes here."""
+    """Evaluates an array expression of the files in `exhibits/`; never one from a user."""
     return eval(expression, {"np": np, "ml_dtypes": ml_dtypes, **arrays})

@@ -1,12 +1,12 @@
 """The debugger for people: a prompt in the terminal, answers as trees, and an adapter for editors.
 
-    views.py      what the prompt prints: stops, registers, tiles, LDS, memory
+    views.py      the prompt's output: stops, registers, tiles, LDS, memory
     tree.py       where a value came from, as a tree of lines
-    commands.py   what every command has, and how they are read
+    commands.py   the base of all commands, and how they are read
     running.py    the commands that run the workgroup and set breakpoints
     looking.py    the commands that show registers, memory, and where values came from
-    prompt.py     the prompt: all of them, at a terminal or one after the other
+    prompt.py     the prompt: all commands, at a terminal or from a list
     messages.py   the Debug Adapter Protocol's messages
     adapter.py    the protocol's requests on the debugger
-    questions.py  which element `simgpu why` is asked about, and which workgroup writes it
+    questions.py  the element that `simgpu why` explains, and the workgroup that writes it
 """

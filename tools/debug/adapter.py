@@ -1,6 +1,8 @@
-"""The Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, the editor's steps are its own.
+"""The Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, an editor's steps are the
+debugger's.
 
-`launch` takes {"program": FILE or OP, "args": [...], "group": "0", "cwd": ...}, args as `simgpu exec` or `simgpu run` take them.
+`launch` takes {"program": FILE or OP, "args": [...], "group": "0", "cwd": ...}; args are those of `simgpu exec` or `simgpu
+run`.
 """
 
 from __future__ import annotations
@@ -41,23 +43,23 @@ CAPABILITIES = {
     ],
 }  # fmt: skip
 SCOPES = ("Locals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
-SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for the lanes of one
+SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for a register's lanes
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
-MOST_ROWS = 1 << 16  # instructions of an answer
-SOURCE = 1  # the reference of the kernel's assembly where it is no file
+MOST_ROWS = 1 << 16  # instructions in an answer
+SOURCE = 1  # the reference of the kernel's assembly if it is no file
 RUNNING = frozenset(("continue", "next", "stepIn", "stepOut", "reverseContinue", "stepBack"))
 
 
 class Adapter:
-    """One client's session. `serve` returns when it ends."""
+    """A client's session. `serve` returns when it ends."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._subject: Subject | None = None
         self._held: Debugger | None = None
-        self._path = ""  # of the program's source, "" where an operator's
+        self._path = ""  # of the program's source; "" for an operator
         self._kinds: dict[str, list[int]] = {}  # numbers of breakpoints, by the request that set them
         self._ended = False
 
@@ -74,7 +76,7 @@ class Adapter:
                 self._held.close()
 
     def _read(self) -> None:
-        """Takes messages as they come: a pause is for the run that is under way. However it ends, `serve` ends."""
+        """Takes messages as they come: a pause interrupts the current run. However reading ends, `serve` ends."""
         try:
             while (message := self._channel.read()) is not None:
                 if message.get("command") == "pause" and self._held is not None:
@@ -193,12 +195,12 @@ class Adapter:
         self._stopped(self._debugger().reverse_step(1, self._wave(arguments)))
 
     def on_pause(self, arguments: dict[str, Any]) -> None:
-        """The reading thread has interrupted the run, if there was one."""
+        """Does nothing: the reading thread has already interrupted the run, if there was one."""
 
     # -- breakpoints ---------------------------------------------------------------------------
 
     def _replace(self, kind: str, wanted: list[tuple[Callable[[], Breakpoint], dict[str, Any]]]) -> dict[str, Any]:
-        """The breakpoints of a request in place of those that its last one set."""
+        """Replaces the breakpoints that this kind of request set last."""
         held = self._debugger()
         for number in self._kinds.pop(kind, []):
             held.delete(number)

@@ -1,4 +1,4 @@
-"""What every command of the prompt has: the debugger, where its lines go, and the reading of commands."""
+"""The base of all commands of the prompt: the debugger, the output, and the reading of commands."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ SHORT = {
 
 
 class Commands(cmd.Cmd):
-    """Reads commands and prints what comes of them; an error is a line, and the prompt is back."""
+    """Reads commands and prints their results; an error is a line, and the prompt is back."""
 
     prompt = "(simgpu) "
 
     def __init__(self, debugger: Debugger, subject: Subject, output: Callable[[str], None] = print) -> None:
         super().__init__()
         self.debugger, self.subject, self.output = debugger, subject, output
-        self.failed = False  # whether the last command was an error
+        self.failed = False  # True if the last command was an error
 
     # -- the loop ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Commands until quit or the end of the input; Ctrl-C at the prompt forgets the line."""
+        """Reads commands until quit or the end of the input; Ctrl-C at the prompt forgets the line."""
         self.intro = "\n".join(views.stopped(self.debugger, self.debugger.stop))
         while True:
             try:
@@ -76,7 +76,7 @@ class Commands(cmd.Cmd):
         return self.onecmd(self.lastcmd) if last and SHORT.get(last[0], last[0]) in ("step", "next", "reverse-step") else False
 
     def commands(self) -> list[str]:
-        """The commands by name."""
+        """Returns the commands by name."""
         return [name[3:].replace("_", "-") for name in dir(self) if name.startswith("do_")]
 
     def completenames(self, text: str, *unused: object) -> list[str]:

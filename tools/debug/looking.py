@@ -1,4 +1,4 @@
-"""The prompt's commands that show what there is where the workgroup stands, and where it came from."""
+"""The prompt's commands that show the workgroup's state, and where values came from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Looking(Commands):
-    """Registers, tiles, LDS, memory; who wrote what."""
+    """Commands about registers, tiles, LDS, memory, and who wrote what."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -116,7 +116,7 @@ class Looking(Commands):
         self._lines(views.value(self.debugger, rest, form))
 
     def _print_variable(self, text: str, form: str) -> bool:
-        """Prints a variable of the source, if the text names one; an element of a tensor that was passed goes before."""
+        """Prints a variable of the source, if the text names one. An element of a tensor that was passed takes precedence."""
         from simgpu.debugger.locals import local_value
         from simgpu.debugger.marks import marks
         from simgpu.debugger.variables import variables
@@ -182,7 +182,7 @@ class Looking(Commands):
         why = self._why()
         if text.split("[")[0].strip() in self.debugger.names or text.startswith("0x"):
             address, kind = element(self.debugger.names, text)
-            self.debugger.memory(address, kind.itemsize)  # raises where there is none
+            self.debugger.memory(address, kind.itemsize)  # raises if the address is not allocated
             root = why.memory(address, kind.itemsize)
         else:
             root = why.register(self._word(text), self.debugger.wave, self.debugger.wave_place().retired)
@@ -195,7 +195,7 @@ class Looking(Commands):
         return wanted.reg.file, wanted.reg.index, wanted.lane or 0
 
     def _why(self) -> Why:
-        """Of the workgroup's whole run, which is followed once."""
+        """Returns the flow of the workgroup's whole run, which is followed once."""
         group = self.debugger.replay.group
         if group not in self._followed:
             from simgpu.debugger.flow.why import Why
@@ -223,7 +223,7 @@ class Looking(Commands):
 
 
 def _form(text: str) -> tuple[str, str]:
-    """The format letter and the rest of `/f v17`."""
+    """Splits `/f v17` into the format letter and the rest."""
     match = re.fullmatch(r"(?:/(\w+)\s+)?(.*)", text)
     assert match
     form = match[1] or ""

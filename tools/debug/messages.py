@@ -1,4 +1,4 @@
-"""The Debug Adapter Protocol's messages: read from and written to a stream, each behind a header with its length."""
+"""The Debug Adapter Protocol's messages, read from and written to a stream, each after a header with its length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 1 << 10  # bytes of a header line
 
 
 class Channel:
-    """Both directions of one client's connection."""
+    """A client's connection, in both directions."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink = source, sink
@@ -21,7 +21,7 @@ class Channel:
         self._sent = 0
 
     def read(self) -> dict[str, Any] | None:
-        """Reads the next message; None at the end. Raises LaunchError for what is none.
+        """Reads the next message; None at the end. Raises LaunchError for a malformed one.
 
         A header line other than the protocol's two ends the session: a web page can have a browser send a POST to a local port.
         """
@@ -50,7 +50,7 @@ class Channel:
         return message
 
     def send(self, kind: str, **fields: Any) -> None:
-        """One message, numbered."""
+        """Sends one message, numbered."""
         with self._lock:
             self._sent += 1
             body = json.dumps({"seq": self._sent, "type": kind, **fields}).encode()
@@ -58,5 +58,5 @@ class Channel:
             self._sink.flush()
 
     def event(self, name: str, **body: Any) -> None:
-        """An event."""
+        """Sends an event."""
         self.send("event", event=name, body=body)

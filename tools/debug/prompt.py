@@ -1,4 +1,4 @@
-"""The debugger's prompt: gdb's and rocgdb's words where they have one."""
+"""The debugger's prompt: gdb's and rocgdb's words if they have one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HISTORY = 1000
 
 
 class Prompt(RunningCommands, Looking):
-    """All commands."""
+    """A prompt with all commands."""
 
 
 def carry_out(prompt: Prompt, commands: Iterable[str]) -> bool:
-    """Commands one after the other, each printed as if it had been typed; whether one ended the session."""
+    """Carries out the commands in order and prints each as if it had been typed; True if one ended the session."""
     for command in commands:
         prompt.output(f"{prompt.prompt}{command}")
         if prompt.onecmd(command):
@@ -26,7 +26,7 @@ def carry_out(prompt: Prompt, commands: Iterable[str]) -> bool:
 
 
 def interactive(prompt: Prompt) -> None:
-    """The prompt with history and completion, where the host has them."""
+    """Runs the prompt with history and completion, if the host has them."""
     with contextlib.suppress(ImportError):
         import readline
 

@@ -1,4 +1,4 @@
-"""Which element `simgpu why` is asked about: one by name, the first NaN, or the one farthest from the reference."""
+"""The element that `simgpu why` explains: one by name, the first NaN, or the one farthest from the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarray]:
-    """The name and the float64 values of an array after the whole launch (default: the result), which leaves memory as it was."""
+    """Returns the name and the float64 values of an array after the whole launch (default: the result). Memory is unchanged
+    afterwards."""
     known = subject.names or {}
     if name is None:
         name = subject.result or next(reversed(known), None)
@@ -30,14 +31,14 @@ def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarra
 
 
 def values_of(array: Named, raw: np.ndarray) -> np.ndarray:
-    """The elements of an array, float64, of the bytes from its first on."""
+    """Returns the elements of an array as float64, from its bytes."""
     size = array.dtype.itemsize
     view = np.lib.stride_tricks.as_strided(raw, (*array.shape, size), (*array.strides, 1))
     return np.ascontiguousarray(view).view(array.dtype).reshape(array.shape).astype(np.float64)
 
 
 def first_nan(subject: Subject) -> str:
-    """The first element of the result that is NaN."""
+    """Names the first element of the result that is NaN."""
     name, values = result_of(subject)
     found = np.argwhere(np.isnan(values))
     if not len(found):
@@ -46,7 +47,7 @@ def first_nan(subject: Subject) -> str:
 
 
 def worst(subject: Subject) -> tuple[str, float, float]:
-    """The element of the result farthest from the float64 reference, what it is, and what it should be; NaN is farthest."""
+    """Returns the element of the result farthest from the float64 reference, its value, and the reference's; NaN is farthest."""
     if subject.want is None:
         raise LaunchError("--worst compares with an operator's float64 reference: a file has none, name an element")
     name, values = result_of(subject)
@@ -58,7 +59,7 @@ def worst(subject: Subject) -> tuple[str, float, float]:
 
 
 def group_of(subject: Subject, address: int) -> tuple[int, int, int]:
-    """The workgroup that writes a byte of memory last, see `writer_of`; memory is as before. Raises LaunchError where none does."""
+    """Finds the last workgroup that writes a byte of memory (`writer_of`) and restores memory. Raises LaunchError if none does."""
     before = Initial(subject.kernel.module.device.memory)
     try:
         with progress("looking for the workgroup that writes it"):

@@ -1,4 +1,4 @@
-"""The prompt's commands that run the workgroup, forward and back, and those that say where it stops."""
+"""The prompt's commands that run the workgroup, forward and back, and that set breakpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.tools.debug.commands import Commands
 
 
 class RunningCommands(Commands):
-    """Steps, places, breakpoints."""
+    """Commands for steps, places, breakpoints."""
 
     def do_step(self, text: str) -> None:
         """step [N]: the wave executes one instruction, or N."""
@@ -108,7 +108,7 @@ class RunningCommands(Commands):
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that no bracket holds."""
+    """Splits at the commas outside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

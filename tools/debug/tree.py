@@ -1,4 +1,7 @@
-"""Where a value came from, as a tree of lines: moves, conversions and round trips through LDS or memory folded, terms by size."""
+"""Where a value came from, as a tree of lines.
+
+Moves, conversions and round trips through LDS or memory are folded; terms are sorted by size.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from simgpu.hardware.isa.instruction import Reg
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
 
-TERMS = 8  # products, or other terms, that are printed without --full
-LINES = 40  # that are printed without it
-DEPTH = 120  # of lines below each other
+TERMS = 8  # products, or other terms, printed without --full
+LINES = 40  # lines printed without it
+DEPTH = 120  # levels of the tree
 
-# What moves, converts or places bits, by how it begins.
+# Prefixes of instructions that move, convert or place bits.
 MOVES = ("v_mov", "s_mov", "v_accvgpr", "v_cvt", "v_perm", "v_lshl_or", "v_and", "v_or", "v_alignb", "v_pack", "v_bfi",
          "v_bfe", "v_lshlrev", "v_lshrrev", "v_readfirstlane", "ds_", "buffer_",
          "global_", "flat_", "scratch_", "s_load", "s_buffer")  # fmt: skip
 
 
 def _constants(root: FlowNode) -> set[int]:
-    """The nodes, by id, that instructions made of nothing but constants."""
+    """Returns the ids of nodes that instructions made from constants only."""
     found: set[int] = set()
     pending = [(root, False)]
     seen: set[int] = set()
@@ -43,7 +46,7 @@ def _constants(root: FlowNode) -> set[int]:
 
 
 class Tree:
-    """The nodes of one answer in words. full: nothing is folded, and all terms are there."""
+    """Nodes of one answer in words. full: nothing is folded, and all terms are printed."""
 
     def __init__(self, debugger: Debugger, full: bool = False) -> None:
         self._debugger, self._full = debugger, full
@@ -51,8 +54,8 @@ class Tree:
         self._constant: set[int] = set()
 
     def lines(self, root: FlowNode) -> Iterator[str]:
-        """The tree, a line a node; one that several others came from is followed once. Without --full the first LINES, and then in
-        how many elements it all ends."""
+        """Yields the tree, a line a node; a node that several others came from is followed once. Without --full it yields the
+        first LINES, and then the number of elements where the tree ends."""
         self._told, self._constant = set(), _constants(root)
         yield self._words(root)
         left = 0
@@ -66,7 +69,7 @@ class Tree:
         yield from self._ends(root)
 
     def _ends(self, root: FlowNode) -> Iterator[str]:
-        """In how many elements of which arrays it all ends."""
+        """Yields the number of elements of each array where the tree ends."""
         held: dict[str, set[str]] = {}
         for leaf in leaves(root):
             if leaf.kind == "memory":
@@ -76,7 +79,7 @@ class Tree:
             yield f"ends in elements: {', '.join(parts)}"
 
     def document(self, root: FlowNode) -> dict[str, Any]:
-        """The same for JSON."""
+        """Returns a JSON document of the root and its sources."""
         self._constant = _constants(root)
         return {
             "what": self._words(root), "kind": root.kind, "place": str(root.place) if root.place else None,
@@ -113,7 +116,7 @@ class Tree:
         return list({id(source): source for source in found}.values())
 
     def _folded(self, node: FlowNode) -> FlowNode:
-        """What a node is but for moves, conversions, placing of bits, and round trips through LDS and memory."""
+        """Skips moves, conversions, placing of bits, and round trips through LDS and memory."""
         while not self._full and (node.kind == "stored" or (node.kind == "instruction" and node.text.startswith(MOVES))):
             sources = [source for source in node.sources if id(source) not in self._constant]
             if len(sources) != 1:
@@ -153,7 +156,7 @@ class Tree:
         return f"{where}{value}  {node.text}  ({spot})"
 
     def _value(self, node: FlowNode) -> str:
-        """A register's word as f32 where its instruction says so, else in hexadecimal; the bits asked for of 16."""
+        """Formats a register's word: as f32 if its instruction says so, else in hexadecimal."""
         assert node.value is not None
         name = node.text.split()[0]
         if "_f32" in name or node.kind == "sum" or name.startswith(("v_accvgpr",)):
@@ -161,7 +164,7 @@ class Tree:
         return f"{node.value:#010x}"
 
     def _element(self, node: FlowNode) -> str:
-        """The value of an element of a named array, or of an argument."""
+        """Formats the value of an element of a named array, or of an argument."""
         names = self._debugger.names
         name = node.text.split("[")[0]
         if node.address < 0 or node.kind != "memory":

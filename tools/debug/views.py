@@ -1,4 +1,4 @@
-"""What the prompt prints: where a wave stands, its registers, tiles, LDS and memory, as lines of text."""
+"""The prompt's output as lines of text: a wave's place, its registers, tiles, LDS and memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from simgpu.hardware.isa.instruction import Reg
 
 FORMATS = {"x": np.uint32, "u": np.uint32, "d": np.int32, "f": np.float32, "h": np.float16}
-COLUMNS = 8  # lanes, or words, to a line
-SHOWN = 16  # rows and columns of a tile that are printed
-LIMIT = 4096  # words that one command prints
+COLUMNS = 8  # lanes, or words, a line
+SHOWN = 16  # rows and columns of a tile in the output
+LIMIT = 4096  # words in one command's output
 
 
 def standing(debugger: Debugger, wave: int | None = None) -> str:
-    """One line: the wave, where it stands, its instruction, its line."""
+    """Returns one line: the wave, its place, its instruction, its source line."""
     place, record = debugger.wave_place(wave), debugger.record(wave)
     line = debugger.code.line(record)
     state = debugger.wave_state(wave)
@@ -36,14 +36,14 @@ def standing(debugger: Debugger, wave: int | None = None) -> str:
 
 
 def stopped(debugger: Debugger, stop: Stop) -> Iterator[str]:
-    """Why it stopped, and where."""
+    """Yields the reason of a stop, and its place."""
     if stop.message:
         yield stop.message
     yield standing(debugger, stop.place.wave)
 
 
 def number(value: Any, form: str) -> str:
-    """A value as it is printed under a format letter; "" for whatever it is."""
+    """Formats a value by a format letter; "" for its own type."""
     if form == "x" or (not form and isinstance(value, np.integer) and value.dtype == np.uint32):
         return f"{int(value) & 0xFFFFFFFFFFFFFFFF:#010x}"
     if isinstance(value, (bool, np.bool_)):
@@ -54,7 +54,7 @@ def number(value: Any, form: str) -> str:
 
 
 def listed(debugger: Debugger) -> Iterator[str]:
-    """Breakpoints and watchpoints."""
+    """Yields the breakpoints and watchpoints."""
     for each in debugger.breakpoints.values():
         condition = f" if {each.condition}" if each.condition else ""
         yield f"{each.number}  {each.kind}  {each.what}{condition}  stopped {each.hits} time{'' if each.hits == 1 else 's'}"
@@ -63,7 +63,7 @@ def listed(debugger: Debugger) -> Iterator[str]:
 
 
 def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
-    """Registers, a line a register of scalars, else lanes in rows of eight or four; (…) where EXEC has a lane off."""
+    """Yields registers: a line a scalar register, else lanes in rows of eight or four; (…) marks lanes that EXEC has off."""
     wanted = RegisterNames.parse(name)
     values = debugger.registers(name)
     kind = FORMATS[form or "x"]
@@ -81,7 +81,7 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
 
 
 def _rows(name: str, cells: list[str]) -> Iterator[str]:
-    """Lanes in rows of eight or four, the first with the name."""
+    """Yields lanes in rows of eight or four, the first with the name."""
     width = max(map(len, cells))
     many = _columns(width)
     for first in range(0, len(cells), many):
@@ -90,7 +90,7 @@ def _rows(name: str, cells: list[str]) -> Iterator[str]:
 
 
 def _columns(width: int) -> int:
-    """How many lanes a line has: all COLUMNS, or half of them where a terminal of 80 columns would break the line."""
+    """Number of lanes a line: COLUMNS, or half if a terminal of 80 columns would break the line."""
     return COLUMNS if 10 + COLUMNS * (width + 1) <= 80 else COLUMNS // 2
 
 
@@ -106,7 +106,7 @@ def _cell(value: Any, kind: Any, form: str) -> str:
 
 
 def value(debugger: Debugger, expression: str, form: str) -> Iterator[str]:
-    """An expression's value; of one a lane, all lanes."""
+    """Yields an expression's value; all lanes of a value that has lanes."""
     found = debugger.value(expression)
     if not isinstance(found, np.ndarray):
         yield f"{expression} = {number(found, form)}"
@@ -119,7 +119,7 @@ def value(debugger: Debugger, expression: str, form: str) -> Iterator[str]:
 
 
 def matrix(values: np.ndarray, row0: int = 0, column0: int = 0) -> Iterator[str]:
-    """A matrix with its row and column numbers, cut to SHOWN by SHOWN."""
+    """Yields a matrix with its row and column numbers, cut to SHOWN by SHOWN."""
     part = values[:SHOWN, :SHOWN].astype(np.float64) if values.dtype.kind not in "iu" else values[:SHOWN, :SHOWN]
     cells = [[f"{one:.4g}" if values.dtype.kind not in "iu" else str(one) for one in row] for row in part]
     width = max([len(cell) for row in cells for cell in row] + [len(str(column0 + part.shape[1]))])
@@ -131,20 +131,20 @@ def matrix(values: np.ndarray, row0: int = 0, column0: int = 0) -> Iterator[str]
 
 
 def extents(text: str) -> tuple[int, ...]:
-    """A shape: 64, 64x32. Raises LaunchError for others."""
+    """Parses a shape: 64, 64x32. Raises LaunchError for others."""
     if not re.fullmatch(r"\d+(x\d+)*", text) or "0" in text.split("x"):
         raise LaunchError(f"{text!r} is no shape: give 64 or 64x32")
     return tuple(int(part) for part in text.split("x"))
 
 
 def shared(debugger: Debugger, offset: int, kind: str, shape: str) -> Iterator[str]:
-    """A part of LDS as an array."""
+    """Yields a part of LDS as an array."""
     values = debugger.lds(offset, array_type(kind, debugger.kernel.module.device.arch), extents(shape))
     yield from array(values, offset)
 
 
 def array(values: np.ndarray, first: int) -> Iterator[str]:
-    """Elements with their addresses, or the matrix of a shape with two extents."""
+    """Yields elements with their addresses, or a matrix if the shape has two extents."""
     if values.ndim == 2:
         yield from matrix(values)
         return
@@ -156,7 +156,7 @@ def array(values: np.ndarray, first: int) -> Iterator[str]:
 
 
 def summary(found: LocalValue, active: int) -> str:
-    """A variable in one line: its value, or those of the first active lanes if they differ."""
+    """Formats a variable in one line: its value, or those of the first active lanes if they differ."""
     if found.values is None:
         return "<optimized out>"
     form = "x" if found.type in ("pointer", "") else ""
@@ -170,7 +170,8 @@ def summary(found: LocalValue, active: int) -> str:
 
 
 def local(found: LocalValue, active: int, part: str, form: str) -> Iterator[str]:
-    """A variable by lanes; (…) where EXEC has a lane off. part: one lane. Raises LaunchError for a lane that it has not."""
+    """Yields a variable by lanes; (…) marks lanes that EXEC has off. part: one lane. Raises LaunchError for a lane that does
+    not exist."""
     form = form or ("x" if found.type in ("pointer", "") else "")
     values = found.values
     if values is None:
@@ -187,12 +188,13 @@ def local(found: LocalValue, active: int, part: str, form: str) -> Iterator[str]
 
 
 def _lane(value: Any, form: str) -> str:
-    """A lane's number, or its words."""
+    """Formats a lane's number, or its words."""
     return number(value, form) if not np.ndim(value) else " ".join(number(word, "x") for word in value)
 
 
 def variable(found: Variable, part: str = "") -> Iterator[str]:
-    """A variable of the source as numpy prints it; part: of its elements, as `3,0:4`. Raises LaunchError for what it has not."""
+    """Yields a variable of the source as numpy prints it; part: of its elements, as `3,0:4`. Raises LaunchError for a part
+    outside it."""
     values = found.values
     shape = "x".join(map(str, values.shape))
     times = f", assigned {found.times} times" if found.times > 1 else ""
@@ -205,7 +207,7 @@ def variable(found: Variable, part: str = "") -> Iterator[str]:
 
 
 def _elements(values: Any, form: Callable[[Any], str] | None) -> str:
-    """An array, or one element, as numpy prints it; -- for an element that is masked."""
+    """Formats an array, or one element, as numpy prints it; -- for an element that is masked."""
     values = np.ma.asarray(values)
     if values.dtype.kind not in "iufb":  # bfloat16 and 8-bit floats are not numpy's own
         values = values.astype(np.float32)
@@ -219,7 +221,7 @@ def _elements(values: Any, form: Callable[[Any], str] | None) -> str:
 
 
 def _part(found: Variable, part: str) -> tuple[int | slice, ...]:
-    """`3,0:4` as numpy takes it."""
+    """Parses `3,0:4` into numpy's index."""
     wrong = f"{found.name}[{part}]: {found.name} has the shape {'x'.join(map(str, found.values.shape)) or 'of a number'}"
     axes: list[int | slice] = []
     for word in part.split(","):
@@ -234,7 +236,7 @@ def _part(found: Variable, part: str) -> tuple[int | slice, ...]:
 
 
 def code(debugger: Debugger, before: int = 4, after: int = 8) -> Iterator[str]:
-    """Instructions around the one that the wave stands before."""
+    """Yields the instructions around the wave's next one."""
     here = debugger.record()
     known = [at for at, _ in debugger.code]
     position = known.index(here) if here in known else 0

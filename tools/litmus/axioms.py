@@ -1,13 +1,14 @@
 """The results of a litmus test that the source's model allows, by axioms: LLVM's memory model, with AMDGPUMemoryModel's scopes.
 
-Each load is given each write that it may read from, and each location each order of its writes; an execution stands if
+The model tries for each load each write that it may read from, and for each location each order of its writes. It accepts an
+execution if
 
-* what happens before is no cycle, nothing reads a later write, or one that another write hides that happened in between,
-* atomics of one location, at scopes that include each other, are coherent, and a read-modify-write follows what it read,
+* happens-before has no cycle, and nothing reads a later write, or one that a write in between hides,
+* atomics of one location, at scopes that include each other, are coherent, and a read-modify-write follows the write that it read,
 * sequentially consistent operations have one order (RC11's axiom, over accesses and fences).
 
-A release synchronises with an acquire that reads from it, or from the read-modify-writes that follow it, where the scopes of both
-sides, and of the accesses themselves, include the other thread. Races of plain accesses are not given all values, only all writes.
+A release synchronises with an acquire that reads from it, or from the read-modify-writes that follow it, if the scopes of both
+sides, and of the accesses themselves, include the other thread. Racing plain accesses may read any write, not any value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Pairs = set[tuple[int, int]]
 
 
 class Event(NamedTuple):
-    """A step in a thread; the writes that locations begin with are in thread -1."""
+    """A step in a thread. Locations' initial writes are in thread -1."""
 
     number: int
     thread: int
@@ -43,7 +44,7 @@ class Event(NamedTuple):
 
 
 def allowed(test: LitmusTest) -> set[Result]:
-    """All results that the model allows."""
+    """Returns all results that the model allows."""
     start = [LitmusStep("store", location) for location in test.locations]
     steps = [(-1, step) for step in start] + [(number, step) for number, thread in enumerate(test.threads) for step in thread]
     events = [Event(number, thread, step) for number, (thread, step) in enumerate(steps)]
@@ -61,7 +62,7 @@ class _Model:
         self.needed = NEEDED[test.place]
 
     def results(self) -> set[Result]:
-        """The results of all executions that stand."""
+        """Returns the results of all executions that the model accepts."""
         found: set[Result] = set()
         reads = [event for event in self.events if event.reads]
         sources = [
@@ -84,7 +85,7 @@ class _Model:
         return [(writes[0], *rest) for rest in permutations(writes[1:])]
 
     def _values(self, source: dict[int, Event]) -> dict[int, tuple[int, int]] | None:
-        """Of each event, what it reads and writes; None where a value would come of itself."""
+        """Returns the values that each event reads and writes; None if a value would come out of thin air."""
         values: dict[int, tuple[int, int]] = {}
         left = list(self.events)
         while left:
@@ -98,12 +99,12 @@ class _Model:
         return values
 
     def _inclusive(self, *events: Event) -> bool:
-        """Whether the scopes of events of two threads include the other, or they are of one."""
+        """True if the scopes of events of two threads include the other, or if they are of one thread."""
         others = [event for event in events if event.thread >= 0]
         return len({event.thread for event in others}) <= 1 or all(event.step.scope >= self.needed for event in others)
 
     def _synchronises(self, source: dict[int, Event]) -> Pairs:
-        """Releases before the acquires that read from them, or from what continues them."""
+        """Returns pairs of a release and an acquire that reads from it, or from its release sequence."""
         found: Pairs = set()
         for number, first in source.items():
             read, write, seen = self.events[number], first, set[int]()
@@ -119,7 +120,7 @@ class _Model:
         return found
 
     def _side(self, access: Event, orders: tuple[str, ...], ahead: bool) -> Iterator[Event]:
-        """The access itself, and fences of its thread ahead of it or after it, that have one of some orders."""
+        """Yields the access itself and its thread's fences ahead of it or after it, if they have one of `orders`."""
         for event in self.events:
             fence = event.step.kind == "fence" and event.thread == access.thread and (event.number < access.number) == ahead
             if (event == access or fence) and event.step.order in orders:
@@ -131,7 +132,7 @@ class _Model:
             return False
         place = {event.number: at for order in orders for at, event in enumerate(order)}
         writes = [event for order in orders for event in order]
-        for a, b in happens:  # writes of a location are in that order
+        for a, b in happens:  # writes of a location follow its order
             if a in place and b in place and self.events[a].step.location == self.events[b].step.location and place[a] > place[b]:
                 return False
         for number, write in source.items():
@@ -148,7 +149,7 @@ class _Model:
         return self._one_order(happens, coherent)
 
     def _coherence(self, source: dict[int, Event], place: dict[int, int], writes: list[Event]) -> Pairs:
-        """Pairs of atomics of a location, at inclusive scopes, that its order of writes and what was read put in order."""
+        """Returns ordered pairs of one location's atomics, at inclusive scopes: its order of writes and the reads order them."""
         pairs: Pairs = set()
         for a in writes:
             for b in writes:
@@ -172,7 +173,7 @@ class _Model:
         }  # fmt: skip
 
     def _one_order(self, happens: Pairs, coherent: Pairs) -> bool:
-        """Whether sequentially consistent events, at scopes that include all threads, have one order."""
+        """True if sequentially consistent events, at scopes that include all threads, have one order."""
         firm = [e for e in self.events if e.step.order == "seq_cst" and e.step.scope >= self.needed]
         related = happens | coherent
         pairs: Pairs = set()
@@ -186,7 +187,7 @@ class _Model:
 
 
 def closed(pairs: Pairs) -> Pairs:
-    """The transitive closure."""
+    """Returns the transitive closure."""
     found = set(pairs)
     while True:
         more = {(a, d) for a, b in found for c, d in found if b == c} - found

@@ -17,7 +17,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compiler, link
 
 MACHINE = ("-x", "ir", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2", "-mcode-object-version=5", "-Wno-override-module")
-RESULTS = "results"  # the argument behind the locations
+RESULTS = "results"  # name of the argument after the locations
 
 
 class MachineStep(NamedTuple):
@@ -27,16 +27,16 @@ class MachineStep(NamedTuple):
     text: str
     location: str = ""
     value: int = 0
-    register: str = ""  # the test's
+    register: str = ""  # the test's register
     scope: Scope = Scope.WAVEFRONT
     left: int = 0  # of a wait: operations that may be outstanding
-    counted: bool = False  # whether vmcnt counts it
+    counted: bool = False  # True if vmcnt counts it
     bits: tuple[str, ...] = ()
     asked: Scope | None = None  # the scope of the source's atomic; None: it is plain
 
 
 def intermediate(test: LitmusTest) -> str:
-    """The test as LLVM IR: a kernel for each thread. Addresses depend on the lane, so that loads are no scalar ones."""
+    """Returns the test as LLVM IR: a kernel for each thread. Addresses depend on the lane, so that loads are not scalar."""
     arguments = ", ".join(f"ptr addrspace(1) %{name}" for name in (*test.locations, RESULTS))
     made = []
     for number, thread in enumerate(test.threads):
@@ -66,7 +66,7 @@ def _line(step: LitmusStep) -> str:
 
 
 def compile_test(test: LitmusTest, target: str) -> list[list[MachineStep]]:
-    """The steps of each thread. Raises ToolchainError without a compiler, UsageError for code that is not understood."""
+    """Compiles each thread into its steps. Raises ToolchainError without a compiler, UsageError for unexpected code."""
     tool = compiler()
     with tempfile.TemporaryDirectory(prefix="simgpu-litmus-") as scratch:
         Path(scratch, "test.ll").write_text(intermediate(test))
@@ -99,7 +99,7 @@ def _steps(test: LitmusTest, thread: tuple[LitmusStep, ...], code: CodeObject, n
 
 
 def _note_pointers(inst: Instruction, pointers: dict[int, str], names: tuple[str, ...]) -> None:
-    """The registers that hold the locations' addresses, as kernel arguments are loaded."""
+    """Notes the registers that hold the locations' addresses, when kernel arguments are loaded."""
     target, offset = inst.args["sdst"], inst.args["soffset"]
     assert isinstance(target, Reg) and isinstance(offset, Imm)
     for word in range(0, target.count, 2):

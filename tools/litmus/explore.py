@@ -1,4 +1,4 @@
-"""All schedules of a litmus test's compiled threads, up to a bound, and what they end with."""
+"""All schedules of a litmus test's compiled threads, up to a bound, and their results."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from simgpu.tools.litmus.compiled import MachineStep
 from simgpu.tools.litmus.form import LitmusTest, Result, matches, shown
 from simgpu.tools.litmus.memory import CacheModel, MemoryState
 
-STATES = 200_000  # that are looked at, without another bound
+STATES = 200_000  # states that are explored without another bound
 
 
 class Outcome(NamedTuple):
     """A result of a test."""
 
     result: Result
-    schedules: int  # that end with it
+    schedules: int  # number of schedules that end with it
     allowed: bool  # by the model
 
 
 class LitmusReport(NamedTuple):
-    """What a test's schedules end with on a target."""
+    """Results of a test's schedules on a target."""
 
     test: LitmusTest
     target: str
     outcomes: tuple[Outcome, ...]
     states: int
-    whole: bool  # whether all schedules were followed
-    narrow: tuple[str, ...]  # what is said of atomics whose instruction has a narrower scope than they ask for
+    whole: bool  # True if all schedules were followed
+    narrow: tuple[str, ...]  # messages about atomics whose instruction has a narrower scope than the source's
 
     @property
     def wrong(self) -> list[str]:
-        """What should not be: results that the model forbids, and that the author said never to, or sometimes, expect."""
+        """Violations: results that the model forbids, results of `never`, missing results of `sometimes`."""
         seen = [one.result for one in self.outcomes]
         said = list(self.narrow)
         said += [
@@ -48,12 +48,12 @@ class LitmusReport(NamedTuple):
 
 
     def document(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Returns the report as plain values, for JSON."""
         outcomes = [{"result": dict(one.result), "schedules": one.schedules, "allowed": one.allowed} for one in self.outcomes]
         return {"name": self.test.name, "outcomes": outcomes, "states": self.states, "complete": self.whole, "wrong": self.wrong}
 
     def __str__(self) -> str:
-        """A line for each result: how many schedules end with it, and whether the model forbids it."""
+        """Formats a line for each result: the number of schedules that end with it, and whether the model forbids it."""
         bound = "" if self.whole else ", and more that the bound left out"
         lines = [f"{self.test.name} on {self.target}: {self.states} states{bound}"]
         lines += [
@@ -84,7 +84,7 @@ def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bou
 
 
 def _reached(model: CacheModel, bound: int) -> tuple[list[MemoryState], dict[MemoryState, list[MemoryState]], bool]:
-    """The states in an order in which each stands after all that lead to it, what each leads to, and whether these are all."""
+    """Returns the states, each after all that lead to it; the successors of each; and whether these are all states."""
     edges: dict[MemoryState, list[MemoryState]] = {}
     done: list[MemoryState] = []
     whole = True

@@ -10,10 +10,10 @@
       r1 = load x
     never r0=1 r1=0
 
-Locations hold 0 at first. `place` says where the threads are: `together` in a workgroup, a wave each; `apart` in workgroups of
-their own; on `devices` of their own.
+Locations hold 0 at first. `place` says where the threads are: `together` in a workgroup, a wave each; `apart` in a workgroup
+each; on a device each with `devices`.
 An access without an order is plain. `r = add LOCATION VALUE ORDER SCOPE` is a read-modify-write, `fence ORDER SCOPE` a fence.
-`never` and `sometimes` lines, which a test may do without, are what its author expects of a result.
+The optional lines `never` and `sometimes` state results that the author rules out or expects.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SCOPES = {scope.words: scope for scope in Scope}
 ORDERS = get_args(Order)
 TOGETHER, APART, DEVICES = "together", "apart", "devices"
 NEEDED = {TOGETHER: Scope.WORKGROUP, APART: Scope.AGENT, DEVICES: Scope.SYSTEM}  # scopes that include all threads
-THREADS, STEPS, LOCATIONS = 4, 12, 6  # at most
+THREADS, STEPS, LOCATIONS = 4, 12, 6  # the most of each in a test
 ORDERS_OF = {
     "load": ("monotonic", "acquire", "seq_cst"), "store": ("monotonic", "release", "seq_cst"), "add": ORDERS,
     "fence": ("acquire", "release", "acq_rel", "seq_cst"),
 }  # fmt: skip
-NEEDS = {  # whether it has a register, a location and a value
+NEEDS = {  # whether a kind has a register, a location and a value
     "load": (True, True, False), "store": (False, True, True), "add": (True, True, True), "fence": (False, False, False),
 }  # fmt: skip
 _STEP = re.compile(
@@ -43,12 +43,12 @@ _STEP = re.compile(
 
 
 class LitmusStep(NamedTuple):
-    """One operation of a thread."""
+    """An operation of a thread."""
 
     kind: str  # load, store, add or fence
     location: str = ""
     value: int = 0  # stored or added
-    register: str = ""  # where the loaded value goes
+    register: str = ""  # register for the loaded value
     order: Order | None = None  # None: a plain access
     scope: Scope = Scope.SYSTEM
 
@@ -63,7 +63,7 @@ Result = tuple[tuple[str, int], ...]  # registers' values, by name
 
 
 class LitmusTest(NamedTuple):
-    """A test; raises nothing, as `parse` has looked at it."""
+    """A parsed and valid test."""
 
     name: str
     place: str
@@ -73,12 +73,12 @@ class LitmusTest(NamedTuple):
 
     @property
     def locations(self) -> list[str]:
-        """All that are accessed, sorted."""
+        """Locations that are accessed, sorted."""
         return sorted({step.location for thread in self.threads for step in thread if step.location})
 
     @property
     def registers(self) -> list[str]:
-        """All that are loaded, sorted by number."""
+        """Registers that are loaded, sorted by number."""
         found = {step.register for thread in self.threads for step in thread if step.register}
         return sorted(found, key=lambda name: int(name[1:]))
 
@@ -95,12 +95,12 @@ def shown(result: Result) -> str:
 
 
 def matches(result: Result, wanted: Result) -> bool:
-    """Whether a result has all the values that another names."""
+    """True if a result has all the values that another names."""
     return set(wanted) <= set(result)
 
 
 def parse(text: str, file: str) -> LitmusTest:
-    """The test of a text; raises UsageError, which names the file and the line."""
+    """Parses a test; raises UsageError, which names the file and the line."""
     name, place, threads, never, sometimes = file, APART, list[list[LitmusStep]](), list[Result](), list[Result]()
     for number, raw in enumerate(text.splitlines(), 1):
         line = " ".join(raw.partition("#")[0].split())

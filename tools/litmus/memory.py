@@ -1,9 +1,9 @@
-"""Caches of a device, and what the memory instructions of a litmus test's threads do to them, as `hardware.memory_model` has it.
+"""A device's caches, and the effects of the memory instructions of a litmus test's threads, by `hardware.memory_model`.
 
-Each thread is a wave on a CU with an L1; before gfx942 all CUs share an L2, which is the device's memory, and since each workgroup
-has an XCD with an L2 of its own. Instructions issue in order. A CU does operations of one location in the order of issue, those of
-different locations in any order, each at once, some time before the wave has waited for it. Caches hold old copies of everything at
-first, and may lose a clean line, or write a dirty one back, at any time. So a schedule is a choice of
+Each thread is a wave on a CU with an L1. Before gfx942 all CUs share an L2, which is the device's memory; since gfx942 each
+workgroup has an XCD with its own L2. Instructions issue in order. A CU executes operations of one location in the order of issue,
+those of different locations in any order. Each takes effect at once, some time before the wave's wait for it ends. Caches hold old
+copies of everything at first, and may lose a clean line, or write a dirty one back, at any time. So a schedule is a choice of
 
 * which thread issues its next instruction, or which outstanding operation is done;
 * whether a load that may hit a cache does, and which XCDs' dirty lines were written back before memory is read.
@@ -31,26 +31,26 @@ class Outstanding(NamedTuple):
 
 
 class MemoryState(NamedTuple):
-    """All that the rest of a schedule depends on."""
+    """A state: everything that the rest of a schedule depends on."""
 
-    steps: tuple[int, ...]  # of each thread, instructions issued
-    issued: tuple[int, ...]  # of those, what vmcnt counts
+    steps: tuple[int, ...]  # instructions issued, by thread
+    issued: tuple[int, ...]  # issued operations that vmcnt counts, by thread
     outstanding: tuple[Outstanding, ...]  # in order of issue
     memory: Copies  # of cache 0
     near: Copies  # by CU: L1
-    clean: Copies  # by XCD: L2, as loads left it
-    dirty: Copies  # by XCD: L2, not yet written back
+    clean: Copies  # by XCD: L2 lines that loads filled
+    dirty: Copies  # by XCD: L2 lines not yet written back
     registers: tuple[tuple[str, int], ...]
 
 
 class CacheModel:
-    """threads: their steps; place: where they are, as `form` has it."""
+    """Transitions of the caches. threads: their steps; place: where they are, as in `form`."""
 
     def __init__(self, target: str, threads: list[list[MachineStep]], place: str, locations: list[str]) -> None:
         self.threads = threads
         self.places = places = [0] * len(threads) if place == TOGETHER else list(range(len(threads)))  # workgroups
         self.far = max(Scope.AGENT, NEEDED[place])  # the scope that passes all caches between threads
-        # Whether each workgroup has an L2 of its own. That of gfx90a writes plain stores to another device's memory back.
+        # True if each workgroup has its own L2. That of gfx90a writes plain stores to another device's memory back.
         self.apart = target in SINCE_GFX942 or (target in GFX90A and place == DEVICES)
         groups = sorted(set(places))
         old = tuple(((group, location), 0) for group in groups for location in locations)
@@ -63,7 +63,8 @@ class CacheModel:
         return all(at == len(steps) for at, steps in zip(state.steps, self.threads, strict=True)) and not state.outstanding
 
     def following(self, state: MemoryState) -> Iterator[MemoryState]:
-        """The states that a choice leads to. Waves on CUs of their own issue at once what nobody else notices before it is done."""
+        """Yields the states after each choice. Waves on separate CUs issue at once if nobody can notice before the operation is
+        done."""
         if len(set(self.places)) > 1:
             for thread, steps in enumerate(self.threads):
                 if state.steps[thread] < len(steps) and steps[state.steps[thread]].kind != "invalidate":
@@ -95,7 +96,7 @@ class CacheModel:
             return
         operation = Outstanding(thread, state.issued[thread], step)
         after = after._replace(issued=_plus(state.issued, thread))
-        if len(set(self.places)) == 1:  # all threads are behind one L1, which sees operations in the order of issue
+        if len(set(self.places)) == 1:  # all threads share one L1, which sees operations in the order of issue
             yield from self._do(after, operation)
         else:
             yield after._replace(outstanding=(*state.outstanding, operation))
@@ -108,7 +109,7 @@ class CacheModel:
     # -- operations ------------------------------------------------------------------------------
 
     def _may_be_done(self, state: MemoryState, at: int, operation: Outstanding) -> bool:
-        """Whether nothing earlier holds an operation back: of its CU at its location, or what a write-back is for."""
+        """True unless an earlier operation must be done first: of its CU at its location, or one that a write-back covers."""
         for earlier in state.outstanding[:at]:
             if self.places[earlier.thread] != self.places[operation.thread]:
                 continue
@@ -160,7 +161,7 @@ class CacheModel:
             yield self._filled(reached, key, step, dict(reached.memory)[0, step.location])
 
     def _filled(self, state: MemoryState, key: tuple[int, str], step: MachineStep, value: int) -> MemoryState:
-        """The state with a loaded value, and copies of it in the caches that the load goes through."""
+        """Returns the state with a loaded value, and copies of it in the caches that the load goes through."""
         after = state._replace(registers=_with(state.registers, step.register, value))
         if step.scope >= self.far:
             return after
@@ -169,7 +170,7 @@ class CacheModel:
         return after._replace(near=near, clean=clean)
 
     def _memory_as_seen(self, state: MemoryState, group: int, location: str) -> Iterator[MemoryState]:
-        """The states in which some other XCDs' dirty lines were written back, in whatever order, before memory is read."""
+        """Yields the states in which some other XCDs' dirty lines were written back, in any order, before memory is read."""
         yield state
         for other in sorted({cache for (cache, place), _ in state.dirty if place == location and cache != group}):
             yield from self._memory_as_seen(self._written_back(state, other, location), group, location)

@@ -1,4 +1,4 @@
-"""Compiled threads of a litmus test with one instruction, or one bit that chooses a scope, less."""
+"""Compiled threads of a litmus test without one instruction, or without one bit that chooses a scope."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Threads = list[list[MachineStep]]
 
 
 def mutants(target: str, threads: Threads) -> Iterator[tuple[str, Threads]]:
-    """What was taken away, and the threads then: waits, cache operations, and bits of accesses, up to a thread's last access."""
+    """Yields what was removed, and the remaining threads: waits, cache operations, and bits of accesses, up to a thread's last
+    access."""
     for number, thread in enumerate(threads):
         last = max(at for at, step in enumerate(thread) if step.location not in ("", RESULTS))
         for at, step in enumerate(thread[:last + 1]):
@@ -30,7 +31,7 @@ def _with(threads: Threads, number: int, at: int, step: MachineStep | None) -> T
 
 
 def _without_bit(target: str, step: MachineStep, bit: str) -> MachineStep | None:
-    """The step without a bit; None if that leaves its scope."""
+    """Returns the step without a bit; None if its scope stays the same."""
     bits = tuple(one for one in step.bits if one != bit)
     if step.kind in ("write back", "invalidate"):
         row = cache_operation(target, step.text.split()[0], bits)

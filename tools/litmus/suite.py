@@ -1,7 +1,7 @@
 """The litmus tests that come with simgpu: five shapes at each scope, right ones and each of their weakenings.
 
-A shape is a text with names for what orders it: `RELEASE`, `ACQUIRE` and `FULL` stand for fences, and weakening takes one away or
-makes it narrower. What a right test is never to end with, a weakened one may, where the model allows it.
+A shape is a text with names for its fences: `RELEASE`, `ACQUIRE` and `FULL`. Weakening removes a fence or makes it narrower. A
+weakened test may end with results that the right one never has, if the model allows them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from simgpu.tools.litmus.form import NEEDED, TOGETHER, LitmusStep, LitmusTest, p
 
 
 class Shape(NamedTuple):
-    """name: as the literature has it; text: its threads; never: what it must not end with."""
+    """A test without a scope."""
 
-    name: str
-    text: str
-    never: tuple[str, ...]
+    name: str  # as in the literature
+    text: str  # its threads
+    never: tuple[str, ...]  # results that it must not have
 
 
 ATOMIC = "monotonic SCOPE"
@@ -51,7 +51,7 @@ FENCES = {"RELEASE": "release", "ACQUIRE": "acquire", "FULL": "seq_cst"}
 
 
 def right(shape: Shape, scope: Scope) -> LitmusTest:
-    """A shape at a scope, its threads as far apart as the scope reaches."""
+    """Returns a shape at a scope, its threads as far apart as the scope reaches."""
     text = shape.text.replace("A\n", f"{ATOMIC}\n")
     for word, order in FENCES.items():
         made = "acq_rel" if shape.name == "lb" and word == "RELEASE" else order
@@ -63,7 +63,8 @@ def right(shape: Shape, scope: Scope) -> LitmusTest:
 
 
 def weakened(test: LitmusTest) -> Iterator[LitmusTest]:
-    """The test with one fence, or one order of an access, less, or all scopes narrower than between its workgroups."""
+    """Yields the test without one fence, or without one access's order, or with all scopes narrower than between its
+    workgroups."""
     for number, thread in enumerate(test.threads):
         for at, step in enumerate(thread):
             if step.kind == "fence":
@@ -86,7 +87,7 @@ def _narrow(step: LitmusStep) -> LitmusStep:
 
 
 def suite() -> Iterator[LitmusTest]:
-    """All of them: each right test, and behind it its weakenings."""
+    """Yields all tests: each right one, followed by its weakenings."""
     for shape in SHAPES:
         for scope in (Scope.WORKGROUP, Scope.AGENT, Scope.SYSTEM):
             test = right(shape, scope)

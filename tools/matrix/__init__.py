@@ -1,9 +1,9 @@
-"""One matrix instruction, looked at.
+"""One matrix instruction: its layouts, pictures and tests.
 
     fragments.py        who owns which element: tables, formulas
-    fragment_svg.py     the same as a picture
+    fragment_svg.py     a picture of the owners
     kernel.py           kernels around one instruction, as assembly text
     structured_test.py  the paper's structured test, as a kernel
-    difference.py       where an array differs from what it should be, and why
+    difference.py       where an array differs from a reference, and why
     trace_tile.py       registers of a trace as the tile that they hold
 """

@@ -1,14 +1,14 @@
-"""Where an array differs from what it should be, and the usual mistake that explains it."""
+"""Where an array differs from a reference, and the usual mistake that explains it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-SHIFTS = 64  # rotations and offsets that are tried along each axis
+SHIFTS = 64  # rotations and offsets to try along each axis
 
 
 def wrong_elements(got: np.ndarray, want: np.ndarray, tolerance: float) -> np.ndarray:
-    """Where two arrays of one shape differ by more than the tolerance times the largest finite magnitude of `want`.
+    """Marks where two arrays of one shape differ by more than the tolerance times the largest finite magnitude of `want`.
 
     NaN agrees with NaN, an infinity with itself.
     """
@@ -20,7 +20,7 @@ def wrong_elements(got: np.ndarray, want: np.ndarray, tolerance: float) -> np.nd
 
 
 def explanation(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
-    """The usual mistake that accounts for every difference, as a sentence with a blank before it; "" if none does."""
+    """Names the usual mistake that accounts for every difference, as a sentence with a leading blank; "" if none does."""
 
     def agrees(changed: np.ndarray, expected: np.ndarray = want) -> bool:
         return changed.shape == expected.shape and not wrong_elements(changed, expected, tolerance).any()
@@ -54,7 +54,7 @@ def explanation(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
 
 
 def _factor(got: np.ndarray, want: np.ndarray, tolerance: float) -> float:
-    """What everything is multiplied by, 0 if nothing is."""
+    """Returns the factor by which everything is multiplied; 0 if there is none."""
     largest = np.unravel_index(np.argmax(np.abs(np.where(np.isfinite(want), want, 0))), want.shape)
     if not np.isfinite(got[largest]) or not got[largest]:
         return 0.0
@@ -63,7 +63,7 @@ def _factor(got: np.ndarray, want: np.ndarray, tolerance: float) -> float:
 
 
 def _where(wrong: np.ndarray) -> str:
-    """The rows or columns that hold all differences, if they are a run of few."""
+    """Names the rows or columns that hold all differences, if they are a run of few."""
     for axis, name in list(enumerate(("row", "column")))[: wrong.ndim] if wrong.ndim <= 2 else []:
         others = tuple(other for other in range(wrong.ndim) if other != axis)
         lines = np.flatnonzero(wrong.any(others))

@@ -10,7 +10,7 @@ from simgpu.tools.matrix.fragments import Fragment, ranges
 
 CELL = 34  # pixels of one element
 GAP = 46
-HEAD = 44  # of the title's two lines
+HEAD = 44  # for the title's two lines
 EM = 0.603  # width of a character over its size, of the monospaced fonts below
 TITLE, NAME = 15, 13  # sizes of text, pixels
 FONT = "font-family='DejaVu Sans Mono, Menlo, Consolas, monospace'"
@@ -23,9 +23,9 @@ HUES = (8, 130, 215, 285)
 
 
 def draw(fragments: Sequence[Fragment]) -> str:
-    """The operands as an SVG document: A left of D, B above it, others below; every block.
+    """Returns the operands as an SVG document: A left of D, B above it, others below; every block.
 
-    A cell says `lane` and below it `register`, with the low bit where elements are packed.
+    A cell shows `lane` and below it `register`, with the low bit if elements are packed.
     """
     parts: list[str] = []
     row = fragments[0].row
@@ -76,7 +76,7 @@ def _block(
 
 
 def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> None:
-    """One matrix: its name, indices along the edges, a cell an element."""
+    """Draws one matrix: its name, indices along the edges, a cell an element."""
     rows, columns = fragment.shape
     packed = fragment.row.width(fragment.operand) < 32 or (fragment.operand == "A" and fragment.row.sparse)
     name = fragment.operand + (f" {block}" if fragment.row.blocks > 1 else "")

@@ -1,4 +1,4 @@
-"""Who owns which element, for people: places with the elements read from them, tables, formulas."""
+"""Owners of elements, for people: places with the elements read from them, tables, formulas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simgpu.matrix.one_mfma import element_type, places
 
 # One colour a row or column of the matrix, repeating: neighbours differ, on dark and light grounds.
 COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_blue")
-TABLE_REGISTERS = 8  # registers side by side in one table
+TABLE_REGISTERS = 8  # registers in one table
 
 Place = tuple[int, int, int]  # (register, lane, low bit)
 Element = tuple[int, int, int]  # (row, column, block)
@@ -25,9 +25,9 @@ Element = tuple[int, int, int]  # (row, column, block)
 
 @dataclass(frozen=True)
 class Fragment:
-    """One operand under modifiers: which elements are read from each place.
+    """An operand under modifiers: the elements that are read from each place.
 
-    Of a sparse A an element is one kept value: its column counts kept ones, k/2.
+    An element of a sparse A is one kept value: its column counts kept ones, k/2.
     """
 
     row: MatrixInstruction
@@ -37,7 +37,7 @@ class Fragment:
 
     @classmethod
     def of(cls, row: MatrixInstruction, operand: str, modifiers: Mapping[str, int]) -> Fragment:
-        """Raises TargetError for an operand or a modifier that the instruction does not have."""
+        """Reads the layout from the instruction. Raises TargetError for an unknown operand or modifier."""
         applied = {name: value for name, value in modifiers.items() if value}
         owners = row.map(operand, **applied) if applied and not row.flexible else row.map(operand)
         if operand in ("A", "IDX", "SCALE_A", "SCALE_B") and (row.sparse or row.scaled):
@@ -59,15 +59,15 @@ class Fragment:
         return max(i for i, _, _ in last) + 1, max(j for _, j, _ in last) + 1
 
     def owner(self, element: Element) -> Place | None:
-        """The place that is read for an element, None if the operand has no such one."""
+        """Returns the place that is read for an element; None if the operand has no such element."""
         return next((place for place, held in self.elements.items() if element in held), None)
 
     def at(self, register: int, lane: int) -> list[tuple[int, tuple[Element, ...]]]:
-        """(low bit, elements) of one register of a lane."""
+        """Returns (low bit, elements) of one register of a lane."""
         return [(low, held) for (r, l, low), held in self.elements.items() if (r, l) == (register, lane)]
 
     def documents(self) -> list[dict[str, int | str]]:
-        """One record an element: operand, register, lane, bit, row, column, block."""
+        """Returns one record an element: operand, register, lane, bit, row, column, block."""
         return [
             {"operand": self.operand, "register": r, "lane": l, "bit": low, "row": i, "column": j, "block": block}
             for (r, l, low), held in self.elements.items()
@@ -77,7 +77,7 @@ class Fragment:
     def table(
         self, lanes: Iterable[int] = range(WAVE), registers: Iterable[int] | None = None
     ) -> list[Table | Text]:
-        """Lane by register, eight registers a table; the colour tells rows (of B: columns) apart."""
+        """Returns tables of lane by register, eight registers a table; the colour distinguishes rows (of B: columns)."""
         by_cell: dict[tuple[int, int], list[tuple[Element, ...]]] = {}
         for (r, lane, _), held in self.elements.items():
             by_cell.setdefault((r, lane), []).append(held)
@@ -99,7 +99,7 @@ class Fragment:
         return made
 
     def _cell(self, held: list[tuple[Element, ...]]) -> Text:
-        """The elements of one register, lowest bits first; `·`: nothing is read from it."""
+        """Formats the elements of one register, lowest bits first; `·`: nothing is read from it."""
         if not held:
             return Text("·", "dim")
         text = Text()
@@ -122,7 +122,7 @@ class Fragment:
 
 
 def _words(row: MatrixInstruction, elements: tuple[Element, ...]) -> str:
-    """`i,j`, with blocks as `.b` or a range where a broadcast reads one place for several."""
+    """Formats `i,j`, with blocks as `.b`, or as a range if a broadcast reads one place for several."""
     i, j, _ = elements[0]
     if row.blocks == 1:
         return f"{i},{j}"
@@ -130,7 +130,7 @@ def _words(row: MatrixInstruction, elements: tuple[Element, ...]) -> str:
 
 
 def ranges(numbers: list[int]) -> str:
-    """`0-3+8`: ascending integers, runs joined."""
+    """Formats ascending integers, runs joined: `0-3+8`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -141,7 +141,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def formula(row: MatrixInstruction, operand: str) -> str:
-    """The ownership without modifiers in closed form (hardware.mfma.layout)."""
+    """Returns the ownership without modifiers in closed form (hardware.mfma.layout)."""
     if operand in "CD":
         return _output_formula(row, operand)
     form = row._formats()._input(operand)
@@ -176,7 +176,7 @@ def _output_formula(row: MatrixInstruction, operand: str) -> str:
 
 
 def headline(row: MatrixInstruction) -> list[str]:
-    """What the instruction is, in a few lines."""
+    """Describes the instruction in a few lines."""
     blocks = f", {row.blocks} blocks" if row.blocks > 1 else ""
     kinds = f"{row.a_type} x {row.b_type} -> {row.cd_type}" if not row.flexible else "any of fp8 bf8 fp6 bf6 fp4 -> f32"
     if row.flexible and row.a_type != "f8f6f4":
@@ -193,7 +193,7 @@ def headline(row: MatrixInstruction) -> list[str]:
 
 
 def instruction_document(row: MatrixInstruction) -> dict[str, Any]:
-    """For JSON."""
+    """Returns a JSON document."""
     names = (
         "mnemonic", "target", "opcode", "m", "n", "k", "blocks", "a_type", "b_type", "cd_type", "passes", "sparse", "scaled",
     )  # fmt: skip

@@ -21,7 +21,7 @@ ROW_BYTES = 256  # one register of 64 lanes
 
 @dataclass(frozen=True)
 class FirstRegisters:
-    """The first register of each operand of a kernel's matrix instruction."""
+    """First register of each operand of a kernel's matrix instruction."""
 
     a: int = 8
     b: int = 16
@@ -31,7 +31,7 @@ class FirstRegisters:
 
 
 def matrix_line(row: MatrixInstruction, at: FirstRegisters) -> str:
-    """The instruction in LLVM's text with D accumulating in place."""
+    """Returns the instruction in LLVM's text with D accumulating in place."""
     file = "a" if row.target == "gfx908" else "v"
     count = row.registers("D")
     d = Reg(file, at.d, count)
@@ -50,7 +50,7 @@ def matrix_line(row: MatrixInstruction, at: FirstRegisters) -> str:
 
 
 def loads(first: int, count: int) -> list[str]:
-    """Load `count` registers, one row of 256 bytes each, and step v1 past them."""
+    """Returns loads of `count` registers, one row of 256 bytes each, that step v1 past them."""
     lines = []
     for register in range(first, first + count):
         lines += [f"global_load_dword v{register}, v1, s[4:5]", f"v_add_u32 v1, 0x{ROW_BYTES:x}, v1"]
@@ -58,14 +58,14 @@ def loads(first: int, count: int) -> list[str]:
 
 
 def clear(target: str, first: int, count: int) -> list[str]:
-    """Zero accumulators."""
+    """Returns instructions that zero accumulators."""
     if target == "gfx908":
         return [f"v_accvgpr_write_b32 a{r}, 0" for r in range(first, first + count)]
     return [f"v_mov_b32 v{r}, 0" for r in range(first, first + count)]
 
 
 def stores(target: str, first: int, count: int) -> list[str]:
-    """Store accumulators, a row each, from the output's start."""
+    """Returns stores of accumulators, a row each, from the output's start."""
     lines = ["s_nop 15", "s_nop 15", "v_mov_b32 v1, v0"]  # the longest matrix instruction has 16 passes
     for register in range(first, first + count):
         source = f"v{register}"
@@ -77,7 +77,7 @@ def stores(target: str, first: int, count: int) -> list[str]:
 
 
 def kernel(target: str, body: Sequence[str], pointers: Sequence[str] = ("input", "output"), vgprs: int = 128) -> str:
-    """The kernel NAME with this body, which need not end itself; pointers: names of its two or three arguments."""
+    """Returns the kernel NAME with this body, which need not end itself; pointers: names of its two or three arguments."""
     given = {
         "user_sgpr_kernarg_segment_ptr": 1, "system_sgpr_workgroup_id_x": 1, "system_sgpr_workgroup_id_y": 1,
         "next_free_vgpr": vgprs, "next_free_sgpr": 32,

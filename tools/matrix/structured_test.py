@@ -1,9 +1,9 @@
 """The paper's structured test of a matrix instruction, run as a kernel, simulated or on a GPU: Q[i,:] = i, K = I.
 
-D must be Q: every lane's registers then say which row of D they hold. Beside it what a naive reading
-predicts: the paper's "thread tid owns output row tid mod m" (section on the layout pitfall).
-Formats too narrow for the row numbers take one launch for each base-4 digit. `product` tests what that leaves
-open, the owners of columns and of k: small random integers, whose product is exact in every format.
+D must be Q, so every lane's registers say which row of D they hold. A naive reading is shown next to them: the paper's "thread
+tid owns output row tid mod m" (section on the layout pitfall). Formats too narrow for the row numbers take one launch for each
+base-4 digit. `product` tests the rest, the owners of columns and of k: small random integers, whose product is exact in every
+format.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from simgpu.hardware import hip
 
 ONE_E8M0 = 127
-KEPT = 0b0100  # of every four k, a sparse A holds the first two
+KEPT = 0b0100  # a sparse A holds the first two of every four k
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What the test brought back."""
+    """Results of the test."""
 
     row: MatrixInstruction
     registers: np.ndarray  # (elements, 64): each of D's registers by lane
     naive: np.ndarray  # (elements, 64): the row that the naive reading expects there
-    matrix: np.ndarray  # (m, n): block 0 of D as the layout's owners read it
+    matrix: np.ndarray  # (m, n): block 0 of D, read by the layout
     blocks_agree: bool  # the other blocks of D are the same
 
     @property
     def agrees(self) -> bool:
-        """Whether the layout's owners find D[i,:] = i."""
+        """True if the layout finds D[i,:] = i."""
         rows = np.arange(self.row.m)[:, None]
         return self.blocks_agree and bool((self.matrix == rows).all())
 
@@ -52,7 +52,7 @@ class Probe:
 
 
 def probe(row: MatrixInstruction, gpu: Device | hip.Device) -> Probe:
-    """Assembles and runs the test on `gpu`, of the row's target. Raises ToolchainError without an assembler."""
+    """Assembles and runs the test on `gpu`, which must be the row's target. Raises ToolchainError without an assembler."""
     row = row._formats()
     narrow = BITS[row.a_type] <= 8 and row.a_type != "i8"
     digits = 3 if narrow else 1
@@ -69,7 +69,7 @@ def probe(row: MatrixInstruction, gpu: Device | hip.Device) -> Probe:
 
 
 def product(row: MatrixInstruction, gpu: Device | hip.Device, seed: int = 0) -> tuple[int, int]:
-    """(wrong, all) elements of D = A B for integers from -2 to 2, read and written by the layout's owners."""
+    """Returns (wrong, all) elements of D = A B for integers from -2 to 2, read and written by the layout."""
     row = row._formats()
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-2, 3, (row.blocks, *stored_shape(row, operand))) for operand in "AB")
@@ -83,7 +83,7 @@ def product(row: MatrixInstruction, gpu: Device | hip.Device, seed: int = 0) -> 
 
 
 def _launch(row: MatrixInstruction, fragments: list[list[np.ndarray]], gpu: Device | hip.Device) -> np.ndarray:
-    """D's registers as numbers, (elements, 64), after one instruction for each step's registers."""
+    """Returns D's registers as numbers, (elements, 64), after one instruction for each step's registers."""
     at = FirstRegisters()
     counts = [row.registers("A"), row.registers("B")] + [1] * row.sparse + [1, 1] * row.scaled
     first = [at.a, at.b] + [at.index] * row.sparse + [at.scales, at.scales + 1] * row.scaled
@@ -105,9 +105,9 @@ def _launch(row: MatrixInstruction, fragments: list[list[np.ndarray]], gpu: Devi
 
 
 def _fragments(row: MatrixInstruction, rows: np.ndarray) -> list[list[np.ndarray]]:
-    """Registers of A, B and what else the instruction reads, by step: as many steps as fill K = I.
+    """Returns the registers of A, B and the further operands, by step: as many steps as fill K = I.
 
-    A sparse A takes each part of k twice, keeping the first two of every four k and then the others.
+    A sparse A takes each part of k twice: it keeps the first two of every four k, then the others.
     """
     steps = []
     for start in range(0, row.n, row.k):
@@ -121,13 +121,13 @@ def _fragments(row: MatrixInstruction, rows: np.ndarray) -> list[list[np.ndarray
 
 
 def _beside(row: MatrixInstruction, index: int) -> list[np.ndarray]:
-    """Registers of a sparse instruction's indices, the same everywhere, and of a scaled one's scales, 1."""
+    """Returns the registers of a sparse instruction's indices, the same everywhere, and of a scaled one's scales, 1."""
     parts = [_raw(row, "IDX", index)] if row.sparse else []
     return parts + ([_raw(row, "SCALE_A", ONE_E8M0), _raw(row, "SCALE_B", ONE_E8M0)] if row.scaled else [])
 
 
 def _bits(row: MatrixInstruction, operand: str, values: np.ndarray) -> np.ndarray:
-    """Registers of an operand, (rows, columns) for every block or (blocks, rows, columns)."""
+    """Returns an operand's registers from (rows, columns) for every block or (blocks, rows, columns)."""
     kind = DTYPES[element_type(row, operand)]
     raw = values.astype(kind).view(f"u{kind.itemsize}")
     return to_registers(row, operand, np.broadcast_to(raw, (row.blocks, *raw.shape[-2:])))
@@ -138,14 +138,14 @@ def _raw(row: MatrixInstruction, operand: str, value: int) -> np.ndarray:
 
 
 def _matrices(row: MatrixInstruction, values: np.ndarray) -> np.ndarray:
-    """The values by the layout's owners: (blocks, m, n)."""
+    """Returns the values by the layout: (blocks, m, n)."""
     wide = 2 if row.cd_type == "f64" else 1
     owners = row.map("D")
     return values[owners[..., 0] // wide, owners[..., 1]]
 
 
 def probe_document(result: Probe) -> dict[str, Any]:
-    """For JSON."""
+    """Returns a JSON document."""
     return {
         "test": "Q[i,:]=i, K=I",
         "agrees": result.agrees,
@@ -157,7 +157,7 @@ def probe_document(result: Probe) -> dict[str, Any]:
 
 
 def probe_lines(result: Probe) -> list[RenderableType]:
-    """For people: what each lane holds, and beside it what the naive reading expects."""
+    """Returns lines for people: the row that each lane holds next to the naive reading's."""
     row = result.row
     registers = range(len(result.registers))
     columns = ("lane", "naive", *(f"D {r}" for r in registers))

@@ -1,4 +1,4 @@
-"""What registers hold as a matrix: `v[0:3] is D of v_mfma_… at rows r0, cols c0`, beside a reference."""
+"""Registers as a matrix: `v[0:3] is D of v_mfma_… at rows r0, cols c0`, next to a reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXAMPLE = "`v[0:3] is D of v_mfma_f32_16x16x4f32 at rows 0, cols 16`"
 
 
 def register(text: str) -> Reg:
-    """The registers that v4, a[0:3] or s[8:9] names; UsageError for anything else or past the file."""
+    """Returns the registers that v4, a[0:3] or s[8:9] names; UsageError for anything else or past the file."""
     match = _REGISTER.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is no register: give v4, v[4:7], a[0:3] or s[8:9]")
@@ -53,7 +53,7 @@ class Declaration:
 
     @classmethod
     def parse(cls, text: str, target: str) -> Declaration:
-        """Raises UsageError, and TargetError for an instruction or operand that is none."""
+        """Parses a declaration. Raises UsageError, and TargetError for an unknown instruction or operand."""
         match = _DECLARATION.fullmatch(text.strip())
         if not match:
             raise UsageError(f"{text!r} declares no tile: write it as {EXAMPLE}")
@@ -72,7 +72,7 @@ class Declaration:
         return stored_shape(self.row, self.operand)
 
     def tile(self, snapshot: Snapshot) -> np.ndarray:
-        """The elements that the registers hold, in the type of the operand."""
+        """Returns the elements that the registers hold, in the type of the operand."""
         raw = from_registers(self.row, self.operand, snapshot.registers(self.reg))[self.block]
         kind = element_type(self.row, self.operand)
         return raw.view(DTYPES[kind]) if kind in DTYPES else raw
@@ -80,7 +80,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A tile and the part of a reference that it should be; NaN where the reference ends."""
+    """A tile and the expected part of a reference; NaN past the reference's end."""
 
     declaration: Declaration
     tile: np.ndarray
@@ -101,14 +101,14 @@ class Comparison:
 
     @property
     def wrong(self) -> np.ndarray:
-        """Where tile and reference differ by more than the tolerance times the largest of the reference."""
+        """Marks elements that differ by more than the tolerance times the reference's largest."""
         if self.reference is None:
             return np.zeros(self.tile.shape, bool)
         inside = ~np.isnan(self.reference)
         return inside & wrong_elements(self.tile, self.reference, self.tolerance)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {
             "declaration": self.declaration.text,
             "rows": [self.declaration.row0, self.declaration.row0 + self.tile.shape[0]],
@@ -119,7 +119,7 @@ class Comparison:
         }
 
     def parts(self) -> list[Sheet | Text]:
-        """The tile, the reference beside it, and a line that says whether they agree."""
+        """Returns the tile, the reference, and a line that says whether they agree."""
         wrong = self.wrong
         shown: list[Sheet | Text] = [Text(f"\n{self.declaration.text}", "bold"), self._grid(self.tile, wrong)]
         if self.reference is None:
@@ -131,7 +131,7 @@ class Comparison:
         return [*shown, Text(f"{count} of {wrong.size} elements differ (marked with *).{self._explanation()}", "bold red")]
 
     def _explanation(self) -> str:
-        """The mistake that accounts for all differences, of the part that the reference covers."""
+        """Names the mistake that accounts for all differences, in the part that the reference covers."""
         assert self.reference is not None
         inside = ~np.isnan(self.reference)
         rows, columns = inside.any(1), inside.any(0)

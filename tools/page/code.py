@@ -1,4 +1,4 @@
-"""A kernel's code for a page: instructions with what each cost, the source lines they come from, jumps, live registers."""
+"""A kernel's code for a page: instructions with the cost of each, their source lines, jumps, live registers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from simgpu import Finding, Run
     from simgpu.timing.lines import TimedLine
 
-PACKAGE = Path(console.__file__).parents[2]  # the folder of hardware, asm, ...: lines of emitters are named from below it
-MOST_LINES = 20_000  # of a source file that a page holds
+PACKAGE = Path(console.__file__).parents[2]  # the folder of hardware, asm, ...: names of emitters' lines start below it
+MOST_LINES = 20_000  # of a source file in a page
 
 
 def listed(code: CodeObject, info: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
-    """(offset from the kernel's first instruction, instruction, text) without what only fills up behind the last one.
+    """Returns (offset from the kernel's first instruction, instruction, text) without the padding after the last one.
 
-    What lies before it loads arguments on GPUs that do not preload them (LLVM AMDGPUUsage, "Preloaded Kernel Arguments").
+    Instructions before the first load arguments on GPUs that do not preload them (LLVM AMDGPUUsage, "Preloaded Kernel
+    Arguments").
     """
     skipped = info.start - info.entry
     rows = [(offset - skipped, inst, text) for offset, inst, text in listing(code, info) if offset >= skipped]
@@ -44,11 +45,11 @@ def code_document(
     origins: Mapping[str, str] | None = None, timed: Sequence[TimedLine] = (), folders: Sequence[Path] = (),
     distinct: Mapping[int, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The kernel's instructions in columns, a row each.
+    """Returns the kernel's instructions in columns, a row each.
 
-    rows: what `listed` says; run: whose counts they have; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
-    timed: what the model of time says of instructions; folders: where source files may lie; distinct: bytes of device memory that
-    each instruction touched, each once, by offset.
+    rows: from `listed`; run: its counts are shown; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
+    timed: the time model's lines; folders: where source files may be; distinct: bytes of device memory that each instruction
+    touched, each once, by offset.
     """
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
     steps = [LintStep(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
@@ -90,7 +91,7 @@ def code_document(
 
 
 def _bytes_of(inst: Instruction | None) -> int:
-    """Bytes that a lane asks for or stores."""
+    """Bytes that a lane loads or stores."""
     return sum(bytes_moved(inst).values()) if inst is not None and inst.spec.memory is not None else 0
 
 
@@ -106,7 +107,7 @@ def _reason(line: TimedLine | None) -> str:
 
 
 def _places(lines: list[str], origins: Mapping[str, str]) -> list[str]:
-    """file:line of each instruction, of the Python that emitted it where that is known, "" where nothing says."""
+    """Returns file:line of each instruction, or of the Python that emitted it, if known; "" if unknown."""
     return [origins.get(line, "").removeprefix("before ") for line in lines] if origins else lines
 
 
@@ -120,7 +121,7 @@ def _finding(finding: Finding, at: Mapping[int, int], start: int) -> dict[str, A
 
 
 def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Lines of the source files that are here to be read, by name."""
+    """Returns the lines of the source files that exist here, by name."""
     found = {}
     for name in dict.fromkeys(name.rpartition(":")[0] for name in names):
         for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
@@ -137,10 +138,10 @@ def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]
 
 
 def live_registers(steps: Sequence[LintStep | None], at: Mapping[int, int]) -> list[int]:
-    """For each instruction the registers that are live behind it, as bits of `simgpu.checks.lint.registers`.
+    """Returns for each instruction the registers that are live after it, as bits of `simgpu.checks.lint.registers`.
 
-    Backwards to a fixed point along branches within the kernel. A write counts as whole, whatever EXEC says, unless only a part of
-    the register is written. at: rows by address.
+    It works backwards to a fixed point along branches within the kernel. A write counts as whole for any EXEC, unless only a
+    part of the register is written. at: rows by address.
     """
     following = [
         [at[pc] for pc in successors(step.inst, step.pc) if pc in at] if step is not None else [] for step in steps
@@ -164,7 +165,7 @@ def live_registers(steps: Sequence[LintStep | None], at: Mapping[int, int]) -> l
 
 
 def _ranges(held: int) -> str:
-    """`v0-3,7 a0-63 s4`."""
+    """Formats registers as `v0-3,7 a0-63 s4`."""
     parts = []
     for file, first in FILES.items():
         if file not in "vas":

@@ -1,4 +1,4 @@
-"""The operands of matrix instructions for a page: which lane, register and bits each element is read from."""
+"""The operands of matrix instructions for a page: the lane, register and bits that each element is read from."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOT_STORED = ("IDX", "SCALE_A", "SCALE_B")  # operands that no notation of tiles
 
 
 def operands_of(row: MatrixInstruction) -> list[str]:
-    """The operands that a page draws."""
+    """Returns the operands that a page draws."""
     return ["A", "B"] + ["IDX"] * row.sparse + ["SCALE_A", "SCALE_B"] * row.scaled + ["D"]
 
 
 def instruction(row: MatrixInstruction, modifiers: Mapping[str, int], names: Sequence[str] = ()) -> dict[str, Any]:
-    """The document of an instruction under modifiers. names: of its operands (default: all)."""
+    """Returns the document of an instruction under modifiers. names: of its operands (default: all)."""
     applied = {} if row.flexible else {name: value for name, value in modifiers.items() if value}
     title = row.mnemonic + "".join(f" {name}:{value}" for name, value in applied.items())
     if row.flexible and row.a_type != "f8f6f4":
@@ -40,7 +40,8 @@ def instruction(row: MatrixInstruction, modifiers: Mapping[str, int], names: Seq
 
 
 def _operand(fragment: Fragment) -> dict[str, Any]:
-    """places: of each element (block, row, column), register * 2048 + lane * 32 + low bit; -1 where it is in none."""
+    """Returns an operand's document. places: for each element (block, row, column), register * 2048 + lane * 32 + low bit; -1
+    if none."""
     row, name = fragment.row, fragment.operand
     (rows, columns), blocks = fragment.shape, row.blocks
     places = np.full((blocks, rows, columns), NOWHERE, np.int64)
@@ -57,7 +58,7 @@ def _operand(fragment: Fragment) -> dict[str, Any]:
 
 
 def _linear(places: np.ndarray, width: int, registers: int) -> Linear | None:
-    """The layout of an operand (blocks, rows, columns) of `places`."""
+    """Returns the layout of an operand (blocks, rows, columns) of `places`."""
     count = 32 * registers // width
     blocks, rows, columns = places.shape
     elements = np.full((count, WAVE, 3), NOWHERE, np.int64)
@@ -70,7 +71,7 @@ def _linear(places: np.ndarray, width: int, registers: int) -> Linear | None:
 
 
 def chain_document(link: Chain) -> dict[str, Any]:
-    """D of one instruction as an operand of another: where each element of the operand lies in D, or why it does not."""
+    """Describes D of one instruction as an operand of another: where D holds each element of the operand, or why it does not."""
     document: dict[str, Any] = {
         "operand": link.operand, "free": link.free, "moves": [str(move) for move in link.moves], "reason": link.reason,
         "formula": link.formula() if link.free else "", "steps": link.steps, "tiles": link.tiles, "conversion": link.conversion(),

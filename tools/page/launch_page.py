@@ -1,4 +1,4 @@
-"""The page of what a verb launches, written when the launches are over, whether they went well or not."""
+"""The page of a verb's launches, written after the last launch, even if one failed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from simgpu.tools.shared.outputs import claim
 
 
 class LaunchPage:
-    """While it is entered, launches given `watch` are kept; then the file of --html is written, also where a kernel failed.
-
-    title, origins, folders, widths, verdict, parts: what a verb knows besides, set by it: the window's title, the Python lines of
-    emitted code, where sources lie, bytes of a row of arguments, a line on the result, and further parts of the document.
-    """
+    """Keeps the launches given `watch` inside its `with` block, then writes the file of --html, even if a kernel failed."""
 
     def __init__(self, options: Namespace, watch: Watch | None) -> None:
         if options.device != "sim":
             raise UsageError("--html shows a simulated launch: leave --device hip out")
         claim([options.html], options.force)
         if options.against:
-            read_document(options.against)  # what is wrong with it is said before any work
+            read_document(options.against)  # reports errors of the file before any work
         self._options, self._watching = options, Watching()
         self.launches = self._watching.launches
         self.watch = watch or Watch(check=False)
         self.watch.launch = self._watching.launch
-        self.title = ""
-        self.verdict = ""
-        self.origins: Mapping[str, str] = {}
-        self.folders: Sequence[Path] = ()
-        self.widths: Mapping[str, int] = {}
-        self.parts: dict[str, Any] = {}
+        # A verb sets these.
+        self.title = ""  # of the window
+        self.verdict = ""  # a line on the result
+        self.origins: Mapping[str, str] = {}  # Python lines of emitted code
+        self.folders: Sequence[Path] = ()  # may hold sources
+        self.widths: Mapping[str, int] = {}  # bytes of a row of arguments
+        self.parts: dict[str, Any] = {}  # further parts of the document
 
     def __enter__(self) -> LaunchPage:
         return self

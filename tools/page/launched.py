@@ -1,4 +1,4 @@
-"""The document of launches: a part a kernel, and what all of them share."""
+"""The document of launches: a part a kernel, and the parts that all share."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ if TYPE_CHECKING:
 
 MODIFIERS = ("cbsz", "abid", "blgp")
 WRONG_PLACES = ("out-of-bounds", "use-after-free", "buffer")  # findings whose place is an address
-MOST_VISITS = 16  # of one matrix instruction whose values a page holds
-MOST_VALUES = 1_500_000  # bytes of registers of all of them
+MOST_VISITS = 16  # visits of one matrix instruction whose values a page holds
+MOST_VALUES = 1_500_000  # bytes of registers in all visits
 
 
 def launches_document(launches: Sequence[Watched], folders: Sequence[Path] = ()) -> dict[str, Any]:
-    """`kernels`, a document a launch, and `fragments`, one a matrix instruction that they have. folders: where sources may lie."""
+    """Returns `kernels`, a document a launch, and `fragments`, one for each of their matrix instructions. folders: may hold
+    sources."""
     fragments: dict[str, dict[str, Any]] = {}
     return {"kernels": [_kernel(one, folders, fragments) for one in launches], "fragments": list(fragments.values())}
 
 
 def observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
-    """Launches a kernel as `Kernel.launch` does, which says what is raised; the run, and the document of a page of it."""
+    """Launches a kernel and returns the run and the document of its page. Raises as `Kernel.launch`."""
     watching = Watching()
     run = watching.launch(kernel, **call)
     return run, launches_document(watching.launches, [Path.cwd()])
 
 
 def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The documents of several pages as one."""
+    """Joins the documents of several pages."""
     fragments = {one["name"]: one for document in documents for one in document["fragments"]}
     return {"kernels": [one for document in documents for one in document["kernels"]], "fragments": list(fragments.values())}
 
@@ -78,7 +79,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
 
 
 def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]]:
-    """Names of the launch's buffers by address, and rows and bytes of a row of those that are matrices."""
+    """Returns names of the launch's buffers by address, and for matrices the rows and the bytes of a row."""
     names, shapes = {}, {}
     for number, (argument, value) in enumerate(zip(one.kernel.info.named_arguments, one.call.get("args", ()), strict=False)):
         if not isinstance(value, Buffer):
@@ -93,7 +94,7 @@ def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]
 
 
 def _outside(one: Watched, rows: Mapping[int, int]) -> list[Outside]:
-    """Accesses that reached beyond a buffer: what the hardware clips by a buffer resource, and what checked mode found."""
+    """Returns accesses beyond a buffer: those that a buffer resource clips, and those that checked mode found."""
     touches, start = one.touches, one.kernel.info.start
     clipped = [
         Outside(base, rows[offset], lanes) for offset, (lanes, base) in (touches.beyond if touches else {}).items()
@@ -113,7 +114,7 @@ def _listed(extents: Any) -> list[int]:
 def _matrix(
     rows: Sequence[tuple[int, Instruction | None, str]], target: str, fragments: dict[str, dict[str, Any]]
 ) -> dict[int, str]:
-    """The key in `fragments` of each matrix instruction, by row."""
+    """Returns the key in `fragments` of each matrix instruction, by row."""
     found = {}
     known: dict[tuple[object, ...], str] = {}
     for number, (_, inst, _) in enumerate(rows):
@@ -124,7 +125,7 @@ def _matrix(
         if same not in known:
             try:
                 made = instruction(row_of(inst, target), modifiers)
-            except TargetError:  # a reserved format: it has no layout
+            except TargetError:  # a reserved format has no layout
                 continue
             known[same] = made["key"]
             fragments.setdefault(made["key"], made)
@@ -133,14 +134,15 @@ def _matrix(
 
 
 def row_of(inst: Instruction, target: str) -> MatrixInstruction:
-    """The table's row of a decoded matrix instruction, with the formats that it names."""
+    """Returns the table's row of a decoded matrix instruction, with the formats that it names."""
     return mfma.find(inst.mnemonic, target).with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
 
 
 def _visits(code: Mapping[int, Instruction], snapshots: Sequence[Snapshot], matrix: Mapping[int, str]) -> dict[int, Any]:
-    """Registers of matrix instructions at visits of the first wave: a list a row, of operand: its words, base64 of uint32.
+    """Returns registers of matrix instructions at the first wave's visits. A row has a list of operands' words, base64 of
+    uint32.
 
-    C is D before, of which a page shows both.
+    C is D before the instruction; a page shows both.
     """
     rows = {offset: number for number, offset in enumerate(code)}
     found: dict[int, list[dict[str, str]]] = {}
@@ -162,7 +164,7 @@ def _visits(code: Mapping[int, Instruction], snapshots: Sequence[Snapshot], matr
 
 
 def _words(inst: Instruction, before: Snapshot, after: Snapshot) -> dict[str, np.ndarray]:
-    """uint32 (registers, 64) of each operand that lies in registers."""
+    """Returns uint32 (registers, 64) of each operand in registers."""
     sources = {"A": "src0", "B": "src1", "IDX" if inst.mods.get("sparse") or "smfmac" in inst.mnemonic else "C": "src2"}
     sources |= {"SCALE_A": "scale_src0", "SCALE_B": "scale_src1"}
     found = {}

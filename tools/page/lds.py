@@ -1,4 +1,5 @@
-"""LDS accesses of a wave, the clocks that banks cost them, and the least padding or swizzle of a buffer that costs none."""
+"""LDS accesses of a wave, the clocks that they lose to bank conflicts, and the least padding or swizzle of a buffer without
+conflicts."""
 
 from __future__ import annotations
 
@@ -15,29 +16,25 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.timing_rules import lds_banks
 
-INACTIVE = -1  # address of a lane that does not take part
+INACTIVE = -1  # address of an inactive lane
 LANES = 64
 MOST_VISITS = 16  # of one access whose addresses are kept
-ROWS = tuple(1 << bit for bit in range(5, 13))  # bytes that a row of a buffer may have, beside the distances of lanes
-MOST_STRIDES = 6  # distances of neighbouring lanes that are tried as rows, the most frequent first
-MOST_PADDING = 64  # bytes behind a row that are tried
-MOST_BITS = 4  # of a row's number that a swizzle takes
+ROWS = tuple(1 << bit for bit in range(5, 13))  # bytes of a buffer's row to try, in addition to the distances of lanes
+MOST_STRIDES = 6  # distances of neighbouring lanes to try as rows, the most frequent first
+MOST_PADDING = 64  # bytes after a row to try
+MOST_BITS = 4  # of a row's number in a swizzle
 
 
 @dataclass(frozen=True)
 class LdsAccess:
-    """An LDS access of one instruction; those of two places (ds_read2, ds_write2) are two, by `part`.
+    """An LDS access of one instruction. ds_read2 and ds_write2 have two, by `part`."""
 
-    offset: of the instruction from the kernel's first; kind: "read" or "write"; nbytes: of a lane; addresses: int64 (visits, 64),
-    bytes from the workgroup's first of LDS, INACTIVE for a lane that does not take part.
-    """
-
-    offset: int
+    offset: int  # of the instruction from the kernel's first
     text: str
-    kind: str
-    nbytes: int
+    kind: str  # "read" or "write"
+    nbytes: int  # of a lane
     part: int
-    addresses: np.ndarray
+    addresses: np.ndarray  # int64 (visits, 64), bytes from the start of the workgroup's LDS; INACTIVE for inactive lanes
 
     def lost(self, target: str) -> int:
         """Clocks that all visits lose to bank conflicts."""
@@ -45,13 +42,13 @@ class LdsAccess:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first byte that it reaches, and the one behind the last; (0, 0) where no lane takes part."""
+        """First byte that it reaches and the end; (0, 0) if no lane is active."""
         active = self.addresses[self.addresses >= 0]
         return (int(active.min()), int(active.max()) + self.nbytes) if active.size else (0, 0)
 
 
 def accesses(snapshots: Sequence[Snapshot]) -> list[LdsAccess]:
-    """The accesses of a wave's visits to LDS instructions, in the order of the code. Atomics count as writes."""
+    """Returns the accesses of a wave's visits to LDS instructions, in the order of the code. Atomics count as writes."""
     found: dict[tuple[int, int], tuple[Instruction, int, list[np.ndarray]]] = {}
     for snapshot in snapshots:
         for part, (nbytes, addresses) in enumerate(_parts(snapshot)):
@@ -65,7 +62,7 @@ def accesses(snapshots: Sequence[Snapshot]) -> list[LdsAccess]:
 
 
 def joined(waves: Sequence[Sequence[LdsAccess]]) -> list[LdsAccess]:
-    """The accesses of several waves, those of one instruction as one."""
+    """Joins the accesses of several waves by instruction."""
     found: dict[tuple[int, int], list[LdsAccess]] = {}
     for access in (access for wave in waves for access in wave):
         found.setdefault((access.offset, access.part), []).append(access)
@@ -73,14 +70,14 @@ def joined(waves: Sequence[Sequence[LdsAccess]]) -> list[LdsAccess]:
 
 
 def has_addresses(inst: Instruction) -> bool:
-    """Whether it accesses LDS at an address of each lane."""
+    """True if it accesses LDS at an address of each lane."""
     memory = inst.spec.memory
     own = not {Flag.ADDTID, Flag.SRC2} & inst.spec.flags and not inst.mods.get("gds")
     return inst.spec.encoding == "ds" and memory is not None and own and isinstance(inst.args.get("addr"), Reg)
 
 
 def _parts(snapshot: Snapshot) -> Iterator[tuple[int, np.ndarray]]:
-    """(bytes of a lane, addresses) of each place that a visit accesses."""
+    """Yields (bytes of a lane, addresses) of each place that a visit accesses."""
     inst = snapshot.instruction
     memory = inst.spec.memory
     if memory is None or not has_addresses(inst):
@@ -123,16 +120,18 @@ def lost(target: str, kind: str, nbytes: int, addresses: np.ndarray) -> np.ndarr
 
 @dataclass(frozen=True)
 class Layout:
-    """A buffer laid out otherwise: rows of `row` bytes from its first byte on, `padding` bytes behind each, and within a row the
-    number of each `unit` bytes XORed with the lowest `bits` bits of the row's number."""
+    """Another layout of a buffer: padding after its rows, or a swizzle.
 
-    row: int
-    padding: int = 0
-    bits: int = 0
-    unit: int = 4
+    In a swizzle, the number of each unit in a row is XORed with the lowest bits of the row's number.
+    """
+
+    row: int  # bytes of a row, from the buffer's first byte
+    padding: int = 0  # bytes after each row
+    bits: int = 0  # lowest bits of the row's number
+    unit: int = 4  # bytes that the XOR moves as one
 
     def moved(self, addresses: np.ndarray, base: int) -> np.ndarray:
-        """Where addresses of a buffer that begins at `base` lie then; INACTIVE stays."""
+        """Returns the new places of addresses of a buffer that begins at `base`; INACTIVE stays."""
         rows, within = np.divmod(addresses - base, self.row)
         within ^= (rows & (1 << self.bits) - 1) * self.unit
         return np.where(addresses >= 0, base + rows * (self.row + self.padding) + within, INACTIVE)
@@ -144,27 +143,27 @@ class Layout:
         return f"byte ^= (byte / {self.row} & {mask}) * {self.unit}"
 
     def document(self) -> dict[str, int]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {"row": self.row, "padding": self.padding, "bits": self.bits, "unit": self.unit}
 
 
 @dataclass(frozen=True)
 class LdsBuffer:
-    """Accesses whose bytes overlap, directly or by others: they share a layout."""
+    """Accesses whose bytes overlap, directly or through others: they share a layout."""
 
-    first: int  # byte
+    first: int  # first byte
     end: int
     accesses: tuple[LdsAccess, ...]
 
     @property
     def unit(self) -> int:
-        """Bytes that a layout moves as one, a power of two: no access may be parted."""
+        """Bytes that a layout moves as one, a power of two: no access may be split."""
         widest = max(access.nbytes for access in self.accesses)
         return max(4, 16 if widest == 12 else widest)
 
     @property
     def rows(self) -> list[int]:
-        """Bytes of a row that are tried, ascending: powers of two, and how far neighbouring lanes lie from each other."""
+        """Bytes of a row to try, ascending: powers of two, and distances of neighbouring lanes."""
         steps: Counter[int] = Counter()
         for access in self.accesses:
             near = access.addresses[:, :-1], access.addresses[:, 1:]
@@ -173,30 +172,32 @@ class LdsBuffer:
         return sorted({*ROWS, *fitting[:MOST_STRIDES]})
 
     def lost(self, target: str, layout: Layout | None = None) -> int:
-        """Clocks that all visits lose, laid out as they are or otherwise."""
+        """Clocks that all visits lose, in the present layout or another."""
         return sum(
             int(lost(target, a.kind, a.nbytes, layout.moved(a.addresses, self.first) if layout else a.addresses).sum())
             for a in self.accesses
         )
 
     def clears(self, target: str, layout: Layout) -> bool:
-        """Whether no visit loses a clock in a layout."""
+        """True if no visit loses a clock in a layout."""
         return not any(lost(target, a.kind, a.nbytes, layout.moved(a.addresses, self.first)).any() for a in self.accesses)
 
     def layouts(self) -> Iterator[Layout]:
-        """What is tried: paddings by the bytes that they add, then swizzles by their bits."""
+        """Yields the layouts to try: paddings by the bytes that they add, then swizzles by their bits."""
         paddings = [Layout(row, padding) for row in self.rows for padding in range(self.unit, MOST_PADDING + 1, self.unit)]
         yield from sorted(paddings, key=lambda layout: (self.added(layout), layout.padding))
         for bits in range(1, MOST_BITS + 1):
             yield from (Layout(row, 0, bits, self.unit) for row in ROWS if self.unit << bits <= row)
 
     def added(self, layout: Layout) -> int:
-        """Bytes of LDS that a layout takes more."""
+        """Bytes of LDS that a layout adds."""
         return (self.end - self.first - 1) // layout.row * layout.padding
 
     def suggest(self, target: str) -> list[Layout]:
-        """The padding that adds the fewest bytes and the swizzle of the fewest bits among those that clear every access; neither,
-        either or both; nothing where nothing is lost."""
+        """Suggests layouts that clear every access: the padding that adds the fewest bytes and the swizzle of the fewest bits.
+
+        It returns neither, either or both; nothing if no clock is lost.
+        """
         if not self.lost(target):
             return []
         found: dict[bool, Layout] = {}
@@ -208,7 +209,7 @@ class LdsBuffer:
 
 
 def buffers(found: Sequence[LdsAccess]) -> list[LdsBuffer]:
-    """The accesses by the memory that they share, by address."""
+    """Groups the accesses by the memory that they share, by address."""
     spans = sorted(((*access.span, access) for access in found if access.span[1]), key=lambda entry: entry[:2])
     groups: list[tuple[int, int, list[LdsAccess]]] = []
     for first, end, access in spans:
@@ -221,7 +222,7 @@ def buffers(found: Sequence[LdsAccess]) -> list[LdsBuffer]:
 
 
 def lds_document(target: str, found: Sequence[LdsAccess], rows: Mapping[int, int]) -> dict[str, Any]:
-    """What a page shows of LDS. rows: of the instructions, by offset; rules: banks and phases by kind and bytes."""
+    """Returns the page's part on LDS. rows: of the instructions, by offset; rules: banks and phases by kind and bytes."""
     grouped = buffers(found)
     of = {id(access): number for number, buffer in enumerate(grouped) for access in buffer.accesses}
     rules = {(access.kind, max(4, access.nbytes)) for access in found}

@@ -1,4 +1,4 @@
-"""A fragment as Triton's LinearLayout and as CuTe's thread-value layout: where registers and lanes point to."""
+"""A fragment as Triton's LinearLayout and as CuTe's thread-value layout: elements of registers and lanes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ WAVE_BITS = 6  # of a lane's number
 class Linear:
     """A layout over bits: place (value v, lane l) holds the element that is the XOR of the bases of the set bits of v and l.
 
-    values: element of value 1, 2, 4 ... of lane 0, a value being one element of a lane's registers, lowest bits first; lanes: of
-    value 0 in lane 1, 2, 4 ...; shape: of the elements, (rows, columns) or (blocks, rows, columns).
+    A value is one element of a lane's registers, lowest bits first.
     """
 
-    values: tuple[tuple[int, ...], ...]
-    lanes: tuple[tuple[int, ...], ...]
-    shape: tuple[int, ...]
+    values: tuple[tuple[int, ...], ...]  # elements of value 1, 2, 4 ... of lane 0
+    lanes: tuple[tuple[int, ...], ...]  # elements of value 0 in lane 1, 2, 4 ...
+    shape: tuple[int, ...]  # of the elements, (rows, columns) or (blocks, rows, columns)
 
     @classmethod
     def of(cls, elements: np.ndarray, shape: tuple[int, ...]) -> Linear | None:
-        """The layout that gives `elements`, integers (values, lanes, dimensions); None where none does.
+        """Returns the layout of `elements`, integers (values, lanes, dimensions); None if there is none.
 
         XOR-linear layouts: Zhou et al., "Linear Layouts", 2025; Triton's include/triton/Tools/LinearLayout.h.
         """
@@ -34,17 +33,18 @@ class Linear:
         return made if np.array_equal(made.elements(), elements) else None
 
     def elements(self) -> np.ndarray:
-        """Integers (values, lanes, dimensions): the element at each place."""
+        """Returns integers (values, lanes, dimensions): the element at each place."""
         return _span(self.values, len(self.shape))[:, None] ^ _span(self.lanes, len(self.shape))[None]
 
     def triton(self) -> str:
-        """As an attribute of Triton's IR: `#ttg.linear<{register = [[0, 1]], lane = [[1, 0], ...], warp = [], block = []}>`."""
+        """Formats an attribute of Triton's IR: `#ttg.linear<{register = [[0, 1]], lane = [[1, 0], ...], warp = [], block =
+        []}>`."""
         rows = (("register", self.values), ("lane", self.lanes), ("warp", ()), ("block", ()))
         return f"#ttg.linear<{{{', '.join(f'{name} = {[list(base) for base in bases]}' for name, bases in rows)}}}>"
 
     def cute(self) -> str:
-        """As a CuTe layout `(threads),(values):(strides),(strides)` into the column-major index row + rows·column (+ rows·columns·
-        block)."""
+        """Formats a CuTe layout `(threads),(values):(strides),(strides)` into the column-major index row + rows·column (+
+        rows·columns· block)."""
         threads, values = (_modes([self._index(base) for base in bases]) for bases in (self.lanes, self.values))
         return f"({threads[0]},{values[0]}):({threads[1]},{values[1]})"
 
@@ -66,7 +66,7 @@ def _span(bases: tuple[tuple[int, ...], ...], dimensions: int) -> np.ndarray:
 
 
 def _modes(strides: list[int]) -> tuple[str, str]:
-    """Shape and stride of bits with these strides, a run of doubled ones as one mode."""
+    """Returns shape and stride of bits with these strides; a run of doubled ones becomes one mode."""
     modes: list[list[int]] = []
     for stride in strides:
         if modes and stride == modes[-1][0] * modes[-1][1]:

@@ -1,4 +1,4 @@
-"""A page: a document packed into one HTML file that needs no network, no server and nothing beside it."""
+"""A page: a document packed into one HTML file that needs no network, no server and no other file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, write
 from simgpu.version import VERSION
 
-FORMAT = 1  # of the document; another one is no page of this version
+FORMAT = 1  # of the document; this version reads no other
 MOST_BYTES = 5_000_000
-# The views' files, in the order in which they make up the page's one script.
+# The views' files, in the order of the page's one script.
 SCRIPTS = (
     "base.js", "numbers.js", "source.js", "tables.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js",
     "traffic.js", "compare.js", "shell.js",
 )  # fmt: skip
 # Nothing may be fetched, whatever a document holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-# What a document that is too large does without, in this order: path of keys, and what the page says of it.
+# Parts that a document drops if it is too large, in this order: path of keys, and their name on the page.
 SPARED = (
     (("kernels", "visits"), "values of matrix instructions"),
     (("kernels", "stops"), "registers"),
@@ -40,7 +40,7 @@ SPARED = (
 
 
 def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
-    """Adds --html and --force, the same for every verb that has a page; --against for those that launch."""
+    """Adds --html and --force, the same for every verb that has a page; --against for verbs that launch."""
     parser.add_argument("--html", metavar="FILE", help="write one page to look at: docs/look.md")
     if against:
         parser.add_argument("--against", metavar="PAGE", help="of --html: the page of another run of the kernels, to compare with")
@@ -49,17 +49,17 @@ def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Page:
-    """title: of the window; document: what `script/` draws, a dict of plain values (docs/look.md lists its parts)."""
+    """A document and its window."""
 
-    title: str
-    document: dict[str, Any]
+    title: str  # of the window
+    document: dict[str, Any]  # plain values for `script/` (docs/look.md lists the parts)
     command: str = ""  # that made it
-    notes: list[str] = field(default_factory=list)  # what the page should say of itself
+    notes: list[str] = field(default_factory=list)  # remarks for the page
 
     def html(self) -> str:
-        """The file's text, at most MOST_BYTES of UTF-8: a larger document does without some of its parts, and says so.
+        """Returns the file's text, at most MOST_BYTES of UTF-8. A larger document drops some of its parts, with a note.
 
-        UsageError where that is not enough.
+        Raises UsageError if that is not enough.
         """
         document, notes = dict(self.document), list(self.notes)
         for spared in (None, *SPARED):
@@ -79,7 +79,7 @@ class Page:
         whole = {**head, **document}
         try:
             text = json.dumps(whole, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError):  # what JSON lacks; making all of a large document anew takes long
+        except (TypeError, ValueError):  # values that JSON lacks; converting all of a large document takes long
             text = json.dumps(plain(whole), separators=(",", ":"), allow_nan=False)
         data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
         here = files("simgpu.tools.page")
@@ -96,23 +96,23 @@ class Page:
         )
 
     def save(self, path: str | os.PathLike[str], force: bool = True) -> None:
-        """Writes the file whole or not at all; OSError as it comes, UsageError where one is there and not `force`."""
+        """Writes the file whole or not at all. Raises OSError, and UsageError if the file exists and not `force`."""
         write(os.fspath(path), self.html().encode(), force)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the page in a frame of its own, as its style and script are meant for a whole window."""
+        """Returns the page in its own frame for Jupyter, since its style and script are for a whole window."""
         look = "width:100%;height:640px;border:1px solid #8884"
         return f'<iframe srcdoc="{escape(self.html())}" style="{look}" title="{escape(self.title)}"></iframe>'
 
 
-LARGEST = 256 << 20  # bytes of a page that is read, and of its data, expanded
+LARGEST = 256 << 20  # bytes of a page's file, and of its expanded data
 COMPARED = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")  # columns of a kernel's code
 
 
 def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
-    """What the page of another run says of the same kernels, for the part `against` of a document.
+    """Returns another run's figures of the same kernels, for the part `against` of a document.
 
-    UsageError for a file that is no page of this version's, and for one of other kernels.
+    Raises UsageError for a file that is no page of this version, and for a page of other kernels.
     """
     other = read_document(path)
     if not _comparable(other):
@@ -135,7 +135,7 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _comparable(document: dict[str, Any]) -> bool:
-    """Whether a document that was read has the parts that `compared` takes, each of its type."""
+    """True if a document that was read has the parts that `compared` needs, each of its type."""
     try:
         columns = [kernel["code"]["columns"] for kernel in document.get("kernels", [])]
         counted = [[kernel["instructions"], *kernel["counters"].values()] for kernel in document.get("kernels", [])]
@@ -150,7 +150,7 @@ def _comparable(document: dict[str, Any]) -> bool:
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """Reads the document of a page's file. UsageError for a file that is none, is too large, or is another version's."""
+    """Reads the document of a page's file. Raises UsageError for a file that is no page, too large, or of another version."""
     if Path(path).stat().st_size > LARGEST:
         raise UsageError(f"{path}: more than {LARGEST >> 20} MiB, as no page has")
     text = Path(path).read_text("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""The page of an operator's plan: what `derive` and `report` write."""
+"""The page of an operator's plan, for `derive` and `report`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def save_plan_page(options: Namespace, tree: Root, kernels: Sequence[tuple[str, Sequence[ResourceRow]]] = ()) -> None:
-    """Writes the file of --html, if it is given. kernels: what linked ones take against their limits."""
+    """Writes the file of --html, if it is given. kernels: linked kernels' resources and limits."""
     if options.html is None:
         return
     from simgpu.tools.page.page import Page

@@ -1,4 +1,4 @@
-"""An operator's tree for a page: nodes with their tiles and limits, what it moves, the roof over it."""
+"""An operator's tree for a page: nodes with their tiles and limits, its traffic, its roofline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CHILDREN = 100_000  # of a node that are counted
 
 
 def tree_document(tree: Root) -> dict[str, Any]:
-    """One node a level, each the first of its level, with its views' extents and the limits that apply there."""
+    """Returns one node a level, the first of its level, with its views' extents and its limits."""
     nodes = list(tree.representatives())
     plan = tree.derivation
     return {
@@ -33,14 +33,15 @@ def tree_document(tree: Root) -> dict[str, Any]:
 
 
 def resources_document(kernels: Sequence[tuple[str, Sequence[ResourceRow]]]) -> list[dict[str, Any]]:
-    """What linked kernels take against their limits."""
+    """Returns linked kernels' resources and their limits."""
     from simgpu.tools.tables.resources import resource_documents
 
     return [{"kernel": name, "rows": resource_documents(list(rows))} for name, rows in kernels if rows]
 
 
 def roofline_document(tree: Root, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Ceilings of a tree's GPU, TFLOPS and TB/s by its descriptor, and points: a name, FLOPs, bytes by level, perhaps seconds."""
+    """Returns ceilings of a tree's GPU, TFLOPS and TB/s by its descriptor, and points: a name, FLOPs, bytes by level, perhaps
+    seconds."""
     chip = tree.descriptor
     lds = chip.lds_bytes_per_clock * chip.num_cus * chip.clock_mhz * 1e6 / 1e12
     return {
@@ -50,7 +51,7 @@ def roofline_document(tree: Root, points: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def plan_point(tree: Root) -> dict[str, Any]:
-    """What a tree computes and moves by its own count."""
+    """Returns the point of a tree's planned FLOPs and bytes."""
     from simgpu.operators.traffic import block_counters
 
     c = block_counters(tree)
@@ -59,7 +60,7 @@ def plan_point(tree: Root) -> dict[str, Any]:
 
 
 def run_point(name: str, run: Run, flops: int = 0) -> dict[str, Any]:
-    """What a launch computed and moved. flops: useful ones, where known; else those of its matrix instructions."""
+    """Returns the point of a launch's FLOPs and bytes. flops: useful ones, if known; else those of its matrix instructions."""
     c = run.counters
     distinct = c.get("unique_read_bytes", 0) + c.get("unique_write_bytes", 0)
     asked = c.get("global_read_bytes", 0) + c.get("global_write_bytes", 0)

@@ -16,10 +16,10 @@ from simgpu.tools.page.watching import Watched
 
 
 def page(subject: Run | MatrixInstruction | Root) -> Page:
-    """The page of a launch on a `simgpu.Device`, of a matrix instruction (`hardware.mfma.find`), or of an operator's tree.
+    """Makes the page of a launch on a `simgpu.Device`, a matrix instruction (`hardware.mfma.find`), or an operator's tree.
 
-    Jupyter shows it; `Page.save` writes it. A run's shows no traffic, which only `simgpu run` and `exec --html` record while
-    they launch. LaunchError for anything else, and for a run that cannot run anew.
+    Jupyter shows it; `Page.save` writes it. A run's page shows no traffic: only `simgpu run` and `exec --html` record it while
+    they launch. Raises LaunchError for anything else, and for a run that cannot run again.
     """
     if isinstance(subject, Run):
         return _of_run(subject)

@@ -1,4 +1,4 @@
-"""Which bytes of each buffer a launch read and wrote, as pictures."""
+"""Pictures of the bytes of each buffer that a launch read and wrote."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ import numpy as np
 
 from simgpu.tools.page.watching import TouchedAllocation
 
-EDGE = 96  # cells of a picture's side at most
+EDGE = 96  # cells on a picture's side at most
 
 
 @dataclass(frozen=True)
 class Outside:
-    """An instruction's accesses beyond a buffer. address: in it, or nearest behind it; row: of the code; lanes: that a buffer
-    resource clips, whose loads give 0 and whose stores are dropped; wrong: what checked mode says of an access that is an error."""
+    """An instruction's accesses beyond a buffer."""
 
-    address: int
-    row: int
-    lanes: int = 0
-    wrong: str = ""
+    address: int  # in the buffer, or nearest after it
+    row: int  # of the code
+    lanes: int = 0  # lanes that a buffer resource clips: their loads give 0, their stores are dropped
+    wrong: str = ""  # checked mode's message, if the access is an error
 
 
 def traffic_document(
     touched: Sequence[TouchedAllocation], names: Mapping[int, str],
     shapes: Mapping[int, tuple[int, int]], outside: Sequence[Outside] = ()
 ) -> list[dict[str, Any]]:
-    """A picture a buffer. names: of arguments, by address; shapes: rows and bytes of a row, by address, where a buffer is a matrix.
+    """Returns a picture a buffer. names: of arguments, by address; shapes: a matrix's rows and bytes of a row, by address.
 
-    Cells hold the share, 0 to 255, of their bytes that were read only, written only, and both, in that order; `times`: how often
-    the bytes of each that were read were, on average, in tenths.
+    Cells hold the fraction, 0 to 255, of their bytes that were only read, only written, and both, in that order. `times`: how
+    often a cell's bytes that were read were read on average, in tenths.
     """
     shown = [one for one in touched if one.nbytes and (one.address in names or one.read.any() or one.written.any())]
     owners = {id(entry): _owner(shown, entry.address) for entry in outside}
@@ -44,7 +43,7 @@ def traffic_document(
 
 
 def _owner(buffers: Sequence[TouchedAllocation], address: int) -> int | None:
-    """The address of the buffer that an address lies in, or that is the last before it."""
+    """Returns the address of the buffer that holds an address, or of the last one before it."""
     addresses = sorted(one.address for one in buffers)
     return max((first for first in addresses if first <= address), default=addresses[0] if addresses else None)
 
@@ -55,12 +54,12 @@ def _picture(one: TouchedAllocation, name: str, shape: tuple[int, int] | None) -
         shape = (-(-one.nbytes // width), width)
     kinds = one.read & ~one.written, one.written & ~one.read, one.read & one.written
     totals = [int(np.bitwise_count(kind).sum(dtype=np.int64)) for kind in kinds]
-    unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: of a row of whole bytes of bits, those
+    unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: 8 if a row is whole bytes of bits
     counts = [_counts(kind, shape, unit) for kind in kinds]
     sums = [_cells(each) for each in counts]
     rows, columns = _edges(shape[0]), _edges(shape[1] // unit)
     area = unit * np.diff(rows)[:, None] * np.diff(columns)[None]
-    cells = np.ceil(255 * np.stack(sums, axis=-1) / area[..., None]).astype(np.int64)  # what is not 0 is at least 1
+    cells = np.ceil(255 * np.stack(sums, axis=-1) / area[..., None]).astype(np.int64)  # nonzero counts become at least 1
     return {
         "name": name, "bytes": one.nbytes, "rows": shape[0], "row_bytes": shape[1], "unit": unit, "read": totals[0] + totals[2],
         "written": totals[1] + totals[2], "both": totals[2], "never": one.nbytes - sum(totals),
@@ -71,7 +70,10 @@ def _picture(one: TouchedAllocation, name: str, shape: tuple[int, int] | None) -
 
 
 def _again(times: np.ndarray, shape: tuple[int, int], unit: int, read: np.ndarray) -> dict[str, Any]:
-    """How often bytes were read: most, those read more than once, and the average of each cell in tenths. read: bytes by cell."""
+    """Returns how often bytes were read: the most, the number read more than once, and the average of each cell in tenths.
+
+    read: bytes by cell.
+    """
     room = np.zeros(shape[0] * shape[1], np.uint16)
     room[: min(len(times), room.size)] = times[: room.size]
     sums = _cells(np.add.reduceat(room, np.arange(0, room.size, unit), dtype=np.uint32).reshape(shape[0], -1))
@@ -83,13 +85,13 @@ def _again(times: np.ndarray, shape: tuple[int, int], unit: int, read: np.ndarra
 
 
 def _edges(extent: int) -> np.ndarray:
-    """Where each cell of a side begins, and its end."""
+    """Returns the start of each cell of a side, and the side's end."""
     count = min(extent, EDGE)
     return np.arange(count + 1) * extent // count
 
 
 def _counts(bits: np.ndarray, shape: tuple[int, int], unit: int) -> np.ndarray:
-    """uint8 (rows, units of a row): how many bytes of each unit are set."""
+    """Returns uint8 (rows, units of a row): the number of set bytes in each unit."""
     rows, width = shape
     counts = np.bitwise_count(bits) if unit == 8 else np.unpackbits(bits, bitorder="little")
     room = np.zeros(rows * width // unit, np.uint8)
@@ -98,7 +100,7 @@ def _counts(bits: np.ndarray, shape: tuple[int, int], unit: int) -> np.ndarray:
 
 
 def _cells(counts: np.ndarray) -> np.ndarray:
-    """int64 (down, across): the sum of `counts` (rows, units of a row) in each cell."""
+    """Returns int64 (down, across): the sum of `counts` (rows, units of a row) in each cell."""
     rows, width = counts.shape
     tops, lefts = _edges(rows)[:-1], _edges(width)[:-1]
     starts = (np.arange(rows)[:, None] * width + lefts).reshape(-1)

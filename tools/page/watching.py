@@ -1,4 +1,4 @@
-"""Launches that leave what a page shows of them: counts, memory touched, and registers at some visits of a wave."""
+"""Launches that record the page's data: counts, memory touched, and registers at some visits of a wave."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 
 Bits = Mapping[int, np.ndarray]  # of allocations, by base address
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
-MOST_ACCESSES = 96  # LDS instructions whose addresses are
+MOST_ACCESSES = 96  # LDS instructions whose addresses are kept
 MOST_INSTRUCTIONS = 2_500_000  # of a launch whose accesses are counted one by one: about a second
 NOT_COUNTED = "which bytes each instruction touches and how often each is read was not counted"
-MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it comes to them
+MOST_STOPS = 400  # visits of the wave to any of them, in the wave's order
 
 
 @dataclass(frozen=True)
 class TouchedAllocation:
-    """An allocation that a launch could reach: what it is, and for each of its bytes a bit, whether it was read or written.
+    """An allocation that a launch could reach, and for each of its bytes a bit: whether it was read or written.
 
-    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte; times: uint16, how often each byte
-    was read, at most 65535, None where nobody counted.
+    Bits are uint8, eight bytes' bits each, the first lowest; no bits after the last byte.
     """
 
     address: int
@@ -45,30 +44,30 @@ class TouchedAllocation:
     label: str
     read: np.ndarray
     written: np.ndarray
-    times: np.ndarray | None = None
+    times: np.ndarray | None = None  # uint16: how often each byte was read, at most 65535; None if not counted
 
 
 @dataclass
 class Watched:
-    """A launch. run: None where it failed; error: what it said then; visits: of the first wave, before the launch."""
+    """A launch and its records."""
 
     kernel: Kernel
     call: Mapping[str, Any]
-    visits: list[Snapshot] = field(default_factory=list)
-    run: Run | None = None
+    visits: list[Snapshot] = field(default_factory=list)  # of the first wave, before the launch
+    run: Run | None = None  # None if it failed
     touched: list[TouchedAllocation] = field(default_factory=list)
-    touches: Touches | None = None  # by instruction; None where nobody counted
-    uncounted: str = ""  # why nobody did
-    error: str = ""
+    touches: Touches | None = None  # by instruction; None if not counted
+    uncounted: str = ""  # why not counted
+    error: str = ""  # message of its failure
     findings: Sequence[Finding] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
-    widths: Mapping[str, int] = field(default_factory=dict)  # bytes of a row of the arguments that are matrices, by name
-    timed: Prediction | None = None  # what the model of time says of it
+    widths: Mapping[str, int] = field(default_factory=dict)  # bytes of a row of matrix arguments, by name
+    timed: Prediction | None = None  # time model's prediction
     stops: Sequence[Mapping[str, Any]] = ()  # registers as `simgpu trace` shows them: row of the code, text, who, tables
 
     @cached_property
     def rows(self) -> Rows:
-        """The kernel's instructions."""
+        """Instructions of the kernel."""
         return listed(self.kernel.module.code, self.kernel.info)
 
     def look(self, wave: int = 0) -> Watched:
@@ -78,13 +77,13 @@ class Watched:
 
 
 class Watching:
-    """Launches kernels as `Kernel.launch` does and keeps, in `launches`, what a page shows of them."""
+    """Launches kernels as `Kernel.launch` does and keeps their records in `launches`."""
 
     def __init__(self) -> None:
         self.launches: list[Watched] = []
 
     def launch(self, kernel: Kernel, **call: Any) -> Run:
-        """The run; raises as `Kernel.launch`, and keeps what was found until then."""
+        """Launches and returns the run. Raises as `Kernel.launch`, and keeps what was found until then."""
         watched = Watched(kernel, call).look()
         watched.touches, watched.uncounted = touches_of(kernel, call, watched.rows)
         self.launches.append(watched)
@@ -104,8 +103,10 @@ class Watching:
 
 
 def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Touches | None, str]:
-    """What each instruction of a launch touches, counted in a launch of its own, or None and why nothing was counted; the device's
-    memory is as before afterwards. Of a launch that fails, what it touched until then: the launch itself will say why."""
+    """Counts the memory that each instruction touches, in a separate launch; or returns None and the reason for not counting.
+
+    The device's memory is restored. A failing launch keeps its counts up to the failure, which the real launch will report.
+    """
     accessing = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.memory is not None]
     memory = [offset for offset, inst in accessing if inst.spec.encoding != "ds"]
     if not memory:
@@ -131,7 +132,7 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Tou
 
 @dataclass(frozen=True)
 class _Listener:
-    """Keeps which bytes a launch touched, while its bitmaps are there."""
+    """Keeps the bytes that a launch touched, while its bitmaps exist."""
 
     watched: Watched
 
@@ -143,7 +144,7 @@ class _Listener:
 
 
 def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[TouchedAllocation]:
-    """The buffers of a launch that ended, by address; touches: what was counted of the same launch before."""
+    """Returns the buffers of a launch that ended, by address; touches: counts of the same launch."""
     if launch.table.bitmaps is None:
         return []
     read, written = (launch.table.touched_bits(which) for which in (0, 1))
@@ -163,16 +164,16 @@ def _touched(memory: DeviceMemory, read: Bits, written: Bits, touches: Touches |
 
 
 def _part(bits: np.ndarray, lead: int, nbytes: int) -> np.ndarray:
-    """Bits of an allocation's own bytes, of those of the dwords that hold it."""
+    """Returns bits of an allocation's own bytes, from those of the dwords that hold it."""
     if lead or nbytes % 8:
         return np.packbits(np.unpackbits(bits, count=lead + nbytes, bitorder="little")[lead:], bitorder="little")
     return bits[: nbytes // 8]
 
 
 def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0) -> list[Snapshot]:
-    """Registers of a wave of the first workgroup when it comes to matrix and LDS instructions, and behind the former.
+    """Records registers of a wave of the first workgroup when it comes to matrix and LDS instructions, and after matrix ones.
 
-    The device's memory is as before afterwards. Nothing where the wave fails on its way: the launch will say why.
+    The device's memory is restored. If the wave fails on its way the list is empty; the launch will report why.
     """
     places = stops(rows)
     if not places:
@@ -187,7 +188,7 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0
 
 
 def stops(rows: Rows) -> list[int]:
-    """Code offsets at which registers are looked at."""
+    """Returns the code offsets at which registers are recorded."""
     matrix = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.kind == "matrix"]
     lds = [offset for offset, inst, _ in rows if inst is not None and has_addresses(inst)]
     chosen = matrix[:: -(-len(matrix) // MOST_PLACES)] if matrix else []
@@ -196,7 +197,7 @@ def stops(rows: Rows) -> list[int]:
 
 
 def extents(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The launch's arguments as `trace` takes them: the grid in workgroups."""
+    """Returns the launch's arguments for `trace`: the grid in workgroups."""
     given = {name: value for name, value in call.items() if name not in ("global_size", "cooperative") and value is not None}
     if call.get("global_size") is not None:
         from simgpu.hardware.code_object.arguments import Geometry
@@ -207,7 +208,7 @@ def extents(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sharing(kernel: Kernel, checks: Sequence[Check]) -> Kernel:
-    """The kernel on a device that shares the memory, with other checks."""
+    """Returns the kernel on a device that shares the memory, with other checks."""
     from simgpu.device import Kernel as Plain
 
     return Plain(kernel.module.on(kernel.module.device.sharing(checks)), kernel.info)

@@ -1,4 +1,4 @@
-"""The modelled compute unit's timeline for a page: what each wave did, clock by clock."""
+"""The modelled compute unit's timeline for a page: each wave's events, clock by clock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ EVENTS = 30_000  # of a compute unit that a page holds at most
 
 
 def waves_document(prediction: Prediction, rows: Mapping[int, int]) -> dict[str, Any]:
-    """Columns of events in the order of their beginnings: the wave's place, the row of its instruction, the clock at which the wave
-    came to it, after how many it issued, after how many the wave went on, and the workgroup. rows: by offset."""
+    """Returns columns of events in the order of their beginnings. rows: of instructions, by offset.
+
+    An event has the wave's place, the row of its instruction, the clock at which the wave came to it, the clocks until it
+    issued and until the wave went on, and the workgroup.
+    """
     log = prediction.result.log[:EVENTS]
     places = sorted({int(place) for place in log[:, 0]})
     number = {place: at for at, place in enumerate(places)}
@@ -27,7 +30,7 @@ def waves_document(prediction: Prediction, rows: Mapping[int, int]) -> dict[str,
         "places": [f"SIMD {place % SIMDS} slot {place // SIMDS}" for place in places],
         "place": [number[event[0]] for event in kept],
         "row": [rows[4 * (event[1] - prediction.sampled.entry)] for event in kept],
-        "came": np.diff([event[2] for event in kept], prepend=0).tolist(),  # from the one before: smaller when compressed
+        "came": np.diff([event[2] for event in kept], prepend=0).tolist(),  # from the event before: compresses better
         "issue": [event[3] - event[2] for event in kept],
         "until": [event[4] - event[2] for event in kept],
         "group": [event[5] for event in kept],

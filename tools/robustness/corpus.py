@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaseArgument:
-    """One explicit argument: a buffer with `data`, whose bytes are a result if `out`, or a value's bytes."""
+    """An explicit argument: a buffer with `data`, whose bytes are a result if `out`, or a value's bytes."""
 
     data: np.ndarray | None
     out: bool
@@ -29,7 +29,7 @@ class CaseArgument:
 
 @dataclass(frozen=True)
 class CorpusCase:
-    """One kernel with its arguments and launch extents."""
+    """A kernel with its arguments and launch extents."""
 
     name: str
     target: str
@@ -41,7 +41,7 @@ class CorpusCase:
     dynamic_lds: int
 
     def launch(self, gpu: Device, kernel: Kernel, **options: Any) -> tuple[Run, list[np.ndarray]]:
-        """The run, and the bytes of each result; options: those of `Kernel.launch` that are not the case's."""
+        """Launches the case; returns the run and the bytes of each result. options: further ones of `Kernel.launch`."""
         buffers = [None if a.data is None else gpu.upload(a.data) for a in self.arguments]
         given = [
             a.value if buffer is None else buffer for a, buffer in zip(self.arguments, buffers, strict=True)
@@ -63,7 +63,7 @@ class CorpusCase:
 
 
 def cases(folder: str, only: Iterable[str] = ()) -> list[CorpusCase]:
-    """The cases whose names contain any of `only` (default: all). UsageError for a folder without a manifest."""
+    """Reads the cases whose names contain any of `only` (default: all). Raises UsageError for a folder without a manifest."""
     root, wanted = Path(folder), list(only)
     manifest = root / "manifest.json"
     if not manifest.is_file():
@@ -97,6 +97,6 @@ def _argument(entry: dict[str, Any], arrays: Any) -> CaseArgument:
 
 
 def _bytes_of(dtype: str) -> int:
-    """f32, fp16, bf16, i64, fp8e4nv, e5m2, i1 ...: bytes of an element."""
+    """Bytes of an element of f32, fp16, bf16, i64, fp8e4nv, e5m2, i1 ..."""
     digits = re.search(r"\d+", dtype)
     return max(1, int(digits.group()) // 8) if digits else 1

@@ -34,7 +34,7 @@ KERNELS = 20
 
 
 class Flipped:
-    """A launch's result with bits of one input element changed at a time. Memory is as before after each."""
+    """A launch's result with bits of one input element changed at a time. Memory is restored after each change."""
 
     def __init__(self, asked: Subject) -> None:
         assert asked.names and asked.result
@@ -54,7 +54,7 @@ class Flipped:
         return after
 
     def changes(self, name: str, index: Sequence[int], patterns: Mapping[int, tuple[bytes, ...]]) -> set[int]:
-        """Addresses of the result's bytes that change with bits of an input element."""
+        """Returns addresses of the result's bytes that change with bits of an input element."""
         array = self.names[name]
         address, size = array.element(index), array.dtype.itemsize
         held = self.memory.find(address)
@@ -66,7 +66,7 @@ class Flipped:
         return found
 
     def all(self) -> dict[str, set[int]]:
-        """The same for every input element, by name."""
+        """Returns the changed addresses for every input element, by name."""
         return {
             text_of(name, index): self.changes(name, index, FLIPS)
             for name, array in self.names.items() if name != self.result for index in np.ndindex(*array.shape)
@@ -74,18 +74,21 @@ class Flipped:
 
 
 def text_of(name: str, index: Sequence[int]) -> str:
-    """An element as it is typed."""
+    """Formats an element as a user types it."""
     return f"{name}[{','.join(map(str, index))}]"
 
 
 def element_of(text: str) -> tuple[str, list[int]]:
-    """The opposite."""
+    """Parses an element into its array's name and index."""
     name, _, index = text.rstrip("]").partition("[")
     return name, [int(part) for part in index.split(",")]
 
 
 def compared(line: str, count: int, seed: int) -> tuple[int, list[str], list[str]]:
-    """Elements looked at, of one operator's result; inputs that `why` left out; inputs that it names and no flip shows."""
+    """Compares one operator's `why` with flips.
+
+    It returns the number of elements, inputs that `why` left out, and inputs that it names but no flip shows.
+    """
     what, *rest = line.split()
     asked = subject("why", what, [*rest, "--threads", "1"], last=True)
     flipped = Flipped(asked)
@@ -118,7 +121,7 @@ def compared(line: str, count: int, seed: int) -> tuple[int, list[str], list[str
 
 
 def lines(seed: int) -> Iterable[str]:
-    """The four operators at random small shapes, types and targets."""
+    """Yields the four operators at random small shapes, types and targets."""
     rng = random.Random(seed)
     while True:
         dtype = rng.choice(("--target mi100", "--target mi300x --dtype f16", "--target mi300x"))
@@ -134,7 +137,7 @@ def lines(seed: int) -> Iterable[str]:
 
 
 def digest(debugger: Debugger, device: simgpu.Device) -> str:
-    """A debugger's state as one value: all waves' registers and places, LDS, and the user's memory."""
+    """Returns a digest of a debugger's state: all waves' registers and places, LDS, and the user's memory."""
     replay, made = debugger.replay, hashlib.sha256()
     for wave in range(debugger.waves):
         held = replay.bytes_of(wave)
@@ -142,13 +145,13 @@ def digest(debugger: Debugger, device: simgpu.Device) -> str:
         made.update(str(replay.place(wave)).encode())
     made.update(replay.lds().tobytes())
     for allocation in device.memory.allocations:
-        if allocation.writable and allocation.tracked:  # the heap is a GB
+        if allocation.writable and allocation.tracked:  # skips the heap, which is a GB
             made.update(allocation.data.tobytes())
     return made.hexdigest()
 
 
 def forward(debugger: Debugger, device: simgpu.Device, wave: int, places: Iterable[int]) -> dict[int, str]:
-    """Digests where a wave has retired so many, in one way from where it is to the last, stopping at each."""
+    """Returns digests by the wave's retired count: one walk from its place to the last of `places`, with a stop at each."""
     found = {}
     for retired in sorted(set(places)):
         away = retired - debugger.wave_place(wave).retired
@@ -159,7 +162,7 @@ def forward(debugger: Debugger, device: simgpu.Device, wave: int, places: Iterab
 
 
 def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: int) -> list[WavePlace]:
-    """Random places of a random wave that, reached backward, have another state than on the way forward."""
+    """Returns random places of a random wave whose state, reached backward, differs from the one on the way forward."""
     rng = random.Random(seed)
     debugger.go_on()
     ends = [debugger.wave_place(wave).retired for wave in range(debugger.waves)]
@@ -177,7 +180,7 @@ def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: in
 
 
 def backward(folder: str, kernels: int, places: int, seed: int) -> tuple[int, list[str]]:
-    """Places looked at in random kernels of a corpus, as many in each, and those where backward is not forward."""
+    """Checks the same number of places in random kernels of a corpus. Returns their number, and the wrong ones."""
     found, seen, wrong = cases(folder), 0, []
     for number, case in enumerate(random.Random(seed).sample(found, min(kernels, len(found)))):
         gpu = simgpu.Device(case.target, threads=1)

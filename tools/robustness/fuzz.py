@@ -6,17 +6,17 @@
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
 * streams: random dwords and random but valid encodings as the body of a valid kernel;
 * host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf;
-* bundle, compressed, tables, debug, metadata: code objects made to cost more than they weigh (`hostile.py`);
+* bundle, compressed, tables, debug, metadata: small code objects that cost much time or memory (`hostile.py`);
 * cache: damaged files of the cache, which must not be believed, and must be replaced;
-* arrays: .npy files whose headers claim what they like;
-* captures, pages, texts, programs, messages: what else users name, damaged (`fuzz_files.py`).
+* arrays: .npy files with false headers;
+* captures, pages, texts, programs, messages: damaged files and messages that users name (`fuzz_files.py`).
 
-The first two are loaded and each kernel launched on small buffers with a small budget of instructions, the others are read, in
-a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
-an instruction that cannot be lowered for an internal reason, a crash or a hang is a failure, printed
-with the command that repeats it. The exit status is 1 if there was one. A case depends on its kind, the seed and its number only.
-On another machine of a cluster, too, cases run in a process of their own, so that none of them ends a worker; files of --objects
-must be where that machine finds them.
+A worker process with a cap on its memory loads the first two and launches each kernel on small buffers with a small budget of
+instructions; it reads the others. A finished run and a SimError are fine. Another exception, an instruction that cannot be
+lowered for an internal reason, a crash or a hang is a failure, printed with the command that repeats it. The exit status is 1 if
+there was one. A case depends only on its kind, the seed and its number.
+On a cluster, too, cases run in a process of their own, so that none of them ends a worker. The other machines must find the files
+of --objects.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ KINDS = (
 )  # fmt: skip
 LAUNCHED = KINDS[:2]
 MEMORY_CAP = 2 << 30
-READING_CAP = 1 << 30  # of memory that a case which is only read adds
-# A case runs in milliseconds, or in a second or two where all of its handlers are new.
+READING_CAP = 1 << 30  # memory that a case of the reading kinds may add
+# A case runs in milliseconds; in a second or two if all of its handlers are new.
 CASE_SECONDS = 60
 READING_SECONDS = 10
-# Handlers stay loaded in a process: one that fuzzes is replaced before they fill its memory.
+# Handlers stay loaded in a process, so a fuzzing process is replaced before they fill its memory.
 CASES_PER_WORKER = 1000
-CASES_PER_TASK = 250  # of a cluster's worker
+CASES_PER_TASK = 250  # for a cluster's worker
 WORKER_RESIDENT = 1 << 30
 INSTRUCTIONS = 20_000
 CRASHED, HUNG, RAISED = "crash", "hang", "exception"
@@ -63,7 +63,7 @@ CRASHED, HUNG, RAISED = "crash", "hang", "exception"
 
 @dataclass(frozen=True)
 class FuzzCase:
-    """One input: kind, seed and number make it, whatever ran before."""
+    """An input, made from kind, seed and number only, whatever ran before."""
 
     kind: str
     seed: int
@@ -74,14 +74,14 @@ class FuzzCase:
         return random.Random(f"{self.kind}:{self.seed}:{self.number}")
 
     def repeat(self, objects: Sequence[str]) -> str:
-        """The command that runs this case alone, with a traceback."""
+        """Returns the command that runs only this case, with a traceback."""
         given = f" --objects {' '.join(objects)}" if objects and self.kind == "objects" else ""
         return f"python -m simgpu.tools.robustness.fuzz --kind {self.kind} --seed {self.seed} --only {self.number}{given}"
 
 
 @dataclass(frozen=True)
 class FuzzOutcome:
-    """How a case ended: `run`, the name of a SimError, or crash, hang, exception with details."""
+    """End of a case: `run`, the name of a SimError, or crash, hang, exception with details."""
 
     name: str
     detail: str = ""
@@ -110,7 +110,7 @@ def run_case(case: FuzzCase, objects: Sequence[str], strict: bool = False) -> Fu
 
 
 def _origin(error: Exception) -> str:
-    """The exception and the innermost places that it came from, in one line."""
+    """Formats the exception and the innermost places that it came from, in one line."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({places})"
@@ -123,7 +123,7 @@ def serve(objects: Sequence[str]) -> None:
     """Reads `kind seed number` lines and answers each with a JSON line, until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever prints must not end up between the answers
+    os.dup2(2, 1)  # keeps other output from between the answers
     before = _reserved()
     for line in sys.stdin:
         kind, seed, number = line.split()
@@ -135,13 +135,13 @@ def serve(objects: Sequence[str]) -> None:
 
 
 def _peak() -> int:
-    """The most bytes that this process was resident with; `ru_maxrss` counts what its parent was when it forked."""
+    """Peak resident bytes of this process; `ru_maxrss` would count its parent's at the fork."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 
 
 def _reserved() -> int:
-    """Bytes of address space that this process has, with the modules that cases take."""
+    """Bytes of this process's address space, with the modules that cases need."""
     from simgpu.tools.robustness import fuzz_cases, fuzz_host_calls
 
     assert fuzz_cases and fuzz_host_calls
@@ -178,7 +178,7 @@ class FuzzWorker:
             pass  # `answer` sees the end of the output
 
     def answer(self) -> FuzzOutcome:
-        """The outcome, once the output can be read; a closed output is a crash."""
+        """Reads the outcome, once the output can be read; a closed output is a crash."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line:
@@ -190,7 +190,7 @@ class FuzzWorker:
 
     @property
     def seconds(self) -> int:
-        """What the case may take."""
+        """Time limit of the case."""
         return CASE_SECONDS if self.case is None or self.case.kind in LAUNCHED or self.cases == 1 else READING_SECONDS
 
     @property
@@ -212,7 +212,7 @@ class FuzzWorker:
 def run_all(
     cases: Iterator[FuzzCase], jobs: int, objects: Sequence[str]
 ) -> Iterator[tuple[FuzzCase, FuzzOutcome, int]]:
-    """Case, outcome and the worker's greatest resident bytes, in the order in which they end."""
+    """Yields case, outcome and the worker's peak resident bytes, in the order in which cases end."""
     workers: list[FuzzWorker | None] = [None] * jobs
     try:
         active = True
@@ -250,7 +250,7 @@ def run_all(
 
 
 def _ready(workers: Sequence[FuzzWorker]) -> list[FuzzWorker]:
-    """Those with an answer; waits a while for one."""
+    """Returns the workers with an answer; waits a while for one."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             assert worker.process.stdout is not None
@@ -261,7 +261,8 @@ def _ready(workers: Sequence[FuzzWorker]) -> list[FuzzWorker]:
 def run_on(
     where: str, cases: Sequence[FuzzCase], objects: Sequence[str]
 ) -> Iterator[tuple[FuzzCase, FuzzOutcome, int]]:
-    """The same where `--cluster` says: tasks of CASES_PER_TASK, whose workers have a process for the cases."""
+    """Runs the cases on the cluster `where` and yields as `run_all`: tasks of CASES_PER_TASK, whose workers have a process for
+    the cases."""
     from simgpu.tools.cases.cluster import HERE, finished, processes_of
 
     if where == HERE or processes_of(where):
@@ -273,7 +274,7 @@ def run_on(
 
 
 def run_task(cases: Sequence[FuzzCase], objects: Sequence[str]) -> list[tuple[FuzzCase, FuzzOutcome, int]]:
-    """What a worker of a cluster does."""
+    """Runs a cluster's task in a worker."""
     return list(run_all(iter(cases), 1, objects))
 
 

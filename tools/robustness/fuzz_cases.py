@@ -1,4 +1,4 @@
-"""What `simgpu.tools.robustness.fuzz` throws: damaged code objects and random instructions, made from a `random.Random`."""
+"""Makes the cases of `simgpu.tools.robustness.fuzz` from a `random.Random`: damaged code objects and random instructions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from simgpu.tools.robustness import hostile
 from simgpu.tools.robustness.fuzz_files import FILES
 
 BUFFER_BYTES = 4096
-STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that it is put into
-ATTEMPTS = 16  # draws of an encoding's free bits before another instruction is taken
+STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that receives it
+ATTEMPTS = 16  # attempts at an encoding's free bits before another instruction is chosen
 INTERESTING = (0, 1, 2, 4, 7, 8, 0x40, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000,
                0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)  # fmt: skip
 SPECIAL_DWORDS = (0, 1, 2, 31, 32, 63, 64, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x3F800000, 0xFF800000,
                   0x7FC00000, 0x7F800001, 0x00000001, 0x3FF00000, 0x7FF00000, 0x3C003C00)  # fmt: skip
 
-# Loads what the random code works on: s[8:11] a V# and s[16:47] dwords from the buffer,
-# s[12:13] = v[4:5] = the buffer, v[6:9] a row of it, v3 a small offset; LDS offsets are small in v0.
+# Loads the operands of the random code: s[8:11] a V# and s[16:47] dwords from the buffer, s[12:13] = v[4:5] = the buffer, v[6:9] a
+# row of it, v3 a small offset; LDS offsets are small in v0.
 KERNEL = """
 .amdgcn_target "amdgcn-amd-amdhsa--{target}"
 .text
@@ -96,7 +96,7 @@ amdhsa.version: [1, 2]
 
 @functools.cache
 def template(target: str) -> bytes:
-    """A code object with kernel `fuzz`, whose body is room for STREAM_DWORDS dwords."""
+    """Assembles a code object with kernel `fuzz`, whose body has room for STREAM_DWORDS dwords."""
     unified = target != "gfx908"
     accum = ".amdhsa_accum_offset 256" if unified else ""
     text = KERNEL.format(
@@ -106,7 +106,7 @@ def template(target: str) -> bytes:
 
 
 def run(kind: str, rng: random.Random, objects: tuple[str, ...], instructions: int) -> None:
-    """Runs the case that `rng` draws; raises what the simulator raises."""
+    """Runs the case that `rng` draws; raises the simulator's errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if kind == "objects":
@@ -154,7 +154,7 @@ def _no_internal_errors(module: simgpu.Module) -> None:
 
 
 def contents(rng: random.Random, address: int) -> list[int]:
-    """Dwords of the buffer: a V#, addresses inside, special and random values."""
+    """Draws dwords of the buffer: a V#, addresses inside, special and random values."""
     words = [
         rng.choice(SPECIAL_DWORDS) if rng.random() < 0.5 else rng.getrandbits(32)
         for _ in range(BUFFER_BYTES // 4)
@@ -177,7 +177,7 @@ def _argument(rng: random.Random, size: int, pointer: bool, buffer: simgpu.Buffe
 
 
 def _geometry(rng: random.Random, info: KernelInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Block and work-items of a small launch, often with a partial last workgroup."""
+    """Draws block and work-items of a small launch, often with a partial last workgroup."""
     required = info.required_workgroup_size
     drawn = rng.choice(((64, 1, 1), (1, 1, 1), (96, 1, 1), (8, 8, 1), (4, 4, 8)))
     block = required if len(required) == 3 else drawn
@@ -189,7 +189,7 @@ def _geometry(rng: random.Random, info: KernelInfo) -> tuple[tuple[int, ...], tu
 
 @dataclass(frozen=True)
 class IntactObject:
-    """An intact code object and the byte ranges of its parts that are worth damaging."""
+    """An intact code object, and the byte ranges of its parts that are worth damaging."""
 
     target: str
     data: bytes
@@ -198,7 +198,7 @@ class IntactObject:
 
 @functools.cache
 def source(path: str) -> IntactObject:
-    """A file, or for a target's name the template with some instructions in it."""
+    """Reads a file; for a target's name, makes the template with some instructions in it."""
     if path in TARGETS:
         rng = random.Random(path)
         data = stream_object(rng, path)
@@ -224,7 +224,7 @@ def _in_file(data: bytes, piece: bytes) -> tuple[int, int]:
 
 
 def damaged_object(rng: random.Random, objects: tuple[str, ...]) -> tuple[str, bytes]:
-    """Target and bytes of a code object after one to four kinds of damage."""
+    """Returns target and bytes of a code object after one to four kinds of damage."""
     chosen = source(rng.choice(objects or TARGETS))
     data = bytearray(chosen.data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -270,7 +270,7 @@ def damaged_object(rng: random.Random, objects: tuple[str, ...]) -> tuple[str, b
 
 
 def stream_object(rng: random.Random, target: str) -> bytes:
-    """The template with random code: one stream in four is raw dwords."""
+    """Fills the template with random code: one stream in four is raw dwords."""
     data = bytearray(template(target))
     body = bytes(4 * STREAM_DWORDS)
     at = data.index(body)
@@ -286,7 +286,7 @@ def stream_object(rng: random.Random, target: str) -> bytes:
 
 @functools.cache
 def prefixes(target: str) -> tuple[tuple[str, int, int], ...]:
-    """Each opcode of the target as encoding, the bits of its first dword that are fixed, and their mask."""
+    """Returns each opcode of the target: encoding, the fixed bits of its first dword, and their mask."""
     fixed: dict[str, tuple[int, int, int]] = {
         "vop1": (0x3F << 25, 9, 0xFF), "vopc": (0x3E << 25, 17, 0xFF), "vop2": (0, 25, 0x3F),
         "sopk": (0xB << 28, 23, 0x1F), "sop2": (0x2 << 30, 23, 0x7F), "vop3p": (0x1A7 << 23, 16, 0x7F),
@@ -305,7 +305,7 @@ def prefixes(target: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def instruction(rng: random.Random, target: str) -> bytes:
-    """A random instruction that decodes, mostly with operands that hold something useful."""
+    """Draws an instruction that decodes, mostly with operands that hold something useful."""
     while True:
         rows = prefixes(target)
         if rng.random() < 0.4:
@@ -330,7 +330,7 @@ def instruction(rng: random.Random, target: str) -> bytes:
 
 
 def tamed(rng: random.Random, encoding: str, low: int, high: int) -> tuple[int, int]:
-    """The free bits with addresses and jumps that stay inside what the kernel set up."""
+    """Changes the free bits so that addresses and jumps stay inside the kernel's set-up."""
     def put(word: int, shift: int, count: int, value: int) -> int:
         return word & ~(((1 << count) - 1) << shift) | value << shift
 

@@ -1,6 +1,6 @@
 """Files and messages that users name, damaged: captures, pages, lists, programs, messages of a debugger's client.
 
-Captures go through the command, whose status and one line are held against its promise; the others through their reader.
+Captures go through the command, whose status and one line are checked against its promise; the others through their reader.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simgpu.tools.debug.messages import Channel
 from simgpu.tools.page.page import Page, compared
 from simgpu.tools.robustness import hostile
 
-MEMORY = 0x7F0000200000  # where a capture's region was
+MEMORY = 0x7F0000200000  # address of a capture's region
 DEEP = 100_000  # brackets: more than a parser's recursion takes
 REFUSALS = (0, 1, 2)  # statuses of the command
 COLUMNS = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")
@@ -46,7 +46,7 @@ REQUESTS = (
 
 
 def capture(rng: random.Random, good: bytes) -> None:
-    """Replays a capture of the fuzzer's kernel, of which one or two files are damaged, by `simgpu exec`."""
+    """Replays a capture of the fuzzer's kernel by `simgpu exec`, after damage to one or two of its files."""
     documents: dict[str, Any] = {
         "dispatch.json": {"mangled_name": "fuzz.kd", "isa_name": "amdgcn-amd-amdhsa--gfx90a:xnack-", "grid": [64, 1, 1],
                           "block": [64, 1, 1], "group_segment_size": 4096},
@@ -72,7 +72,7 @@ def capture(rng: random.Random, good: bytes) -> None:
 
 
 def page(rng: random.Random, good: bytes) -> None:
-    """Compares a document with a page, as `--against` does, whose document or bytes are damaged."""
+    """Compares a document with a page, as `--against` does, after damage to the page's document or bytes."""
     columns: dict[str, Any] = {"text": ["s_nop 0", "s_endpgm"], **{name: [1, 2] for name in COLUMNS}}
     kernel = {"name": "k", "code": {"columns": columns}, "counters": {"mfma_flops": 3}, "instructions": 2}
     document = {"kernels": [kernel]}
@@ -108,7 +108,7 @@ def text(rng: random.Random, good: bytes) -> None:
 
 
 def program(rng: random.Random, good: bytes) -> None:
-    """Inspects a damaged program of the host as `simgpu hip` does, and asks where its addresses lie in source files."""
+    """Inspects a damaged program of the host as `simgpu hip` does, and looks its addresses up in source files."""
     made = bytearray(hostile.GENERATORS["debug"](rng, good, "gfx90a"))
     struct.pack_into("<H", made, 18, rng.choice((62, 62, 62, 183, 224)))
     if rng.random() < 0.5:  # a header of the dynamic section anywhere
@@ -124,7 +124,8 @@ def program(rng: random.Random, good: bytes) -> None:
 
 
 def messages(rng: random.Random, good: bytes) -> None:
-    """A client's session of damaged messages, half of them about a kernel at work: it ends with the input, and can be read."""
+    """Runs a client's session of damaged messages, half of them about a running kernel: it ends with the input, and can be
+    read."""
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "k.co")
         file.write_bytes(good)
@@ -147,7 +148,7 @@ def messages(rng: random.Random, good: bytes) -> None:
 
 
 def _request(rng: random.Random, program: str, command: str) -> dict[str, Any]:
-    """A request with all that any request takes."""
+    """Returns a request with the arguments of every kind of request."""
     words = ["--grid", "1", "--arg", "zeros:u32:1024", "--arg", "i32:1", "--arg", "f32:1", "--max-instructions", "20000"]
     arguments = {
         "program": program if command == "launch" else "", "args": words, "threadId": 1, "frameId": 1, "variablesReference": 257,
@@ -161,7 +162,7 @@ def _request(rng: random.Random, program: str, command: str) -> dict[str, Any]:
 
 
 def _document(rng: random.Random, document: dict[str, Any]) -> bytes:
-    """JSON of the document with other values, of damaged bytes, or of more brackets than can be read."""
+    """Returns JSON of the document with other values, with damaged bytes, or with more brackets than can be read."""
     if rng.random() < 0.05:
         return rng.choice((b"[", b'{"a":')) * DEEP
     made = json.dumps(_other(rng, document) if rng.random() < 0.8 else document, default=str).encode()
@@ -169,13 +170,13 @@ def _document(rng: random.Random, document: dict[str, Any]) -> bytes:
 
 
 def _other(rng: random.Random, document: dict[str, Any]) -> dict[str, Any]:
-    """The document with some of its values replaced, and some of its keys missing."""
+    """Replaces some of the document's values and drops some of its keys."""
     share, missing = rng.choice((0.02, 0.1, 0.3)), rng.choice((0, 0, 0.2))
     return {key: hostile.other(rng, value, share) for key, value in document.items() if rng.random() >= missing}
 
 
 def _command(*words: str) -> None:
-    """Runs the command; SimError where it refuses, RuntimeError where it does not end as it promises."""
+    """Runs the command. Raises SimError if it refuses, RuntimeError if it ends in any other way than it promises."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = cli.main(list(words))

@@ -1,4 +1,4 @@
-"""Calls of the host that no device library makes: packets whose links, lanes, messages and formats are damaged or drawn."""
+"""Calls of the host that no device library makes: packets with damaged or random links, lanes, messages and formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.machine.layout import LANES
 
-# Words of the buffer (`engine.hostcall.packets`): where the ready stack is, and the headers.
+# Word indices in the buffer (`engine.hostcall.packets`): the ready stack and the headers.
 READY, FIRST_HEADER, HEADER_WORDS = 4, 24, 3
 PRINTF = 2
 BEGIN, END = 1, 2
@@ -23,7 +23,7 @@ EXTREME = (0, 1, 2, 63, 64, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 63, (1 << 6
 
 
 def run(rng: random.Random) -> None:
-    """Fills a buffer of packets as `rng` draws and serves it; raises what the host's side raises."""
+    """Fills a buffer of packets as `rng` draws and serves it; raises the host side's errors."""
     packets = rng.choice((1, 2, 3, 7, 64))
     host = HostCalls(DeviceMemory(), packets)
     words = host.allocation.data.view(np.uint64)
@@ -37,7 +37,7 @@ def run(rng: random.Random) -> None:
 
 
 def _packets(rng: random.Random, words: np.ndarray, packets: int) -> None:
-    """Some packets on the ready stack, each with messages in some of its lanes."""
+    """Puts some packets on the ready stack, each with messages in some of its lanes."""
     payloads = FIRST_HEADER + -(-packets * HEADER_WORDS // 8) * 8
     bits = packets.bit_length()
     ready = 0
@@ -52,7 +52,7 @@ def _packets(rng: random.Random, words: np.ndarray, packets: int) -> None:
 
 
 def _slot(rng: random.Random) -> list[int]:
-    """A lane's descriptor and seven words: where the text goes, its format, its arguments."""
+    """Draws a lane's descriptor and seven words: the stream of its text, its format, its arguments."""
     text = b"".join(_conversion(rng) for _ in range(rng.randrange(4)))[: 8 * 5 - 1] + b"\0"
     given = [rng.choice((0, 1)), *struct.unpack(f"<{-(-len(text) // 8)}Q", text + bytes(-len(text) % 8))]
     given += [_word(rng) for _ in range(7 - len(given))]

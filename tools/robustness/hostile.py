@@ -1,7 +1,8 @@
-"""Files made to cost more than they weigh: bundles, ELF tables, debug information, metadata, .npy and cache files.
+"""Small files that are made to cost much time or memory: bundles, ELF tables, debug information, metadata, .npy and cache
+files.
 
-A generator draws a file from a `random.Random`; `read_all` reads whatever a code object may hold. Most cases begin as a good
-file in which one surface is rebuilt, with counts, sizes and places that overlap, run in circles, or claim more than there is.
+A generator draws a file from a `random.Random`; `read_all` reads everything that a code object may hold. Most cases begin as a
+good file in which one surface is rebuilt: its counts, sizes and places overlap, run in circles, or claim more than there is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from simgpu.hardware.code_object.elf import PROGRAM_HEADER, RELA, SECTION_HEADER
 from simgpu.hardware.isa import disassemble
 from simgpu.tools.cases.file_kernel import load_array
 
-SIZES = (0, 1, 7, 64, 4096, 1 << 14)  # bytes of what a generator fills; one case in fifty takes LARGE
+SIZES = (0, 1, 7, 64, 4096, 1 << 14)  # bytes of a generator's filling; one case in fifty takes LARGE
 LARGE = 1 << 18
 NUMBERS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
 TEXTS = (
@@ -53,9 +54,9 @@ def rebuilt(
     data: bytes, sections: Sequence[NewSection] = (), headers: Sequence[tuple[int, ...]] = (), note: bytes | None = None,
     replace: bool = False,
 ) -> bytes:  # fmt: skip
-    """An ELF file with more sections and program headers, or another metadata note; what it had has no name any more.
+    """Rebuilds an ELF file with more sections and program headers, or another metadata note; its old parts lose their names.
 
-    replace: without the sections that it has but for the loaded symbols.
+    replace: drops its old sections except the loaded symbols.
     """
     elf, made = ElfFile(data), bytearray(data)
     programs = [list(header) for header in elf.headers]
@@ -92,7 +93,7 @@ def rebuilt(
 
 
 def read_all(data: bytes, target: str = "") -> None:
-    """Reads all that a code object may hold: kernels, image, lines, calls, types, code."""
+    """Reads all parts that a code object may hold: kernels, image, lines, calls, types, code."""
     code = CodeObject.parse(data, target)
     code.image(1 << 40)
     for kernel in list(code.kernels.values())[:4]:
@@ -113,7 +114,7 @@ def _size(rng: random.Random) -> int:
 
 
 def _filled(rng: random.Random, size: int) -> bytes:
-    """Bytes of one value, of few values, or of any."""
+    """Returns bytes of one value, of few values, or of any."""
     kind = rng.randrange(3)
     if kind == 0:
         return bytes([rng.randrange(256)]) * size
@@ -130,7 +131,7 @@ def _leb(value: int) -> bytes:
 
 
 def scarred(rng: random.Random, data: bytes) -> bytes:
-    """The data with some bytes, and perhaps its end, changed."""
+    """Changes some bytes of the data, and perhaps cuts off its end."""
     made = bytearray(data)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 8))):
         if made:
@@ -144,7 +145,7 @@ def scarred(rng: random.Random, data: bytes) -> bytes:
 
 
 def bundle(rng: random.Random, good: bytes, target: str) -> bytes:
-    """An offload bundle: entries that overlap, many tables, names and counts without measure."""
+    """Makes an offload bundle: entries that overlap, many tables, enormous names and counts."""
     body = good if rng.random() < 0.5 else _filled(rng, _size(rng))
     if rng.random() < 0.3:  # every entry is the same good file, for more targets than there are
         names = [f"hipv4-amdgcn-amd-amdhsa--{target}{':xnack+' * (n > 0)}".encode() for n in range(rng.choice((1, 3, 3000)))]
@@ -167,7 +168,7 @@ def bundle(rng: random.Random, good: bytes, target: str) -> bytes:
 
 
 def compressed_bundle(rng: random.Random, good: bytes, target: str) -> bytes:
-    """Compressed offload bundles: headers that claim what they like, content that expands many times or is cut off."""
+    """Makes compressed offload bundles: headers with false claims, content that expands many times or is cut off."""
     made = bytearray(bytes(good[:18]) + struct.pack("<H", 62) + bytes(44) if rng.random() < 0.3 else b"")
     count = rng.choice((1, 1, 1, 3, 40))
     for _ in range(count):
@@ -187,7 +188,7 @@ def compressed_bundle(rng: random.Random, good: bytes, target: str) -> bytes:
 
 
 def tables(rng: random.Random, good: bytes, target: str) -> bytes:
-    """An ELF file whose sections and program headers lie over each other."""
+    """Makes an ELF file whose sections and program headers overlap."""
     spare = _filled(rng, _size(rng))
     size = len(good) + len(spare)
     places = ((0, size), (len(good), len(spare)), (rng.choice(NUMBERS), rng.choice(NUMBERS)), (0, len(good)))
@@ -216,8 +217,8 @@ def tables(rng: random.Random, good: bytes, target: str) -> bytes:
 
 
 def debug(rng: random.Random, good: bytes, target: str) -> bytes:
-    """A file with made up debug sections, some of them compressed many times over."""
-    kernel = next(iter(CodeObject.parse(good).kernels)).encode() + b"\0"  # which entries may name: its parameters are asked for
+    """Makes a file with invented debug sections, some of them compressed many times over."""
+    kernel = next(iter(CodeObject.parse(good).kernels)).encode() + b"\0"  # entries may name it, and its parameters are read
     parts = {
         b".debug_line": _line_program(rng), b".debug_info": _units(rng), b".debug_abbrev": _abbreviations(rng),
         b".debug_str": rng.choice((kernel, b"")) + _filled(rng, _size(rng)), b".debug_line_str": _filled(rng, _size(rng)),
@@ -289,7 +290,8 @@ def _units(rng: random.Random) -> bytes:
     return bytes(made)
 
 
-# 1 a unit, 2 a function with a name, 3 a parameter with a type, 4 a typedef, 5 a base type, 6 a parameter with its origin.
+# Abbreviations: 1 a unit, 2 a function with a name, 3 a parameter with a type, 4 a typedef, 5 a base type, 6 a parameter with its
+# origin.
 FUNCTIONS = (
     b"\1\x11\1\0\0" b"\2\x2E\1\3\x08\0\0" b"\3\5\0\x49\x13\0\0" b"\4\x16\0\x49\x13\0\0" b"\5\x24\0\x3E\x0B\x0B\x0B\0\0"
     b"\6\5\0\x31\x10\0\0\0"
@@ -297,8 +299,8 @@ FUNCTIONS = (
 
 
 def _functions(rng: random.Random, name: bytes) -> bytes:
-    """A unit of functions of one name, whose parameters' types are any entry, themselves too, or none."""
-    made, places = bytearray(b"\1"), [11]  # behind the header
+    """Makes a unit of functions of one name. A parameter's type is any entry, even the parameter itself, or none."""
+    made, places = bytearray(b"\1"), [11]  # after the header
     for _ in range(rng.choice((3, 10, 100, 10_000))):
         place = struct.pack("<I", rng.choice(NUMBERS) & 0xFFFFFFFF if rng.random() < 0.01 else rng.choice(places))
         base = bytes((5, rng.choice((2, 4, 5, 7, 9)), rng.choice((0, 2, 4, 4, 4, 8, 16))))
@@ -310,7 +312,7 @@ def _functions(rng: random.Random, name: bytes) -> bytes:
 
 
 def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
-    """A file with another metadata note: values of other types, too many, too deep, with names that move a cursor."""
+    """Makes a file with another metadata note: values of other types, too many, too deep, with names that move a cursor."""
     document: Any = dict(CodeObject.parse(good).metadata)
     drawn = rng.random()
     if drawn < 0.7:
@@ -325,7 +327,7 @@ def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
 
 
 def other(rng: random.Random, value: Any, share: float) -> Any:
-    """The document with a share of its values replaced."""
+    """Replaces a fraction of the document's values."""
     if rng.random() < share:
         return rng.choice((
             rng.choice(TEXTS), rng.choice(NUMBERS), -1, None, True, 1.5, [], {}, [value] * rng.choice((1, 3, 500)),
@@ -347,7 +349,7 @@ GENERATORS: dict[str, Callable[[random.Random, bytes, str], bytes]] = {
 
 
 def damage_cache(rng: random.Random) -> None:
-    """Damages a file of the cache. Raises AssertionError where it is believed, or is not replaced."""
+    """Damages a file of the cache. Raises AssertionError if it is believed, or is not replaced."""
     content = _filled(rng, rng.choice((0, 1, 100, 5000)))
     with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, SIMGPU_CACHE_DIR=place):
         folder, path = Folder("handlers"), Path(place, "handlers", "name")
@@ -362,7 +364,7 @@ def damage_cache(rng: random.Random) -> None:
 
 
 def read_array(rng: random.Random) -> None:
-    """Reads an .npy file, as `--arg` does, whose header claims what it likes."""
+    """Reads an .npy file with a false header, as `--arg` does."""
     file = io.BytesIO()
     np.save(file, np.arange(rng.choice((0, 3, 100)), dtype=rng.choice(("f4", "i1", "c16"))))
     data = file.getvalue()

@@ -28,13 +28,13 @@ from simgpu.tools.robustness.ir_runs import Memory, Rejected, Setting, code_obje
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 SELECTORS = {"dag": False, "global": True}
-BATCH = 25  # programs of a module: clang's start costs as much as a program
-TRIALS = 300  # of a reduction
+BATCH = 25  # programs in a module: clang's start costs as much as a program
+TRIALS = 300  # trials in a reduction
 Made = TypeVar("Made")
 
 
 def host_memory(programs: Sequence[Program], seed: int) -> dict[int, Memory]:
-    """Memory after each program that x86's clang takes, by its number."""
+    """Returns memory after each program that x86's clang accepts, by its number."""
     results = _compiled(programs, lambda some: host_results(some, seed))
     return {one.number: after for some, memories in results for one, after in zip(some, memories, strict=True)}
 
@@ -42,7 +42,7 @@ def host_memory(programs: Sequence[Program], seed: int) -> dict[int, Memory]:
 def differences(
     programs: Sequence[Program], expected: dict[int, Memory], setting: Setting, seed: int
 ) -> Iterator[tuple[Program, str]]:
-    """The programs whose memory differs under a setting, and where; those that its clang rejects are left out."""
+    """Yields the programs whose memory differs under a setting, and where. It skips programs that its clang rejects."""
     gpu = Device(setting.target, threads=1)
     for some, code in _compiled(programs, lambda some: code_object(some, setting)):
         module = gpu.load(code)
@@ -58,7 +58,7 @@ def differences(
 def _compiled(
     programs: Sequence[Program], compile_: Callable[[Sequence[Program]], Made]
 ) -> Iterator[tuple[Sequence[Program], Made]]:
-    """What `compile_` makes of as many programs at once as it takes."""
+    """Yields programs with the result of `compile_`, as many at once as it accepts."""
     try:
         result = compile_(programs)
     except Rejected as error:
@@ -73,7 +73,7 @@ def _compiled(
 
 
 def smaller(one: Program, setting: Setting, seed: int) -> Program:
-    """The program reduced to what differs under the setting."""
+    """Reduces a program that still differs under the setting."""
     trials = itertools.count()
 
     def differs(candidate: Program) -> bool:
@@ -89,7 +89,7 @@ def smaller(one: Program, setting: Setting, seed: int) -> Program:
 
 
 def run(numbers: Sequence[int], seed: int, settings: Sequence[Setting], reduce: bool) -> dict[int, list[Setting]]:
-    """The settings under which each program differs; prints each program once."""
+    """Returns the settings under which each program differs; prints each program once."""
     found: dict[int, list[Setting]] = {}
     for first in range(0, len(numbers), BATCH):
         programs = [program(seed, number) for number in numbers[first : first + BATCH]]

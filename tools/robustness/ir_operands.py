@@ -1,7 +1,7 @@
-"""The text of a random function in LLVM IR, and where its operands come from.
+"""The text of a random function in LLVM IR, and the sources of its operands.
 
-Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one NaN, as LLVM leaves payloads open. Lines end in
-`; T=TYPE` where a reduction may put a constant for the result, and in `; keep` where it may not.
+Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one NaN, as LLVM leaves payloads open. Lines end
+in `; T=TYPE` if a reduction may put a constant for the result, and in `; keep` if it may not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ I1, I32, I64 = Type("i1"), Type("i32"), Type("i64")
 
 @dataclass(frozen=True)
 class Region:
-    """Memory that a lane may use: pointer, letter of its address space, bytes, the pointer's alignment, and whether it changes."""
+    """Memory that a lane may use."""
 
-    pointer: str
-    space: str
-    size: int
-    align: int
+    pointer: str  # IR name of its pointer
+    space: str  # letter of its address space
+    size: int  # bytes
+    align: int  # the pointer's alignment
     writable: bool
 
 
 class Operands:
-    """The text of one function, `lines`, and values for its operands."""
+    """Text of one function, `lines`, and values for its operands."""
 
     def __init__(self, rng: random.Random, phase: int, accesses: bool) -> None:
         self.rng, self.phase, self.accesses = rng, phase, accesses
@@ -43,7 +43,7 @@ class Operands:
         return f"%v{self.names}"
 
     def emit(self, text: str, type: Type, keep: bool = False) -> Value:
-        """One instruction with a result."""
+        """Emits one instruction with a result."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text} ; {'keep' if keep else f'T={type}'}")
         return Value(name, type)
@@ -61,7 +61,7 @@ class Operands:
     # -- operands --------------------------------------------------------------------------------
 
     def value(self, type: Type) -> Value:
-        """A value of the type: of the pool, converted from the pool, or a constant."""
+        """Draws a value of the type: from the pool, converted from the pool, or a constant."""
         same = [v for v in self.pool if v.type == type]
         if same and self.rng.random() < 0.7:
             return self.rng.choice(same[-6:] if self.rng.random() < 0.6 else same)
@@ -70,7 +70,7 @@ class Operands:
         return self.converted(self.rng.choice(self.pool[-24:]), type)
 
     def integer(self) -> Type:
-        """An integer type, often one that the pool has."""
+        """Draws an integer type, often one from the pool."""
         mine = [v.type for v in self.pool if not v.type.floating]
         if mine and self.rng.random() < 0.6:
             return self.rng.choice(mine)
@@ -83,7 +83,7 @@ class Operands:
         return Type(self.rng.choice(tuple(FLOATS)), self.rng.choice((0, 0, 0, 2, 3, 4)))
 
     def converted(self, given: Value, type: Type) -> Value:
-        """`given` as `type`: resized as an integer of its bits, or element after element where the shapes agree."""
+        """Converts `given` to `type`: as an integer of its bits, or element by element if the shapes agree."""
         if given.type == type:
             return given
         if given.type.count == type.count and self.rng.random() < 0.6:
@@ -99,7 +99,7 @@ class Operands:
         return self.emit(f"{'trunc' if have > width else self.rng.choice(('zext', 'sext'))} {given.type} {given.text} to {to}", to)
 
     def bits(self, given: Value) -> Value:
-        """The scalar integer of the value's bits."""
+        """Returns the scalar integer of the value's bits."""
         to = Type(f"i{given.type.bits}")
         if given.type == to:
             return given
@@ -113,7 +113,7 @@ class Operands:
         return self.canonical(made)
 
     def canonical(self, given: Value) -> Value:
-        """The value with one NaN for all."""
+        """Replaces every NaN of the value by one NaN."""
         type = given.type
         if not type.floating:
             return given
@@ -131,7 +131,7 @@ class Operands:
             to = b if b.width <= 64 else b.of("i64")
             made = self.emit(f"call {to} @llvm.fpto{self.rng.choice('su')}i.sat.{to.suffix}.{a.suffix}({a} {given.text})", to)
             return self.resized(made, b.width)
-        # Wide integers to narrow floats round twice on some machines: through a width that the next format holds.
+        # Wide integers to narrow floats round twice on some machines, so they go through a width that the next format holds.
         most = {"half": 16, "bfloat": 16, "float": 64, "double": 64}[b.element]
         narrow = self.resized(given, most) if a.width > most else given
         return self.emit(f"{self.rng.choice('su')}itofp {narrow.type} {narrow.text} to {b}", b)
@@ -144,7 +144,7 @@ class Operands:
         return self.emit(f"{'fptrunc' if a.width > type.width else 'fpext'} {a} {given.text} to {type}", type)
 
     def index(self, mask: int) -> Value:
-        """An i32 of 0..mask (a power of two less one), by lane or data."""
+        """Draws an i32 of 0..mask (a power of two less one), by lane or data."""
         source = self.value(I32)
         if self.rng.random() < 0.3:
             source = Value("%lane", I32)

@@ -16,21 +16,21 @@ from simgpu.tools.robustness.ir_statements import ATOM_STRIDE, COMMUTING, Phase
 from simgpu.tools.robustness.ir_values import Value
 
 LANES = 256
-IN_STRIDE, OUT_STRIDE, LDS_STRIDE, PRIVATE = 160, 640, 128, 96  # bytes a lane owns; its base may be odd
+IN_STRIDE, OUT_STRIDE, LDS_STRIDE, PRIVATE = 160, 640, 128, 96  # bytes that a lane owns; its base may be odd
 SHARED = 16 * len(COMMUTING)  # bytes after the lanes' own in the buffer of atomics
 SPACES = {"G": 1, "L": 3, "P": 5, "F": 0}
 
 
 @dataclass(frozen=True)
 class Program:
-    """The phases' bodies and how each is inlined; strides: bytes from lane to lane of in, out and LDS."""
+    """Bodies of the two phases, and how each is inlined."""
 
     number: int
     bodies: tuple[tuple[str, ...], ...]
     inlining: tuple[str, ...]
 
     def text(self, gpu: bool) -> str:
-        """Functions of the program, for the GPU with its kernel `p{number}`."""
+        """Returns the program's functions, for the GPU with its kernel `p{number}`."""
         parts = []
         for phase, (lines, inlining) in enumerate(zip(self.bodies, self.inlining, strict=True)):
             head = f"define {'hidden ' if gpu else ''}void @p{self.number}_{phase}({PARAMETERS}) {inlining + ' ' if gpu else ''}{{"
@@ -40,7 +40,7 @@ class Program:
         return _spelled("\n".join(parts), gpu) + "\n"
 
 
-# Phases are not internal: LLVM would put LDS itself for their argument, and GlobalISel traps in a function that is no kernel and
+# Phases are not internal: LLVM would pass LDS itself for their argument, and GlobalISel traps in a function that is no kernel and
 # names LDS.
 PARAMETERS = "§G noalias %in, §G %out, §G %atom, i64 %scalar, i32 %lane, §L %lds"
 KERNEL = """@lds{number} = internal addrspace(3) global [{lds} x i8] poison, align 16
@@ -56,7 +56,7 @@ define amdgpu_kernel void @p{number}(§G noalias %in, §G %out, §G %atom, i64 %
 
 
 def _spelled(text: str, gpu: bool) -> str:
-    """Pointers and casts of one machine in place of the marks."""
+    """Replaces the marks by one machine's pointers and casts."""
     cast = r"addrspacecast \1 to ptr" if gpu else r"getelementptr i8, \1, i32 0"
     text = re.sub(r"§cast[GLP] (.*?) §to", cast, text)
     text = re.sub(r"p§([GLPF])\.", lambda found: f"p{SPACES[found[1]] if gpu else 0}.", text)
@@ -65,7 +65,7 @@ def _spelled(text: str, gpu: bool) -> str:
 
 
 def program(seed: int, number: int) -> Program:
-    """The program that a seed and a number make, whatever was made before."""
+    """Makes the program of a seed and a number, whatever was made before."""
     rng = random.Random(f"ir:{seed}:{number}")
     extra = {"in": rng.choice((0, 1, 4)), "out": rng.choice((0, 1, 2, 4, 8)), "lds": rng.choice((0, 1, 2, 4))}
     length, accesses = rng.choice((8, 15, 30, 60)), rng.random() < 0.5
@@ -74,7 +74,7 @@ def program(seed: int, number: int) -> Program:
 
 
 def _body(phase: Phase, extra: dict[str, int], length: int) -> tuple[str, ...]:
-    """Prologue, statements, and stores of what the pool holds."""
+    """Makes prologue, statements, and stores of the pool's values."""
     rng = phase.rng
     phase.label("entry")
     private_align = rng.choice((1, 4, 8, 16))

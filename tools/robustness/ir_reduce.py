@@ -1,4 +1,4 @@
-"""A smaller program that still fails: constants for results, stores left out, branches that go one way."""
+"""A smaller program that still fails: constants replace results, stores disappear, branches go one way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEST = re.compile(r"br i1 %\w+, ")
 
 
 def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The program without what `fails` does not need; halves of its lines first, single lines last."""
+    """Removes the parts that `fails` does not need; halves of its lines first, single lines last."""
     size = 1 << 20
     while size:
         count = len(_places(program))
@@ -33,7 +33,7 @@ def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
 
 
 def _places(program: Program) -> list[tuple[int, int]]:
-    """Phase and line of what may go."""
+    """Returns phase and index of the removable lines."""
     return [(phase, at) for phase, body in enumerate(program.bodies) for at, line in enumerate(body) if _may_go(line)]
 
 
@@ -52,7 +52,7 @@ def _without(program: Program, places: Collection[tuple[int, int]]) -> Program:
 
 
 def _shorter(body: tuple[str, ...], dropped: Collection[int]) -> tuple[str, ...]:
-    """The body without lines, constants in place of their results, and without results that nothing uses then."""
+    """Removes lines: constants replace their results, and unused results disappear."""
     constants: dict[str, str] = {}
     lines = []
     for at, line in enumerate(body):

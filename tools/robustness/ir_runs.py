@@ -1,4 +1,4 @@
-"""Compiles programs of `ir_programs.py` for a GPU and for the host, runs them, and says where their memory differs."""
+"""Compiles programs of `ir_programs.py` for a GPU and for the host, runs them, and compares their memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 300
 SCALAR = 0x9E3779B97F4A7C15 - (1 << 64)
 HOST_OPTIONS = ("-target", "x86_64-linux-gnu", "-march=haswell", "-fPIC", "-ffp-contract=off", "-Wno-override-module")
 GPU_OPTIONS = ("-target", "amdgcn-amd-amdhsa", "-nogpulib", "-mcode-object-version=5", "-ffp-contract=off", "-Wno-override-module")
-# Narrowing that x86 calls a library for; by rounding to odd, which the second rounding cannot tell from the exact value.
+# x86 calls a library for some narrowing. These round to odd; the second rounding cannot tell that from the exact value.
 HOST_HELPERS = """
 define internal float @to_odd(double %x) {
   %near = fptrunc double %x to float
@@ -68,20 +68,20 @@ define bfloat @__truncdfbf2(double %x) {
 
 @dataclass(frozen=True)
 class Memory:
-    """A program's buffers as bytes, before or after it ran."""
+    """A program's buffers as bytes, before or after its run."""
 
     given: np.ndarray
     out: np.ndarray
     atom: np.ndarray
 
     def copy(self) -> Memory:
-        """Buffers of their own, aligned as a GPU's are."""
+        """Returns a copy of the buffers, aligned as a GPU's are."""
         return Memory(*(_aligned(buffer) for buffer in (self.given, self.out, self.atom)))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A target and how its clang is called."""
+    """A target and the options of its clang."""
 
     target: str
     level: str
@@ -97,7 +97,7 @@ class Setting:
 
 
 class Rejected(Exception):
-    """clang or the linker ended with an error; the first lines of it."""
+    """Raised with the first lines of an error of clang or the linker."""
 
 
 def _aligned(bytes_of: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def _aligned(bytes_of: np.ndarray) -> np.ndarray:
 
 
 def memory(seed: int, number: int) -> Memory:
-    """Random bytes; of the input, some are small or zero."""
+    """Draws random bytes; some of the input are small or zero."""
     rng = np.random.default_rng((seed, number))
     given = rng.integers(0, 256, LANES * (IN_STRIDE + 8), np.uint8)
     given[rng.random(len(given)) < 0.15] = 0
@@ -136,7 +136,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def _built(text: str, options: Sequence[str], folder: str) -> Path:
-    """The shared object of the IR. Raises Rejected."""
+    """Compiles the IR to a shared object. Raises Rejected."""
     source, made, linked = Path(folder, "program.ll"), Path(folder, "program.o"), Path(folder, "program.so")
     source.write_text(text)
     _run([*_tools().clang, *options, "-c", str(source), "-o", str(made)])
@@ -145,7 +145,7 @@ def _built(text: str, options: Sequence[str], folder: str) -> Path:
 
 
 def host_results(programs: Sequence[Program], seed: int, level: str = "-O0") -> list[Memory]:
-    """What x86 makes of the programs: phase 0 lane after lane, then phase 1. Raises Rejected."""
+    """Runs the programs on x86: phase 0 lane after lane, then phase 1. Raises Rejected."""
     text = HOST_HELPERS + "".join(program.text(gpu=False) for program in programs)
     results = []
     with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
@@ -163,13 +163,13 @@ def host_results(programs: Sequence[Program], seed: int, level: str = "-O0") -> 
 
 
 def code_object(programs: Sequence[Program], setting: Setting) -> bytes:
-    """The programs' kernels. Raises Rejected."""
+    """Compiles the programs' kernels. Raises Rejected."""
     with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
         return _built("".join(program.text(gpu=True) for program in programs), setting.options, folder).read_bytes()
 
 
 def gpu_result(gpu: Device, module: Any, program: Program, seed: int) -> Memory:
-    """What the simulated GPU makes of one program. Raises SimError."""
+    """Runs one program on the simulated GPU. Raises SimError."""
     before = memory(seed, program.number)
     buffers = [gpu.upload(data) for data in (before.given, before.out, before.atom)]
     try:
@@ -181,7 +181,7 @@ def gpu_result(gpu: Device, module: Any, program: Program, seed: int) -> Memory:
 
 
 def difference(expected: Memory, got: Memory) -> str | None:
-    """The first differing bytes, in words; None where all agree."""
+    """Describes the first differing bytes; None if all agree."""
     for name in ("given", "out", "atom"):
         a, b = getattr(expected, name), getattr(got, name)
         (places,) = (a != b).nonzero()

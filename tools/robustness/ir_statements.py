@@ -1,6 +1,6 @@
 """Random statements of LLVM IR: operations, accesses of memory, branches and loops.
 
-What LLVM itself gets wrong is not drawn: comments say what.
+Comments name LLVM's own errors, which programs avoid.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Phase(Operands):
     # -- operations ------------------------------------------------------------------------------
 
     def operation(self) -> None:
-        """One random operation, whose result joins the pool."""
+        """Draws one operation, whose result joins the pool."""
         draw = self.rng.random()
-        if self.accesses:  # a quarter integers, the rest of it memory
+        if self.accesses:  # a quarter integers, the rest memory
             draw = draw if draw < 0.25 else 0.68 + (draw - 0.25) * 0.32 / 0.75
         if draw < 0.34:
             made = self.integer_operation()
@@ -77,8 +77,8 @@ class Phase(Operands):
             return test if rng.random() < 0.5 else self.selected(test, b, a)
         if kind == 7 and width > 1:
             return self.call(f"{rng.choice(INTEGER_PAIRS)}.{type.suffix}", type, f"{type} {a.text}", f"{type} {b.text}")
-        if kind == 8 and width in (8, 16, 32, 64, 128):  # LLVM has no remainder of other wide ones
-            # Masked, as InstCombine makes a shift by the whole width of fshl(0, x, 16).
+        if kind == 8 and width in (8, 16, 32, 64, 128):  # LLVM has no remainder of other wide types
+            # Masked, because InstCombine turns fshl(0, x, 16) into a shift by the whole width.
             c = self.emit(f"and {type} {self.value(type).text}, {splat(type, str(width - 1))}", type, keep=True)
             return self.call(f"fsh{rng.choice('lr')}.{type.suffix}", type, *(f"{type} {v.text}" for v in (a, b, c)))
         if kind == 9 and not type.count and width > 1:
@@ -102,12 +102,12 @@ class Phase(Operands):
             return self.emit(f"{name} {type} {a.text}, {b.text}", type)
         if kind == 4:
             name = rng.choice(FLOAT_UNARY)
-            # LLVM drops the one NaN of sqrt(x) where x < 0: no root of a negative number.
+            # LLVM loses the canonical NaN of sqrt(x) for x < 0, so no root of a negative number.
             given = self.call(f"fabs.{type.suffix}", type, f"{type} {a.text}", keep=True) if name == "sqrt" else a
             return self.call(f"{name}.{type.suffix}", type, f"{type} {given.text}")
         if kind == 5:
             test = self.emit(f"fcmp {rng.choice(FLOAT_TESTS)} {type} {a.text}, {b.text}", type.of("i1"))
-            # Not of a and b: SelectionDAG makes max(0, -0) = 0 of such a selection, as if zeros had no sign.
+            # Not of a and b: SelectionDAG turns such a selection into a maximum with max(0, -0) = 0, as if zeros had no sign.
             c, d = self.value(type), Value(literal(rng, type), type)
             return test if rng.random() < 0.4 else self.selected(test, c, d)
         if kind == 6:
@@ -144,7 +144,7 @@ class Phase(Operands):
     # -- memory ----------------------------------------------------------------------------------
 
     def place(self, region: Region, size: int) -> tuple[str, int]:
-        """Type and text of a pointer to `size` bytes of the region, and the alignment that is sure."""
+        """Draws a pointer to `size` bytes of the region; returns its type and text, and its certain alignment."""
         rng = self.rng
         spare = region.size - size
         pointer = f"§{region.space} {region.pointer}"
@@ -190,7 +190,7 @@ class Phase(Operands):
         return 1 << self.rng.randrange(align.bit_length()) if self.rng.random() < 0.2 else align
 
     def copy(self) -> None:
-        """memcpy, memmove or memset of as many bytes as a constant or a value says; LLVM makes a loop of the latter."""
+        """Emits memcpy, memmove or memset of a constant or variable number of bytes; LLVM makes a loop of a variable one."""
         rng = self.rng
         most = rng.choice((1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 24, 29, 31, 32, 33, 45, 63, 80))
         target = rng.choice([r for r in self.regions if r.writable])
@@ -206,7 +206,7 @@ class Phase(Operands):
         self.effect(f"call void @llvm.{name}.p§{space}.p§{at[1]}.i32({aligned}, {at[:2]} align {other_align}{at[2:]}, {size})")
 
     def atomic(self) -> Value:
-        """On the lane's own bytes with a result, or on shared ones in an order that does not matter."""
+        """Emits an atomic on the lane's own bytes with a result, or on shared ones if the order does not matter."""
         rng, type = self.rng, Type(self.rng.choice(("i32", "i32", "i64", "i64", "i16", "i8")))
         size = type.width // 8
         given = self.value(type)
@@ -247,7 +247,7 @@ class Phase(Operands):
                 self.operation()
 
     def branch(self, depth: int) -> None:
-        """if/else, whose results meet in phis."""
+        """Emits if/else, whose results meet in phis."""
         test, tag = self.value(I1), self.fresh()[1:]
         self.effect(f"br i1 {test.text}, label %yes{tag}, label %no{tag}", keep=True)
         outer, types = list(self.pool), [random_type(self.rng) for _ in range(2)]
@@ -266,7 +266,7 @@ class Phase(Operands):
             self.pool.append(self.emit(f"phi {type} {arms}", type, keep=True))
 
     def loop(self, depth: int) -> None:
-        """As many turns as a value says, at most eight, with two carried values."""
+        """Emits a loop of at most eight turns, by a value, with two carried values."""
         tag = self.fresh()[1:]
         turns = self.index(7)
         types = [random_type(self.rng) for _ in range(2)]

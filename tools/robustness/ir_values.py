@@ -1,4 +1,4 @@
-"""Types, literals and single operations of random LLVM IR, without undefined behaviour (`ir_programs.py` draws from them)."""
+"""Types, literals and single operations of random LLVM IR, without undefined behaviour, for `ir_programs.py`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Type:
 
     @property
     def integer(self) -> Type:
-        """The integer type of the same shape."""
+        """Integer type of the same shape."""
         return Type(f"i{self.width}", self.count)
 
     @property
     def suffix(self) -> str:
-        """As names of intrinsics spell it: v4f32, i32, bf16."""
+        """Spelling in names of intrinsics: v4f32, i32, bf16."""
         name = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(self.element, self.element)
         return f"v{self.count}{name}" if self.count else name
 
@@ -70,7 +70,7 @@ def random_type(rng: random.Random) -> Type:
 
 
 def memory_type(rng: random.Random) -> Type:
-    """A type whose bytes in memory are all its own."""
+    """Draws a type that has no padding in memory."""
     if rng.randrange(3) == 0:
         return Type(rng.choice(ELEMENTS), rng.choice(COUNTS)) if rng.randrange(4) else Type(rng.choice(("i8", "i16", "half")), 16)
     return Type(rng.choice((*(f"i{w}" for w in BYTE_WIDTHS), *FLOATS)))
@@ -81,7 +81,7 @@ def splat(type: Type, scalar: str) -> str:
 
 
 def literal(rng: random.Random, type: Type) -> str:
-    """A constant without NaN."""
+    """Draws a constant without NaN."""
     if type.count:
         return "<" + ", ".join(f"{type.element} {_scalar(rng, type)}" for _ in range(type.count)) + ">"
     return _scalar(rng, type)
@@ -99,7 +99,7 @@ def _scalar(rng: random.Random, type: Type) -> str:
 
 
 def float_text(element: str, value: float) -> str:
-    """LLVM's hexadecimal form; the value is rounded toward zero to the format."""
+    """Formats LLVM's hexadecimal form; the value is rounded toward zero to the format."""
     if element == "double":
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if element == "half":
@@ -115,7 +115,7 @@ NAN = {"half": "0xH7E00", "bfloat": "0xR7FC0", "float": "0x7FF8000000000000", "d
 
 
 def neutral(type_text: str) -> str:
-    """A constant of a type as it is printed."""
+    """Returns a constant of a printed type."""
     if type_text.startswith("<"):
         return "zeroinitializer"
     if type_text in FLOATS:

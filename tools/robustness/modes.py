@@ -3,10 +3,13 @@
     python -m simgpu.tools.robustness.modes --count 500 --seed 1 [--kind streams ...]
     python -m simgpu.tools.robustness.modes --kind streams --seed 1 --first 42 --count 1     # one kernel again
 
-streams: one wave of random instructions, whose launch may fail; programs: random LLVM IR, compiled for four waves; operators: GEMM,
-convolution, softmax and attention of random shapes, on several workgroups. Each kernel runs plain, on one thread, checked, with
-numerics, and by the debugger to its last instruction; operators run in slices instead of the debugger. A launch that
-fails must fail with the same error at the same instruction in each mode. The exit status is 1 if a kernel differed.
+streams: one wave of random instructions, whose launch may fail
+programs: random LLVM IR, compiled for four waves
+operators: GEMM, convolution, softmax and attention of random shapes, on several workgroups
+
+Each kernel runs plain, on one thread, checked, with numerics, and by the debugger to its last instruction. Operators run in slices
+instead of the debugger. A launch that fails must fail with the same error at the same instruction in each mode. The exit status
+is 1 if a kernel differed.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class ReadyLaunch:
     buffers: Sequence[Any]
 
     def ended(self, act: Callable[[], object]) -> str:
-        """A digest of memory after an action, with the error that ended it."""
+        """Returns a digest of memory after an action, with the error that ended it."""
         try:
             act()
             said = ""
@@ -65,7 +68,10 @@ class ReadyLaunch:
         return self.ended(lambda: self.kernel.launch(**self.call))
 
     def replay(self) -> str:
-        """The only workgroup, run by a debugger that stops on the way; a digest only, as a debugger stops where a launch fails."""
+        """Runs the only workgroup by a debugger that stops on the way.
+
+        It returns only a digest, since a debugger stops where a launch fails.
+        """
         with simgpu.debug(self.kernel, **self.call) as debugger:
             debugger.step(7, 0)
             while debugger.stop.kind not in ("ended", "fault"):
@@ -78,7 +84,7 @@ class ReadyLaunch:
 
 
 def stream(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
-    """One wave of random instructions."""
+    """Makes one wave of random instructions."""
     rng = random.Random(f"modes:{seed}:{number}")
     target = rng.choice(TARGETS)
     code = stream_object(rng, target)
@@ -94,7 +100,7 @@ def stream(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
 
 
 def compiled(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
-    """A random program of LLVM IR. Raises `Rejected` where clang does not take it."""
+    """Compiles a random program of LLVM IR. Raises `Rejected` if clang rejects it."""
     rng = random.Random(f"modes:{seed}:{number}")
     one, target = program(seed, number), rng.choice(TARGETS)
     code = ir_runs.code_object([one], ir_runs.Setting(target, rng.choice(("-O0", "-O1", "-O2", "-O3")), False))
@@ -110,7 +116,7 @@ def compiled(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
 
 
 def operator(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
-    """The last kernel of an operator of a random shape, often on several workgroups."""
+    """Makes the last kernel of an operator of a random shape, often on several workgroups."""
     rng = random.Random(f"modes:{seed}:{number}")
     small = rng.choice(list(itertools.islice(lines(rng.randrange(1 << 30)), 4)))
     what, *rest = (small if rng.random() < 0.4 else _wide(rng)).split()
@@ -128,7 +134,7 @@ def operator(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
 
 
 def _wide(rng: random.Random) -> str:
-    """A command line of an operator on several workgroups."""
+    """Draws a command line of an operator on several workgroups."""
     dtype = rng.choice(("--target mi100", "--target mi210 --dtype bf16", "--target mi300x --dtype f16", "--target mi355x"))
     return rng.choice((
         f"gemm -m {rng.randrange(60, 300)} -n {rng.randrange(60, 300)} -k {rng.randrange(1, 80)} {dtype}",
@@ -141,7 +147,7 @@ KINDS = {"streams": stream, "programs": compiled, "operators": operator}
 
 
 def endings(kind: str, seed: int, number: int) -> dict[str, str]:
-    """How each mode ends a launch of a kernel."""
+    """Returns the end of a kernel's launch in each mode."""
     ready = KINDS[kind](seed, number)
     found = {name: ready(options).launch() for name, options in DEVICES.items()}
     if kind == "operators":
@@ -152,7 +158,7 @@ def endings(kind: str, seed: int, number: int) -> dict[str, str]:
 
 
 def alike(found: dict[str, str]) -> bool:
-    """Whether every mode ended as plain mode did; of the debugger only the bytes are compared."""
+    """True if every mode ended as plain mode did; for the debugger only the bytes are compared."""
     plain = found["plain"]
     return all(ending in (plain, plain.split()[-1] if mode == "replayed" else plain) for mode, ending in found.items())
 

@@ -1,5 +1,8 @@
-"""Mutants of a kernel: code in which one wait, nop or barrier is weaker or missing, or one address is past
-its buffer, and declarations of fewer registers or less LDS."""
+"""Mutants of a kernel.
+
+In the code, one wait, nop or barrier is weaker or missing, or one address is past its buffer; or fewer registers or less LDS
+are declared.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from simgpu.hardware.timing_rules.waits import waited
 
 S_NOP = 0xBF800000  # s_nop 0
 S_WAITCNT = 0xBF8C0000
-# What cannot change places with a nop.
+# Kinds of instructions that cannot change places with a nop.
 MOVES = {
     ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.GETPC,
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP,
@@ -30,18 +33,18 @@ FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of a kernel: of its code's bytes, or of what it declares."""
+    """A change of a kernel: of its code's bytes, or of its declarations."""
 
     kind: str  # wait, nop, barrier, address, registers or LDS
     what: str  # in words
     offset: int  # byte of the code
-    data: bytes  # what stands there instead
-    before: str  # the instruction or the declaration that was there
+    data: bytes  # the new bytes
+    before: str  # the original instruction or declaration
     declared: tuple[tuple[str, int], ...] = ()  # fields of the kernel or its descriptor
 
 
 def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[int]) -> Iterator[Mutant]:
-    """All mutants of a kernel's code. instructions: by record (dword of the code); executed: the records that ran."""
+    """Yields all mutants of a kernel's code. instructions: by record (dword of the code); executed: the records that ran."""
     targets = {branch_target(inst, 4 * index) for index, inst in instructions.items()}
     for index in sorted(executed):
         inst = instructions[index]
@@ -73,7 +76,7 @@ def _waits(index: int, inst: Instruction, value: int) -> Iterator[Mutant]:
 
 
 def encoded(simm16: int, counter: str, count: int) -> int:
-    """s_waitcnt's immediate with another count."""
+    """Returns s_waitcnt's immediate with another count."""
     for shift, width in dict(WAIT_COUNTERS)[counter]:
         mask = (1 << width) - 1
         simm16 = simm16 & ~(mask << shift) | (count & mask) << shift
@@ -90,13 +93,13 @@ def _nops(
     following = instructions.get(index + 1)
     if following is None or 4 * index + 4 in targets or following.spec.control in MOVES:
         return
-    # The bytes stay as many: the nop changes places with the instruction that it holds back.
+    # The number of bytes stays: the nop changes places with the instruction that it delays.
     later = code[4 * index + 4 : 4 * index + 4 + following.size]
     yield Mutant("nop", "removed", 4 * index, later + _word(S_NOP), text(inst))
 
 
 def _addresses(code: bytes, index: int, inst: Instruction) -> Iterator[Mutant]:
-    """The largest offset that the encoding holds, in whole dwords."""
+    """Yields the mutant with the encoding's largest offset, in whole dwords."""
     largest = FAR.get((inst.spec.encoding, inst.spec.memory.space if inst.spec.memory else ""))
     if largest is None or "offset0" in inst.mods or "offset1" in inst.mods or "st64" in inst.mnemonic:
         return
@@ -108,7 +111,7 @@ def _addresses(code: bytes, index: int, inst: Instruction) -> Iterator[Mutant]:
 
 
 def declarations(kernel: KernelInfo) -> Iterator[Mutant]:
-    """One granule of registers less, AccVGPRs that begin four earlier, half of the LDS."""
+    """Yields one granule of registers less, AccVGPRs that begin four earlier, half of the LDS."""
     descriptor = kernel.descriptor
     granule = VGPR_ENCODING_GRANULE[kernel.target]
     if descriptor.vgprs > granule:

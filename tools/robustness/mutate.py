@@ -52,14 +52,14 @@ SAFE = {"wait": FOLLOWS, "nop": DISTANCE, "registers": DECLARED}  # by kinds in 
 
 @dataclass(frozen=True)
 class MutantOutcome:
-    """What became of a mutant, and why."""
+    """Verdict on a mutant, and its reason."""
 
     case: str
     mutant: Mutant
     verdict: str  # FOUND, HARMLESS or MISSED
     reason: str
-    finding: Finding | None = None  # the first that is new
-    linted: Finding | None = None  # the first that `simgpu.checks.lint` has of the mutant and not of the kernel
+    finding: Finding | None = None  # the first new one
+    linted: Finding | None = None  # the first that `simgpu.checks.lint` finds only in the mutant
 
 
 class MutatedCase:
@@ -80,13 +80,13 @@ class MutatedCase:
         self.linted = {_place(finding) for finding in self._lint(None)}
 
     def _segment(self) -> tuple[bytes, int]:
-        """The code, and the byte in it at which the kernel starts."""
+        """Returns the code, and the index of the kernel's first byte in it."""
         segments = self.kernels[self.checked].module.code.segments
         segment = next(s for s in segments if s.executable and s.address <= self.start < s.end)
         return segment.data, self.start - segment.address
 
     def _reached(self) -> dict[int, Instruction]:
-        """Instructions by record of the segment: all that lowering reached."""
+        """Returns all instructions that lowering reached, by record of the segment."""
         module = self.kernels[self.checked].module
         found: dict[int, Instruction] = {}
         for program in module.programs:
@@ -94,7 +94,7 @@ class MutatedCase:
         return found
 
     def mutants(self) -> list[Mutant]:
-        """All mutants of the case; offsets are bytes of the segment."""
+        """Returns all mutants of the case; offsets are bytes of the segment."""
         executed = {record + self.first // 4 for record in self.executed}
         changed = mutants(self.code, self.instructions, executed)
         return [*changed, *declarations(self.kernels[self.checked].info)]
@@ -106,7 +106,7 @@ class MutatedCase:
                 kernel.module.patch(address, data)
 
     def kernel(self, gpu: Device, mutant: Mutant) -> Kernel:
-        """The kernel with what the mutant declares."""
+        """Returns the kernel with the mutant's declarations."""
         kernel = self.kernels[gpu]
         fields: dict[str, Any] = dict(mutant.declared)
         size = fields.pop("group_segment_size", kernel.info.group_segment_size)
@@ -114,14 +114,14 @@ class MutatedCase:
         return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
 
     def judge(self, mutant: Mutant) -> MutantOutcome:
-        """Runs and lints a mutant; returns what became of it."""
+        """Runs and lints a mutant; returns its verdict."""
         linted: list[Finding] = []
         if mutant.kind in SAFE:
             linted = [finding for finding in self._lint(mutant) if _place(finding) not in self.linted]
         return replace(self._judge(mutant, linted), linted=linted[0] if linted else None)
 
     def _lint(self, mutant: Mutant | None) -> list[Finding]:
-        """What lint finds in the kernel or a mutant, notes too."""
+        """Lints the kernel or a mutant, notes included."""
         code, info = self.kernels[self.checked].module.code, self.kernels[self.checked].info
         if mutant is not None:
             first, last = mutant.offset, mutant.offset + len(mutant.data)
@@ -149,7 +149,7 @@ class MutatedCase:
             self.patch(mutant, original)
 
     def run(self, mutant: Mutant) -> tuple[list[Finding], str, list[np.ndarray]]:
-        """New findings, the error that the launch raised, and the results' bytes."""
+        """Returns new findings, the error that the launch raised, and the results' bytes."""
         results: list[np.ndarray] = []
         try:
             run, results = self.case.launch(self.checked, self.kernel(self.checked, mutant))
@@ -160,7 +160,7 @@ class MutatedCase:
         return new, failure, results
 
     def _unchanged(self, mutant: Mutant, wanted: list[np.ndarray]) -> bool:
-        """Whether the adversarial completion order gives these bytes."""
+        """True if the adversarial completion order gives these bytes."""
         try:
             _, results = self.case.launch(self.late, self.kernel(self.late, mutant))
         except SimError:
@@ -168,12 +168,13 @@ class MutatedCase:
         return all(np.array_equal(a, b) for a, b in zip(results, wanted, strict=True))
 
     def _harmless(self, mutant: Mutant, new: list[Finding]) -> tuple[str, str]:
-        """(why it is harmless, or "") and (what lacks where, if it is not). new: what lint finds in it and not in the kernel."""
+        """Returns (why it is harmless, or "") and (what is missing where, if it is not). new: lint's findings only in the
+        mutant."""
         if mutant.kind == "barrier":
             alone = int(np.prod(self.case.block)) <= 64
             return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
         if mutant.kind in ("address", "LDS"):
-            return INSIDE, ""  # one that does not ends the run
+            return INSIDE, ""  # an access outside ends the run
         if not new:
             unknown = self._beyond_lint(mutant)
             return ("", unknown) if unknown else (SAFE[mutant.kind], "")
@@ -185,7 +186,7 @@ class MutatedCase:
         return "", f"lacks at {where}, on {unseen} that did not run"
 
     def _beyond_lint(self, mutant: Mutant) -> str:
-        """Why lint's silence about a mutant says nothing, or ""."""
+        """Explains why lint's silence about a mutant proves nothing; "" if it does."""
         if any(kind == NOT_FOLLOWED for kind, *_ in self.linted):
             return "lint does not follow all paths of the kernel"
         loads = any(effect_of(inst).dma for inst in self.instructions.values())
@@ -224,7 +225,7 @@ def main() -> int:
 
 
 def judged(case: CorpusCase, threads: int | None, limit: int | None, seed: int) -> tuple[list[MutantOutcome], str]:
-    """What became of a case's mutants, of `limit` of them where there are more; and a line about it."""
+    """Judges a case's mutants, at most `limit` of them; returns the outcomes and a line about them."""
     began = time.perf_counter()
     subject = MutatedCase(case, threads)
     chosen = subject.mutants()
@@ -236,14 +237,14 @@ def judged(case: CorpusCase, threads: int | None, limit: int | None, seed: int) 
 
 
 def share(outcomes: list[MutantOutcome]) -> float:
-    """The share that was found of those that are not harmless."""
+    """Fraction of the harmful mutants that were found."""
     tally = Counter(outcome.verdict for outcome in outcomes)
     harmful = tally[FOUND] + tally[MISSED]
     return tally[FOUND] / harmful if harmful else 1.0
 
 
 def document(outcomes: list[MutantOutcome]) -> dict[str, object]:
-    """For JSON."""
+    """Returns a JSON document."""
     return {
         "found_share": share(outcomes),
         "mutants": [
@@ -259,7 +260,7 @@ def document(outcomes: list[MutantOutcome]) -> dict[str, object]:
 
 
 def report(outcomes: list[MutantOutcome]) -> None:
-    """For people: the tally, the reasons, and every miss."""
+    """Prints the tally, the reasons, and every miss for people."""
     kinds = sorted({o.mutant.kind for o in outcomes})
     rows = []
     for kind in [*kinds, "all"]:

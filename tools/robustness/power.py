@@ -1,10 +1,10 @@
-"""What the verdict is worth: faulty results that must FAIL, faithful ones that must PASS.
+"""Tests the verdict: faulty results must FAIL, faithful ones must PASS.
 
     python -m simgpu.tools.robustness.power [--only OP] [--target T ...] [--longest L] [--faithful N] [--seed S]
         [--json] [--cluster WHERE]
 
-Power: of each operator, target, type and length, a kernel's result on normal deviates, 4096 elements or more, is spoilt in each
-way of FAULTS; the verdict must be FAIL, and PASS on the result itself. --faithful N: N random problems of random sizes and
+Power: for each operator, target, type and length, a kernel runs on normal deviates, 4096 elements or more. Each way of FAULTS
+spoils its result; the verdict must be FAIL, and PASS on the result itself. --faithful N: N random problems of random sizes and
 distributions instead, whose results must PASS. Status 1 if a verdict is wrong.
 """
 
@@ -44,10 +44,10 @@ from simgpu.tools.shared.console import print_json, quiet, show, table
 from simgpu.tools.shared.inputs import DISTRIBUTIONS
 
 TARGETS = ("mi100", "mi210", "mi300x", "mi355x")
-LENGTHS = (64, 512, 1024, 4096, 8192, 28672, 65536)  # of a sum: K, keys, elements of a row
+LENGTHS = (64, 512, 1024, 4096, 8192, 28672, 65536)  # terms of a sum: K, keys, elements of a row
 OUTPUTS = 4096
-SHARE = 50  # verdicts of --faithful that run as one task
-# What a common factor is off by, by type: 2^-9, but where operands are wider.
+SHARE = 50  # verdicts of --faithful in one task
+# Error of a common factor, by type; 2^-9 for types that are not listed.
 FACTORS = {"f32": 2.0**-18, "f64": 2.0**-45}
 KINDS: dict[str, tuple[str, ...]] = {
     "gemm": ("f32", "f64", "f16", "bf16", "xf32", "fp8", "bf8"),
@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class PowerCase:
-    """A computation's operands and what its kernel made of them."""
+    """A computation's operands and its kernel's result."""
 
     tree: Any
     work: Workload
@@ -68,7 +68,7 @@ class PowerCase:
 
     @property
     def result(self) -> np.ndarray:
-        """The result's elements, in its type."""
+        """Elements of the result, in its type."""
         return self._held.view
 
     @property
@@ -76,12 +76,12 @@ class PowerCase:
         return replace(self.work.operands[self.work.result], flat=self.after)
 
     def passes(self, result: np.ndarray) -> bool:
-        """The verdict on other elements in the result's place."""
+        """True if other elements would pass as the result."""
         with np.errstate(over="ignore"):
             return self.work.compare(self._held.filled(result.astype(self.result.dtype)).flat, "result").passed
 
     def wide(self) -> np.ndarray:
-        """The result in float64."""
+        """Returns the result in float64."""
         return self.result.astype(np.float64)
 
 
@@ -89,13 +89,13 @@ class PowerCase:
 
 
 def _factor(sign: int, subject: PowerCase) -> np.ndarray:
-    """Off by a common factor before it is rounded to the result's type."""
+    """Multiplies by a common factor before rounding to the result's type."""
     exact = subject.wide() if subject.result.dtype.itemsize > 2 else subject.work.want()
     return exact * (1 + sign * FACTORS.get(subject.tree.problem.dtype, 2.0**-9))
 
 
 def _tile_swapped(subject: PowerCase) -> np.ndarray:
-    """16 rows by 16 columns change places with the next 16 rows; of few rows, with the next columns."""
+    """Swaps 16 rows by 16 columns with the next 16 rows; with few rows, with the next columns."""
     x = subject.wide()
     rows = x.reshape(-1, x.shape[-1])
     rows = rows if len(rows) >= 32 else rows.T
@@ -110,7 +110,7 @@ def _neighbours_row(subject: PowerCase) -> np.ndarray:
 
 
 def _toward_zero(subject: PowerCase) -> np.ndarray | None:
-    """Rounded toward zero instead of to nearest, where the result is narrower than its accumulator."""
+    """Rounds toward zero instead of to nearest, if the result is narrower than its accumulator."""
     kind = subject.result.dtype
     if kind.itemsize > 2:
         return None
@@ -121,7 +121,7 @@ def _toward_zero(subject: PowerCase) -> np.ndarray | None:
 
 
 def _weights(subject: PowerCase) -> tuple[np.ndarray, np.ndarray] | None:
-    """P of the first query, and V."""
+    """Returns P of the first query, and V."""
     tree = subject.tree
     if isinstance(tree, Softmax):
         return subject.work.want()[0], np.eye(1)
@@ -134,7 +134,7 @@ def _weights(subject: PowerCase) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _without(subject: PowerCase, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-    """The first row as it were without some keys; dropped: their indices, of P."""
+    """Removes some keys from the first row; dropped: their indices, from P."""
     found = _weights(subject)
     if found is None:
         return None
@@ -153,7 +153,7 @@ def _largest_dropped(subject: PowerCase) -> np.ndarray | None:
 
 
 def _step_dropped(subject: PowerCase) -> np.ndarray | None:
-    """Without 16 terms of the sum in the first row."""
+    """Removes 16 terms of the sum in the first row."""
     tree = subject.tree
     if not isinstance(tree, TiledComputation):
         return _without(subject, lambda weights: np.arange(min(16, len(weights) // 2)))
@@ -179,7 +179,7 @@ FAULTS: dict[str, Callable[[PowerCase], np.ndarray | None]] = {
 
 
 def problem(op: str, target: str, kind: str, length: int) -> Root:
-    """A tree whose sums have so many terms and whose result has OUTPUTS elements or more."""
+    """Makes a tree whose sums have `length` terms and whose result has OUTPUTS elements or more."""
     if op == "gemm":
         return TiledComputation(64, OUTPUTS // 64, length, dtype=kind, target=target)
     if op == "conv2d":
@@ -193,7 +193,7 @@ def problem(op: str, target: str, kind: str, length: int) -> Root:
 
 
 def random_problem(rng: np.random.Generator) -> Root:
-    """A tree of any operator, target and type, small."""
+    """Draws a small tree of any operator, target and type."""
     op, target = str(rng.choice(list(KINDS))), str(rng.choice(TARGETS))
     kinds = [kind for kind in KINDS[op] if _has(target, kind)]
     kind = str(rng.choice(kinds))
@@ -218,7 +218,7 @@ def _has(target: str, kind: str) -> bool:
 
 
 def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> PowerCase:
-    """A tree's kernel, on random operands."""
+    """Runs a tree's kernel on random operands."""
     device = simgpu.Device(tree.descriptor.name)
     work = workload(tree, device.arch, seed, distribution)
     return PowerCase(tree, work, execute(device, kernel or asm.emit(tree), work)[0][0])
@@ -226,37 +226,37 @@ def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> PowerCas
 
 @dataclass(frozen=True)
 class Mistake:
-    """A verdict that is wrong."""
+    """A wrong verdict."""
 
     title: str
     what: str  # the fault that passed, or the distribution on which a faithful result failed
 
 
-Told = tuple[str, int, list[Mistake]]  # of a problem: its title, how many verdicts were asked, and which were wrong
+Told = tuple[str, int, list[Mistake]]  # of a problem: its title, the number of verdicts, and the wrong ones
 Spoilt = tuple[str, str, str, int]  # operator, target, type and length of a problem
 
 
 def spoilt(ops: list[str], targets: list[str], longest: int) -> list[Spoilt]:
-    """The problems whose results are spoilt."""
+    """Returns the problems whose results are spoilt."""
     pairs = product(ops, targets)
     lengths = [length for length in LENGTHS if length <= longest]
     return [(op, target, kind, length) for op, target in pairs for kind in KINDS[op] if _has(target, kind) for length in lengths]
 
 
 def power(of: Spoilt, seed: int) -> list[Told]:
-    """What the verdict says of one."""
+    """Returns the verdicts on one problem."""
     with quiet():
         return [judged(ran(problem(*of), seed, "normal"))]
 
 
 def faithful_share(share: tuple[int, np.random.SeedSequence]) -> list[Told]:
-    """`faithful` for so many verdicts."""
+    """Runs `faithful` for one task."""
     with quiet():
         return list(faithful(*share))
 
 
 def judged(subject: PowerCase) -> Told:
-    """The verdicts on a subject and on its spoilt results."""
+    """Returns the verdicts on a subject and on its spoilt results."""
     title = subject.tree.derivation.title
     mistakes, asked = [], 1
     if not subject.passes(subject.result):
@@ -272,7 +272,7 @@ def judged(subject: PowerCase) -> Told:
 
 
 def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[Told]:
-    """The same for random problems, each on every distribution."""
+    """Yields the verdicts on random problems, each on every distribution."""
     rng = np.random.default_rng(seed)
     while count > 0:
         tree: Any = random_problem(rng)

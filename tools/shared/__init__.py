@@ -1,4 +1,4 @@
-"""What every verb needs.
+"""Shared by all verbs: output, errors, options of a launch, verdicts.
 
     errors.py     UsageError and KernelFailed: status 2, status 1
     parser.py     the command line's parser, the examples of its help
@@ -6,7 +6,7 @@
     outputs.py    files that verbs write
     completion.py  completion scripts of shells
     processes.py  new processes: for measurements, for a real GPU
-    launching.py  a launch: device options, errors, what a run prints, checked mode
+    launching.py  a launch: device options, errors, a run's output, checked mode
     arrays.py     generated arrays: types and fills by name
     inputs.py     random operands by distribution
     verdict.py    a result against float64: its bound, and a faithful kernel's error

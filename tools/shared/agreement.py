@@ -1,4 +1,4 @@
-"""A real GPU's result beside the simulated one, element by element."""
+"""A real GPU's result compared with the simulated one, element by element."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many elements of a real GPU's result have other bits than the simulator's."""
+    """Number of elements whose bits differ between a real GPU's result and the simulator's."""
 
     name: str
     total: int
     different: int
-    max_difference: float  # 0 where nothing differs
-    exact: bool  # every simulated instruction is, so that no difference is expected
+    max_difference: float  # 0 if nothing differs
+    exact: bool  # every simulated instruction is exact, so no difference is expected
 
     @classmethod
     def of(cls, name: str, real: np.ndarray, simulated: np.ndarray, exact: bool) -> Agreement:
-        """The agreement of two arrays of one type and shape, by their bits."""
+        """Compares two arrays of one type and shape by their bits."""
         raw = (np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(a.size, a.itemsize) for a in (real, simulated))
         differ = (next(raw) != next(raw)).any(1)
         largest = 0.0
@@ -31,15 +31,15 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs, or only what simgpu does not claim to the bit."""
+        """True if nothing differs, or if simgpu does not claim exact bits."""
         return not self.different or not self.exact
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"agrees": self.agrees}
 
     def line(self) -> str:
-        """For people."""
+        """Returns a line for people."""
         if not self.different:
             return f"{self.name}: all {self.total:,} elements have the simulator's bits"
         expected = "every instruction is simulated exactly: this should not be" if self.exact else "not all instructions are exact"
@@ -50,5 +50,5 @@ class Agreement:
 
 
 def all_exact(fidelity: dict[str, int]) -> bool:
-    """Whether a run's fidelity counts exact instructions only."""
+    """True if a run's fidelity counts exact instructions only."""
     return not any(count for name, count in fidelity.items() if name != "exact")

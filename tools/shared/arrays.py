@@ -12,7 +12,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import TargetError
 from simgpu.tools.shared.errors import UsageError
 
-# What GPU arguments come in, beside the matrix unit's types.
+# Types of GPU arguments other than the matrix unit's.
 _PLAIN = {"u8": "uint8", "i16": "int16", "u16": "uint16", "u32": "uint32", "i64": "int64", "u64": "uint64"}
 MATRIX_TYPES = ("f64", "f32", "f16", "bf16", "fp8", "bf8", "i32", "i8")
 TYPES = (*MATRIX_TYPES, *_PLAIN)
@@ -20,7 +20,7 @@ INTEGERS_UP_TO = 100  # random and counted integers stay small enough to add and
 
 
 def array_type(name: str, arch: str = "gfx950") -> np.dtype:
-    """The numpy dtype of a type's name on `arch` (8-bit floats differ); UsageError lists the names."""
+    """Returns the numpy dtype of a type's name on `arch` (8-bit floats differ). UsageError lists the names."""
     if name in _PLAIN:
         return np.dtype(_PLAIN[name])
     try:
@@ -30,7 +30,7 @@ def array_type(name: str, arch: str = "gfx950") -> np.dtype:
 
 
 def random_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """Floats uniform in [-1, 1); integers uniform in [-100, 100], unsigned ones in [0, 100]."""
+    """Draws floats uniform in [-1, 1); integers uniform in [-100, 100], unsigned ones in [0, 100]."""
     if kind.kind in "iu":
         low = 0 if kind.kind == "u" else -INTEGERS_UP_TO
         return rng.integers(low, INTEGERS_UP_TO, shape, endpoint=True).astype(kind)

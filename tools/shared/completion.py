@@ -1,4 +1,4 @@
-"""Completion for shells: verbs, operators, options and their values, as scripts that ask nothing when they are used."""
+"""Completion for shells: verbs, operators, options and their values, as scripts that start no process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
 BEFORE = ("--help", "--version", "--completion", "--quiet")  # options before the verb
-Verbs = Mapping[str, tuple[str, argparse.ArgumentParser]]  # what each is for, and its parser
+Verbs = Mapping[str, tuple[str, argparse.ArgumentParser]]  # help text and parser of each verb
 HOW = {
     "bash": 'add to ~/.bashrc: eval "$(simgpu --completion bash)"',
     "zsh": 'add to ~/.zshrc, behind compinit: eval "$(simgpu --completion zsh)"',
@@ -17,22 +17,22 @@ HOW = {
 
 
 def completion(shell: str, verbs: Verbs) -> str:
-    """The script of a shell."""
+    """Returns the script of a shell."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](verbs)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What may stand behind a verb: options, words in place of an argument, and the values of options that take one of a few."""
+    """Words that may follow a verb."""
 
-    options: list[str]
-    words: list[str]
-    values: dict[str, list[str]]
+    options: list[str]  # options
+    words: list[str]  # values of arguments
+    values: dict[str, list[str]]  # by option: its values, if they are a fixed list
 
 
 def known(verb: str, verbs: Verbs) -> Known:
-    """What a verb's parser takes, and those of what follows it: of a verb that leaves the rest of its line to `run` or `exec`, 
-    theirs."""
+    """Collects the words of a verb's parser and its sub-parsers. A verb that leaves the rest of its line to `run` or `exec`
+    also gets theirs."""
     parsers = list(_parsers(verbs[verb][1]))
     if any(action.nargs == argparse.REMAINDER for one in parsers for action in one._actions):
         parsers += [one for other in TAKES_ANY for one in _parsers(verbs[other][1])]
@@ -62,8 +62,8 @@ def _dtypes() -> list[str]:
 
 
 EVERYWHERE = ("--quiet",)
-TAKES_ANY = ("run", "exec")  # verbs of operators and of code objects, whose options others pass on
-# Values of options that argparse leaves open, by the option's name.
+TAKES_ANY = ("run", "exec")  # verbs of operators and of code objects; other verbs pass their options on
+# Values of options for which argparse has no choices, by the option's name.
 VALUES: dict[str, Callable[[], list[str]]] = {"target": _targets, "dtype": _dtypes}
 
 
@@ -76,7 +76,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def _cases(verbs: Verbs, assigned: str) -> str:
-    """A line of `case` a verb, in what bash and zsh share. assigned: how a list is given to a variable."""
+    """Returns a `case` line a verb, for bash and zsh. assigned: the shell's syntax for assigning a list."""
     lines = []
     for verb in verbs:
         it = known(verb, verbs)
@@ -87,7 +87,7 @@ def _cases(verbs: Verbs, assigned: str) -> str:
 
 
 def _bash(verbs: Verbs) -> str:
-    """For bash 4 and later; files complete where no option does."""
+    """Returns the script for bash 4 and later; files complete if no option does."""
     return f"""# {HOW["bash"]}
 _simgpu() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb="" words_ options values at
@@ -172,7 +172,7 @@ def _fish(verbs: Verbs) -> str:
 
 
 def _switch(option: str) -> str:
-    """An option as fish's `complete` takes it."""
+    """Formats an option for fish's `complete`."""
     return f"{'-l' if option.startswith('--') else '-s' if len(option) == 2 else '-o'} {option.lstrip('-')}"
 
 
@@ -181,5 +181,5 @@ def _plain(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As one word in single quotes, for zsh and fish."""
+    """Quotes text as one word in single quotes, for zsh and fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "’") + "'"

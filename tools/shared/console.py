@@ -23,7 +23,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.status import Status
 
-PIPED_WIDTH = 200  # columns of a table that no terminal limits, unless COLUMNS says otherwise
+PIPED_WIDTH = 200  # columns of a table outside a terminal, unless COLUMNS sets them
 GAP = 3  # blanks between a table's columns
 HEAD = 2  # lines of a table before its rows
 INDENT = 4  # of a note below its row
@@ -35,8 +35,8 @@ def add_json_option(parser: ArgumentParser) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Prints text and tables on stdout; where that is no terminal, as plain text without trailing blanks, whose lines are not
-    broken unless COLUMNS says how wide it is to be."""
+    """Prints text and tables on stdout. Outside a terminal, it prints plain text without trailing blanks, and breaks lines only
+    if COLUMNS gives a width."""
     if sys.stdout.isatty():
         Console(highlight=False, markup=False).print(*parts, sep="\n")
         return
@@ -50,12 +50,12 @@ def show(*parts: RenderableType) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Prints the document; what JSON lacks (NaN, infinities) becomes null."""
+    """Prints the document; values that JSON lacks (NaN, infinities) become null."""
     print(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it: NaN and infinities become null, bytes hexadecimal, other objects their text."""
+    """Converts a value for JSON: NaN and infinities become null, bytes hexadecimal, other objects their text."""
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -68,10 +68,10 @@ def plain(value: Any) -> Any:
 
 
 class Sheet:
-    """A table under its title, if it has one, for whatever width there is: cells are never cut, nor folded where they fit.
+    """A table under its title, for any width: cells are never cut, and folded only if they cannot fit.
 
-    Where the whole does not fit, each row's note stands below it, and columns that are too many follow in a further table,
-    which repeats the first `left` ones.
+    If the whole table does not fit, each row's note goes below it, and further columns follow in another table, which repeats
+    the first `left` ones.
     """
 
     def __init__(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int) -> None:
@@ -99,7 +99,7 @@ class Sheet:
         return sum(self.widths[at] + GAP for at in block) - GAP
 
     def _blocks(self, width: int) -> list[list[int]]:
-        """The columns of each table, by number; the note's is in none."""
+        """Returns the columns of each table, by number; the note's column is in none."""
         keys = list(range(min(self.left, len(self.columns))))
         blocks = [list(keys)]
         for at in range(len(keys), len(self.columns)):
@@ -120,7 +120,7 @@ class Sheet:
         if note is None or self._width(block) > options.max_width:
             yield made
             return
-        lines = console.render_lines(made, options, pad=False)  # a line a row, as all of it fits
+        lines = console.render_lines(made, options, pad=False)  # one line a row, since the whole row fits
         for line in lines[:HEAD]:
             yield Segments([*line, Segment.line()])
         for row, line in zip(self.rows, lines[HEAD:], strict=True):
@@ -130,12 +130,12 @@ class Sheet:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Sheet:
-    """A plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
+    """Makes a plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
     return Sheet(title, columns, rows, left)
 
 
 def number(value: object) -> str:
-    """A cell: integers with thousands separated, floats to four figures, "" for None."""
+    """Formats a cell: integers with thousands separated, floats to four figures, "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -154,15 +154,15 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
         print(f"{name:32} {value:,.4g}" if isinstance(value, float) else f"{name:32} {value}")
 
 
-# What is shown on stderr now, to which a progress inside it writes; None: nothing yet; False: nothing is to be.
+# The status on stderr, to which an inner progress writes; None: nothing yet; False: show nothing.
 _SHOWN: ContextVar[Status | bool | None] = ContextVar("shown progress", default=None)
 
 
 @contextmanager
 def progress(message: str | RenderableType) -> Iterator[Callable[[RenderableType], None]]:
-    """Shows a spinner on stderr while the block runs, if stderr is a terminal; gives what changes its message.
+    """Shows a spinner on stderr while the block runs, if stderr is a terminal; yields a function that changes its message.
 
-    Inside another one it takes the other's place until the block ends. A message that is no text is rendered anew as time goes on.
+    An inner progress replaces the outer one until its block ends. A message that is not text is rendered again as time passes.
     """
     outer = _SHOWN.get()
     if isinstance(outer, bool) or not sys.stderr.isatty():
@@ -195,7 +195,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def counted(total: int, noun: str) -> Iterator[Callable[[], None]]:
-    """Progress by how many of `total` are done, with an estimate of what is left; gives what is called when one more is."""
+    """Shows how many of `total` are done and an estimate of the time left; yields a function to call after each one."""
     begun, done = time.perf_counter(), 0
     with progress(f"0 of {total:,} {noun}") as said:
 
@@ -208,6 +208,6 @@ def counted(total: int, noun: str) -> Iterator[Callable[[], None]]:
 
 
 def about_left(begun: float, share: float) -> str:
-    """What is left of work of which a share is done since `begun` (perf_counter): "about 12 s left"."""
+    """Estimates the time left, when `share` of the work is done since `begun` (perf_counter): "about 12 s left"."""
     left = (time.perf_counter() - begun) * (1 - share) / share
     return f"about {left:.0f} s left" if left < 100 else f"about {left / 60:.0f} min left"

@@ -9,15 +9,15 @@ from simgpu.hardware.errors import SimError
 
 
 class UsageError(SimError):
-    """A command line that cannot be carried out: status 2."""
+    """Raised for a command line that cannot be carried out: status 2."""
 
 
 class KernelFailed(SimError):
-    """The kernel ran into an error (memory fault, deadlock, budget, unsupported instruction): status 1."""
+    """Raised for a kernel's own error (memory fault, deadlock, budget, unsupported instruction): status 1."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean NAME?)` for a name near the word, "" where none is."""
+    """Returns ` (did you mean NAME?)` for a name near the word, "" if there is none."""
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), names, n=1)
     return f" (did you mean {names[near[0]]}?)" if near else ""

@@ -1,7 +1,8 @@
-"""Whether a result's error looks like a faithful kernel's: by element, by row, in the mean.
+"""Compares a result's error with a faithful kernel's: by element, by row, in the mean.
 
-A bound that no faithful kernel can pass grows with the number of terms; its usual error grows with their square root, and its mean
-hardly at all. `likeness` holds an error against what is usual (`simgpu.operators.reference`, the functions called _typical_error).
+A faithful kernel never exceeds the bound, which grows with the number of terms. Its usual error grows only with their square
+root, and its mean hardly at all. `likeness` compares an error with the usual one (`simgpu.operators.reference`, the functions
+called _typical_error).
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import numpy as np
 
 from simgpu.operators.error_model import TypicalError
 
-# Limits, in standard deviations: of 10^8 normal deviates the largest is 6, and an element's partial sums may be larger than its
-# variance says; of a mean, one in 10^7 is past 5.5.
+# Limits, in standard deviations. The largest of 10^8 normal deviates is 6, and an element's partial sums may be larger than its
+# variance says. One mean in 10^7 is past 5.5.
 ELEMENT_LIMIT, MEAN_LIMIT = 10.0, 5.5
-ROW_LIMIT = 2.0  # of a row's root mean square: roundings that all are ties have sqrt(3) times the usual one
+ROW_LIMIT = 2.0  # of a row's root mean square: if all roundings are ties, it is sqrt(3) times the usual one
 # A row's mean square is past 1 + 2·sqrt(x/n) + 2·x/n once in e^x (Laurent and Massart, Ann. Stat. 28, 2000, lemma 1).
 ROW_TAIL = 25.0
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How near an error is to what a faithful kernel may show: each figure a share of its limit, 1 or less to pass."""
+    """An error relative to a faithful kernel's. Each figure is a fraction of its limit; 1 or less passes."""
 
     element: float  # the largest element's error
-    row: float  # the largest root mean square of a row's errors, without what the row has in common
+    row: float  # the largest root mean square of a row's errors, without their common part
     scale: float  # a common factor's distance from 1
     offset: float  # the mean of the errors, each relative to its deviation
-    index: tuple[int, ...]  # of the element
+    index: tuple[int, ...]  # of the worst element
     row_index: tuple[int, ...]
 
     @property
@@ -37,11 +38,11 @@ class Likeness:
         return max(self.element, self.row, self.scale, self.offset) <= 1
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"pass": self.passed}
 
     def lines(self, name: str) -> list[str]:
-        """For people; name: the result's."""
+        """Returns lines for people; name: the result's."""
         figures = (("element", self.element), ("row", self.row), ("factor", self.scale), ("mean", self.offset))
         shares = ", ".join(f"{what} {share:.0%}" for what, share in figures)
         said = [f"Beside a faithful kernel's usual error, as a share of what may be: {shares}"]
@@ -59,7 +60,8 @@ class Likeness:
 
 
 def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
-    """The likeness of a result, float64; rows are its last axis. What is not finite counts as right: the bound judges it."""
+    """Computes the likeness of a result, float64; rows are its last axis. Elements that are not finite count as right: the
+    bound judges them."""
     shape = got.shape
     want, deviation, drift = (_rows(x, shape) for x in (typical.expected, typical.deviation, typical.drift))
     shared = np.broadcast_to(typical.shared, (*shape[:-1], 1)).reshape(-1, 1)
@@ -75,13 +77,13 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     worst = int(np.argmax(beyond))
     weight = _once(given, counts)
 
-    # Fits give an element the weight of all its uncertainty; `own` is the share of it that is noise.
+    # Fits weigh an element by all its uncertainty; `own` is the fraction of it that is noise.
     total = np.hypot(deviation, drift)
     own, z_error, z_want, z_drift = deviation / total, error / total, want / total, drift / total
     power = (z_want**2).sum(-1, keepdims=True)
     factor = _ratio((z_error * z_want).sum(-1, keepdims=True), power)
     factor_drift = _ratio((z_drift * np.abs(z_want)).sum(-1, keepdims=True), power)
-    most = ELEMENT_LIMIT * shared  # what the row may have in common
+    most = ELEMENT_LIMIT * shared  # error that a row may have in common
     unsure = drift + np.minimum(factor_drift, most) * np.abs(want)
     rest = np.maximum(np.abs(error - np.clip(factor, -most, most) * want) - unsure, 0.0) / deviation
     tail = ROW_TAIL / np.maximum(_distinct(given, counts), 1)
@@ -105,7 +107,7 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
 
 
 def _once(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weights that let elements of one size, which have equal errors, count once; 0 where `counts` does not hold."""
+    """Returns weights that count elements of one size once, since they have equal errors; 0 outside `counts`."""
     weights = counts.astype(np.float64)
     _, place, number = np.unique(np.abs(given[counts]), return_inverse=True, return_counts=True)
     weights[counts] = 1.0 / number[place]
@@ -113,7 +115,7 @@ def _once(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray) -> float:
-    """How far the mean of values, weighted by what they are worth, lies beyond the drifts', as a share of MEAN_LIMIT deviations."""
+    """Returns how far the weighted mean of values exceeds the drifts', as a fraction of MEAN_LIMIT deviations."""
     trust = _ratio(has.astype(np.float64), variance)
     total = float(trust.sum())
     if not total:
@@ -123,7 +125,7 @@ def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np
 
 
 def _ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x / y, 0 where y is 0."""
+    """Returns x / y, 0 where y is 0."""
     return np.divide(x, y, out=np.zeros(np.broadcast_shapes(x.shape, y.shape)), where=y > 0)
 
 
@@ -132,6 +134,6 @@ def _rows(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _distinct(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How many different sizes of elements each row has, (rows,1)."""
+    """Counts the different sizes of elements in each row, (rows,1)."""
     held = np.sort(np.where(counts, np.abs(given), np.inf), axis=-1)
     return (held[:, 1:] > held[:, :-1]).sum(-1, keepdims=True) + np.isfinite(held[:, :1])

@@ -1,8 +1,7 @@
-"""hiprtc's compiler: HIP source to a code object, by the clang that assembles kernels too.
+"""Compiles HIP source to a code object for hiprtc, by the clang that also assembles kernels.
 
-A source finds HIP's words in device/*.h, whether it includes HIP's headers or not. Functions that are more than a few
-instructions (sinf, pow, printf) are those of ROCm's device library: ocml.bc and ockl.bc, as ROCm, Debian and the triton wheel
-bring them.
+HIP's words come from device/*.h, whether or not a source includes HIP's headers. Longer functions (sinf, pow, printf) come from
+ROCm's device library: ocml.bc and ockl.bc, which ROCm, Debian and the triton wheel provide.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from simgpu.hardware.errors import ToolchainError
 from simgpu.hip.names import USE
 from simgpu.hip.options import HipSource
 
-HEADER = Path(__file__).with_name("device") / "hip.h"  # what a source finds without including anything
-# HIP's headers hip/NAME that sources include: all that they would bring is there already.
+HEADER = Path(__file__).with_name("device") / "hip.h"  # included in every source
+# HIP's headers hip/NAME that sources include: empty, since everything is already there.
 EMPTY = (
     "hip_runtime.h", "hip_runtime_api.h", "hiprtc.h", "hip_common.h", "hip_version.h", "hip_ext.h", "hip_fp16.h", "hip_bf16.h",
     "hip_bfloat16.h", "hip_complex.h", "hip_vector_types.h", "hip_math_constants.h", "math_functions.h", "device_functions.h",
     "hip_cooperative_groups.h", "hip_texture_types.h", "texture_types.h", "surface_types.h", "channel_descriptor.h",
     "driver_types.h", "library_types.h",
 )  # fmt: skip
-# Options of a program that the compiler takes; others mean hipcc or nvcc, and are left out.
+# A program's options for the compiler; others are for hipcc or nvcc, and are left out.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
-BITCODE = "-fgpu-rdc"  # asks for LLVM bitcode that is linked later
+BITCODE = "-fgpu-rdc"  # LLVM bitcode that is linked later
 LIBRARIES = ("ocml.bc", "ockl.bc")
-# What the control libraries beside them (oclc_*.bc) say, one constant each: ROCm-Device-Libs' doc/OCML.md, "Controls".
+# Constants of the control libraries (oclc_*.bc), one each: ROCm-Device-Libs' doc/OCML.md, "Controls".
 CONTROL = """
 #define SAY(type, name, value) const type __attribute__((address_space(4), visibility("hidden"))) __oclc_##name = value;
 SAY(unsigned char, wavefrontsize64, 1) SAY(unsigned char, wavefrontsize_log2, 6) SAY(unsigned char, daz_opt, 0)
@@ -45,7 +44,7 @@ NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|
 
 
 def compile_source(source: HipSource) -> tuple[bytes | None, str]:
-    """The linked code object and the compiler's messages; None where the source is wrong, or there is no compiler."""
+    """Returns the linked code object and the compiler's messages; None if the source is wrong, or there is no compiler."""
     try:
         tool = compiler()
     except ToolchainError as error:
@@ -55,7 +54,7 @@ def compile_source(source: HipSource) -> tuple[bytes | None, str]:
 
 
 def device_library() -> Path | None:
-    """The folder of ocml.bc and ockl.bc; None where nothing that has them is installed."""
+    """Finds the folder of ocml.bc and ockl.bc; None if no installation has them."""
     wheel = importlib.util.find_spec("triton")
     rocm = os.environ.get("ROCM_PATH") or "/opt/rocm"
     folders = [
@@ -67,7 +66,7 @@ def device_library() -> Path | None:
 
 
 def compiler() -> Toolchain:
-    """The first toolchain that compiles for amdgcn; ToolchainError if there is none."""
+    """Returns the first toolchain that compiles for amdgcn; raises ToolchainError if there is none."""
     tool = next((tool for tool in candidates() if tool.has_amdgcn()), None)
     if tool is None:
         raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
@@ -75,7 +74,8 @@ def compiler() -> Toolchain:
 
 
 def link(commands: Sequence[Sequence[str]], linked: Path) -> tuple[bytes | None, str]:
-    """Runs the commands in the folder of `linked`, which the last one writes: its bytes, None after a failure; all messages."""
+    """Runs the commands in the folder of `linked`, which the last one writes. Returns its bytes (None after a failure) and all
+    messages."""
     log = ""
     for command in commands:
         try:
@@ -89,7 +89,7 @@ def link(commands: Sequence[Sequence[str]], linked: Path) -> tuple[bytes | None,
 
 
 def _linked_parts(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
-    """The code object of bitcode, optimized as a whole."""
+    """Links bitcode to a code object, optimized as a whole."""
     names = [f"part{index}.bc" for index in range(len(source.parts))]
     for name, part in zip(names, source.parts):
         (scratch / name).write_bytes(part)
@@ -108,23 +108,23 @@ def _compiled(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes 
     for name in EMPTY:
         if not (scratch / "hip" / name).exists():
             (scratch / "hip" / name).write_text("#pragma once\n")
-    # The last lines make sure that what is named by an expression is there.
+    # The last lines keep functions that name expressions refer to.
     uses = "".join(f"\n__device__ __attribute__((used)) auto {USE}{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
-    if BITCODE in source.options:  # what it will need is not known before it is linked
+    if BITCODE in source.options:  # bitcode: its needs are known only when it is linked
         return _built(tool, source, scratch, device_library())
     code, log = _built(tool, source, scratch, None)
-    if code is None and NEEDS_LIBRARY.search(log):  # sources that need none of it do without
+    if code is None and NEEDS_LIBRARY.search(log):  # sources compile without it if they can
         library = device_library()
         return _built(tool, source, scratch, library) if library else (None, _advice(log) + log)
     return code, log
 
 
 def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
-    """The code object of the files in `scratch`, with what they use of a device library."""
+    """Compiles the files in `scratch` to a code object, with their functions from a device library."""
     options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
-    unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked must differ in it
+    unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked together must differ in it
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
         "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-g", "-fdebug-compilation-dir=.",
@@ -146,25 +146,26 @@ def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | No
 
 
 def _with_places(source: HipSource) -> list[str]:
-    """The options; -I with a folder as the compiler finds it, who runs elsewhere than the program."""
+    """Returns the options; -I gets an absolute folder, since the compiler runs in another one than the program."""
     joined = re.sub(r"(?<=\0-I)\0", "", "\0" + "\0".join(source.options)).split("\0")[1:]
     return [f"-I{Path(source.folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
 
 
 def _linked(library: Path) -> list[str]:
-    """Options that link what a program uses of the device library, and the constants that control it."""
+    """Returns options that link the needed functions of the device library, and the constants that control it."""
     files = [*(str(library / name) for name in LIBRARIES), "oclc.bc"]
     return [word for file in files for word in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", file)]
 
 
 def _isa_version(target: str) -> int:
-    """9010 of gfx90a: two hexadecimal digits of the target are stepping and minor version, in front of them is the major one."""
+    """Returns 9010 for gfx90a: the target's last two hexadecimal digits are minor version and stepping, the digits before them
+    the major one."""
     major, minor, stepping = target[3:-2], int(target[-2], 16), int(target[-1], 16)
     return int(major) * 1000 + minor * 100 + stepping
 
 
 def _advice(log: str) -> str:
-    """A line in front of lld's messages, where they miss functions of the device library."""
+    """Makes a line before lld's messages, if they miss functions of the device library."""
     found = NEEDS_LIBRARY.findall(log)
     missing = sorted({name + "f" * (bits == "32") if name else "printf" for name, bits in found})
     needs = "need" if len(missing) > 1 else "needs"
@@ -173,5 +174,5 @@ def _advice(log: str) -> str:
 
 
 def _kernels(source: HipSource) -> list[tuple[int, str]]:
-    """The expressions that name an instance of a template: nothing else makes the compiler keep it."""
+    """Returns the expressions that name an instance of a template: the compiler would drop it otherwise."""
     return [(index, name.lstrip("&")) for index, name in enumerate(source.names) if "<" in name]

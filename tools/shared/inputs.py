@@ -1,7 +1,7 @@
-"""Random operands by distribution: what `--inputs` names.
+"""Random operands by distribution, for `--inputs`.
 
-A kernel that is right on uniform deviates may be wrong where one term outweighs all others, where results cancel or where values
-leave a narrow type's range. Each distribution aims at one such place.
+A kernel that is right on uniform deviates may be wrong if one term outweighs all others, results cancel, or values leave a
+narrow type's range. Each distribution aims at one such case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _normal(rng: Generator, shape: Shape) -> np.ndarray:
 
 
 def _sinks(rng: Generator, shape: Shape) -> np.ndarray:
-    """Normal deviates; every 64th row, from a random one on, 8 times as large: keys that attract all queries."""
+    """Draws normal deviates; every 64th row, from a random one on, is 8 times as large: keys that attract all queries."""
     x = rng.standard_normal(shape)
     if x.ndim > 1:
         x[..., rng.integers(min(64, x.shape[-2])) :: 64, :] *= 8
@@ -38,17 +38,17 @@ def _one_hot(rng: Generator, shape: Shape) -> np.ndarray:
 
 
 def _alternating(rng: Generator, shape: Shape) -> np.ndarray:
-    """Sizes of normal deviates, signs in turn along a row: sums of neighbours cancel."""
+    """Draws sizes of normal deviates with alternating signs along a row, so that sums of neighbours cancel."""
     return np.abs(rng.standard_normal(shape)) * np.where(np.arange(shape[-1]) % 2, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """One of INPUTS."""
+    """A row of INPUTS."""
 
     summary: str  # for --help
     floats: Callable[[Generator, Shape], np.ndarray]  # float64, before they are rounded to the operand's type
-    integers: tuple[int, int] = (-100, 100)  # least and greatest; cut to what the type holds
+    integers: tuple[int, int] = (-100, 100)  # least and greatest; cut to the type's range
     smallest: bool = False  # the floats count smallest positive values of the type
 
 
@@ -76,13 +76,13 @@ def add_inputs_option(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A source of operands: a random generator, and the distribution that it draws from."""
+    """A source of operands: a random generator and its distribution."""
 
     rng: Generator
     distribution: str = "uniform"
 
     def array(self, kind: np.dtype, shape: Shape) -> np.ndarray:
-        """An array of this type and shape; finite, also where the distribution leaves the type's range."""
+        """Draws an array of this type and shape. It is finite, even if the distribution leaves the type's range."""
         if self.distribution == "uniform":
             return random_array(self.rng, kind, shape)
         chosen = INPUTS[self.distribution]

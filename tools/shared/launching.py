@@ -1,4 +1,4 @@
-"""Launching from the command line: device options, a kernel's own errors, what a run prints."""
+"""Launching from the command line: device options, a kernel's own errors, a run's output."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 T = TypeVar("T")
 DEVICES = ("sim", "hip")
 COUNTED_AFTER = 2.0  # seconds of a launch before its workgroups are counted
-TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, where none is given
+TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, by default
 
 
 @dataclass
 class Watch:
-    """Launches that somebody looks at: devices made for it are checked (`simgpu check`), launches given it are kept."""
+    """A record of launches: devices made for it are checked (`simgpu check`), launches given it are kept."""
 
-    check: bool | str = True  # what `Device` takes
-    launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, in place of `Kernel.launch`
-    shadow: bool = False  # whether the worst element's workgroup is run again with f64
-    worst: Any = None  # what came of that, a `cases.shadow.WorstElement`
-    runs: list[tuple[str, Run]] = field(default_factory=list)  # by what was launched
+    check: bool | str = True  # for `Device`
+    launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, instead of `Kernel.launch`
+    shadow: bool = False  # the worst element's workgroup runs again with f64
+    worst: Any = None  # its result, a `cases.shadow.WorstElement`
+    runs: list[tuple[str, Run]] = field(default_factory=list)  # by kernel or computation
     findings: list[Finding] = field(default_factory=list)  # of the runs, and of launches that failed
-    unusual: list[str] = field(default_factory=list)  # results that are no finite numbers, in words
+    unusual: list[str] = field(default_factory=list)  # results that are not finite, in words
 
 
 def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
-    """Adds --seed, --device and what belongs to one of the devices; --against-sim where a result is compared."""
+    """Adds --seed, --device and the options of each device; --against-sim for verbs that compare a result."""
     parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
     parser.add_argument(
         "--device", choices=DEVICES, default="sim", help="the simulator (default) or a real GPU through HIP"
@@ -57,14 +57,14 @@ def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None
 
 
 def add_limit_options(simulated: Any, both: Any, otherwise: str = "") -> None:
-    """Adds what ends a launch that does not end, to parsers or groups; otherwise: of --timeout's default."""
+    """Adds the limits of a launch to parsers or groups; otherwise: text on --timeout's default."""
     simulated.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
     text = f"until a launch counts as hung (default: none{otherwise})"
     both.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=text)
 
 
 def _seconds(text: str) -> float:
-    """A positive number of seconds."""
+    """Parses a positive number of seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -75,8 +75,8 @@ def _seconds(text: str) -> float:
 
 
 def device_of(options: Namespace, target: str, watch: Watch | None = None) -> Device | hip.Device:
-    """The GPU that the options ask for, in checked mode for a watch. TargetError, LaunchError, and HipError where a real
-    one is another or missing."""
+    """Returns the GPU of the options, in checked mode for a watch. Raises TargetError, LaunchError, and HipError if a real one
+    differs or is missing."""
     if options.seed < 0:
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
     if getattr(options, "against_sim", False) and options.device == "sim":
@@ -87,7 +87,7 @@ def device_of(options: Namespace, target: str, watch: Watch | None = None) -> De
 
 
 def simulated_device(options: Namespace, target: str, watch: Watch | None = None) -> Device:
-    """The simulated GPU, checked for a watch."""
+    """Returns the simulated GPU, checked for a watch."""
     from simgpu import Device
 
     device = Device(
@@ -100,13 +100,13 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
 
 @contextmanager
 def showing(launch: Dispatch) -> Iterator[None]:
-    """Shows on a terminal how far a launch is, while the block runs."""
+    """Shows a launch's progress on a terminal while the block runs."""
     with progress(HowFar(launch)):
         yield
 
 
 class HowFar:
-    """What is said of a launch while it runs, each time anew."""
+    """Progress message of a running launch, computed at each refresh."""
 
     def __init__(self, launch: Dispatch) -> None:
         self._launch, self._begun = launch, time.perf_counter()
@@ -114,7 +114,7 @@ class HowFar:
 
     def __rich__(self) -> str:
         name, (ended, every) = self._launch.info.title, self._launch.ended
-        # What was taken between the two readings of `ended` is missing from it: it may fall behind what was said before.
+        # `ended` misses workgroups taken between its two readings, so it may fall below the last message.
         self._ended = ended = max(ended, self._ended)
         if time.perf_counter() - self._begun < COUNTED_AFTER:
             return f"running {name}"
@@ -125,7 +125,7 @@ class HowFar:
 
 
 def real_device(options: Namespace, target: str) -> hip.Device:
-    """The real GPU, if it is of `target`'s architecture."""
+    """Returns the real GPU, if it is of `target`'s architecture."""
     from simgpu.hardware.hip import Device
 
     wanted = hardware.target(target)
@@ -138,13 +138,13 @@ def real_device(options: Namespace, target: str) -> hip.Device:
 
 
 def launch(kernel: Any, watch: Watch | None, **call: Any) -> Any:
-    """The run of one launch, by the watch's way to launch if it has one."""
+    """Launches once, by the watch's own function if it has one, and returns the run."""
     return watch.launch(kernel, **call) if watch is not None and watch.launch is not None else kernel.launch(**call)
 
 
 def launched(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
-    """Returns what `work` does, a run or several, and keeps them in `watch`. What the kernel does wrong becomes KernelFailed;
-    LaunchError and HipError stay what they are."""
+    """Returns the result of `work`, a run or several, and keeps the runs in `watch`. The kernel's errors become KernelFailed;
+    LaunchError and HipError pass through."""
     watch = watch or Watch()
     try:
         with progress(f"running {what}"):
@@ -162,7 +162,7 @@ def launched(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
 
 
 def together(runs: Sequence[Any]) -> Any:
-    """Several launches on one device as one run: counts, times and findings added; unique bytes are each launch's own."""
+    """Adds several launches on one device: counts, times and findings; unique bytes stay each launch's own."""
     if len(runs) == 1:
         return runs[0]
     if not is_simulated(runs[0]):
@@ -187,7 +187,7 @@ def together(runs: Sequence[Any]) -> Any:
 
 
 def is_simulated(run: Any) -> bool:
-    """Whether it is a simulated Run; a real GPU's has its time only."""
+    """True for a simulated Run; a real GPU's has only its time."""
     return hasattr(run, "counters")
 
 
@@ -213,17 +213,17 @@ def show_run(run: Any) -> None:
 
 
 def unit_of(counter: str) -> str:
-    """The unit of a counter's key (docs/counters.md)."""
+    """Returns the unit of a counter's key (docs/counters.md)."""
     return UNITS.get(counter.rsplit("_", 1)[-1], "wave-instructions")
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Whether any says that the kernel is wrong: notes do not, nor does a check's own error."""
+    """True if any finding says that the kernel is wrong; notes and a check's own error do not count."""
     return any(finding.severity == "error" and not finding.is_internal for finding in findings)
 
 
 def run_document(run: Any) -> dict[str, Any]:
-    """A run for JSON."""
+    """Returns a run's JSON document."""
     if not is_simulated(run):
         return {"device": run.device, "seconds": run.seconds, "findings": []}
     return {

@@ -1,4 +1,4 @@
-"""Files that verbs write: nothing is overwritten unasked, and a file is there whole or not at all."""
+"""Files that verbs write: they overwrite only if asked, and a file is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def add_force_option(parser: ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite output files that exist")
 
 
-STDOUT = "-"  # as an output's name
+STDOUT = "-"  # an output's name
 
 
 def claim(paths: Iterable[str | None], force: bool) -> None:
-    """Refuses outputs, before any work: UsageError if one exists (without `force`), repeats or has no folder."""
+    """Refuses outputs before any work. Raises UsageError if one exists (without `force`), repeats or has no folder."""
     named = [Path(path) for path in paths if path not in (None, STDOUT)]
     for index, path in enumerate(named):
         if path.exists() and (path.is_dir() or not force):
@@ -38,7 +38,7 @@ def claim(paths: Iterable[str | None], force: bool) -> None:
 
 
 def write(path: str, content: bytes, force: bool) -> None:
-    """Writes `content`, to standard output for "-"; keeps a file that appeared meanwhile unless `force`. OSError as it comes."""
+    """Writes `content`, to standard output for "-". Keeps a file that appeared meanwhile unless `force`. Raises OSError."""
     if path == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)

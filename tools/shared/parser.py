@@ -1,4 +1,4 @@
-"""The command line's parser, and what stands below a verb's `--help`: command lines to copy, and the targets that there are."""
+"""The command line's parser, and the end of a verb's `--help`: command lines to copy, and the targets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{near}; see `{self.prog} --help`")
 
     def options(self) -> Iterator[str]:
-        """The options of this parser and of its verbs'."""
+        """Yields the options of this parser and of its sub-parsers."""
         yield from self._option_string_actions
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -64,9 +64,9 @@ class Parser(argparse.ArgumentParser):
 def own_options(
     add: Callable[[argparse.ArgumentParser], None], options: argparse.Namespace
 ) -> tuple[argparse.Namespace, list[str]]:
-    """A verb's options that stand among its `rest`, beside those before it, and what else stands there: another parser's.
+    """Parses a verb's options among its `rest`, in addition to those before it. Returns them and the words for another parser.
 
-    add: adds them to a parser.
+    add: adds the verb's options to a parser.
     """
     own = Parser(add_help=False, allow_abbrev=False)
     add(own)
@@ -74,7 +74,7 @@ def own_options(
 
 
 def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Adds the verb's examples, where its parser has nothing below its options yet, and the targets where it takes one."""
+    """Adds the verb's examples to its help, after an existing epilog, and the targets if it takes one."""
     lines = [parser.epilog] if parser.epilog else []
     if verb in EXAMPLES:
         lines.append("examples:\n" + "".join(f"  simgpu {example}\n" for example in EXAMPLES[verb]))

@@ -1,6 +1,7 @@
-"""Processes of our own: measurements whose caches, memory and threads nothing before has touched, and commands on a real GPU.
+"""New processes: measurements with fresh caches, memory and threads, and commands on a real GPU.
 
-ROCm aborts the process of a kernel that faults, and its exit handlers wait for a kernel that hangs: such a command is supervised.
+ROCm aborts the process of a kernel that faults, and its exit handlers wait for a kernel that hangs. So such a command is
+supervised.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ COMMAND = "from simgpu.tools.cli import gpu_process; gpu_process()"  # runs the 
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment and `more`, in which Python imports the simgpu that runs here, and keeps its bytecode, as it does
-    of an installed package: where it is not to lie in the tree, in a folder that goes with this process."""
+    """Returns this process's environment and `more`, with a PYTHONPATH to the running simgpu.
+
+    Bytecode is kept, as for an installed package. If it must not be written to the tree, it goes to a folder that is deleted
+    with this process.
+    """
     root = str(Path(simgpu.__file__).resolve().parents[1])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()} if sys.dont_write_bytecode else {}
@@ -41,7 +45,8 @@ def _bytecode() -> str:
 
 
 def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
-    """What a new Python prints for these arguments, `-m …` or `-c …`; KernelFailed with the last thing it said where it fails."""
+    """Returns the output of a new Python with these arguments, `-m …` or `-c …`. Raises KernelFailed with its last line if it
+    fails."""
     done = subprocess.run([sys.executable, "-P", *arguments], env=environment(**(variables or {})), capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
@@ -50,7 +55,7 @@ def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = No
 
 
 def supervised(arguments: Sequence[str]) -> int:
-    """Runs `simgpu ARGUMENTS` on a GPU and returns its status; HipKernelError where a signal ended it, with its last words."""
+    """Runs `simgpu ARGUMENTS` on a GPU and returns its status. Raises HipKernelError with its last words if a signal ended it."""
     child = subprocess.Popen([sys.executable, "-P", "-c", COMMAND, *arguments], stderr=subprocess.PIPE, env=environment())
     try:
         _, raw = child.communicate()

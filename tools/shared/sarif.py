@@ -14,7 +14,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif(findings: Sequence[Finding], artifact: str) -> dict[str, Any]:
-    """The log of one run. artifact: what was checked, for findings whose source line is not known."""
+    """Returns the log of one run. artifact: the checked file, for findings without a known source line."""
     from simgpu.version import VERSION
 
     used = {finding.kind for finding in findings}
@@ -39,7 +39,7 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
         },
         "occurrenceCount": max(1, finding.count),
     }  # fmt: skip
-    if len(finding.frames) > 1:  # code that was inlined: the lines that led to it
+    if len(finding.frames) > 1:  # inlined code: the lines that led to it
         result["stacks"] = [_stack(finding.frames)]
     related = []
     if finding.other_pc is not None:
@@ -54,7 +54,7 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
 
 
 def _stack(frames: Sequence[str]) -> dict[str, Any]:
-    """The frames of inlined code, innermost first."""
+    """Returns the frames of inlined code, innermost first."""
     made = []
     for frame in frames:
         source, _, function = frame.partition(" in ")

@@ -1,4 +1,4 @@
-"""How far a kernel's result is from float64: elementwise against its bound, and as a whole against a faithful kernel's error."""
+"""Compares a kernel's result with float64: elementwise against its bound, and as a whole against a faithful kernel's error."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ WAITS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a result is from float64. The worst element is the one with the largest error over bound."""
+    """A result compared with float64. The worst element is the one with the largest error over bound."""
 
     total: int  # elements
-    wrong: int  # of them outside their bound
+    wrong: int  # elements outside their bound
     touched: int  # elements of the padding that were written
     max_error: float
     worst: tuple[int, ...]  # index of the worst element
-    got: float  # the worst element, and so on
-    want: float
+    got: float  # value of the worst element
+    want: float  # of the worst element, as the next two
     error: float
     bound: float
     name: str  # of the result
-    likeness: Likeness | None  # to a faithful kernel's error; None where that is 0 and the bound says all
+    likeness: Likeness | None  # to a faithful kernel's error; None if that is 0 and the bound suffices
 
     @property
     def passed(self) -> bool:
         return not self.wrong and not self.touched and (self.likeness is None or self.likeness.passed)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         said = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return said | {"likeness": self.likeness and self.likeness.document()}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns lines for people."""
         said = [
             f"Error against float64: at most {self.max_error:.3g}; nearest to its bound is "
             f"{self.name}{list(self.worst)} = {self.got:.9g}, want {self.want:.9g}: "
@@ -60,7 +60,7 @@ class Verdict:
 def judge(
     got: np.ndarray, want: np.ndarray, bound: np.ndarray, typical: TypicalError | None, touched: int, name: str
 ) -> Verdict:
-    """The verdict on arrays of one shape, in float64; NaN and an infinity are right only where float64 has the same."""
+    """Judges arrays of one shape, in float64; NaN and an infinity are right only if float64 has the same."""
     same = (got == want) | np.isnan(got) & np.isnan(want)
     error = np.zeros(got.shape)
     np.subtract(got, want, out=error, where=~same)

@@ -1,10 +1,10 @@
-"""What is said of a tree or a kernel.
+"""Tables about a tree or a kernel.
 
-    limits.py           limits of a tree, what it moves, bars, targets side by side
-    kernel_use.py       what a linked kernel takes, from its code object
-    resources.py        derived and taken against the limits, node by node
-    read_back.py        what the plan gives and the code object takes
+    limits.py           limits of a tree, its traffic, bars, targets side by side
+    kernel_use.py       a linked kernel's resources, from its code object
+    resources.py        derived and actual resources against the limits, node by node
+    read_back.py        planned resources compared with the code object's
     listing.py          instructions with bytes, live registers and Python lines
-    schedule_report.py  the main loop of an operator's kernels, as the model of time sees it
-    time_tables.py      what the model of time says of a launch
+    schedule_report.py  the main loop of an operator's kernels, by the model of time
+    time_tables.py      the time model's figures of a launch
 """

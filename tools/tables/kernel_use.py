@@ -1,4 +1,4 @@
-"""What a linked kernel takes: LDS and registers, from its metadata and its instructions."""
+"""A linked kernel's LDS and registers, from its metadata and its instructions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """What a kernel asks for in its code object.
+    """Resources of a kernel in its code object.
 
-    ArchVGPRs are what the metadata leaves beside the AccVGPRs of a unified file. gfx908's metadata has only the larger of two
-    files: where that may be the AccVGPRs, ArchVGPRs are counted in the instructions.
+    ArchVGPRs are the metadata's count without the AccVGPRs of a unified file. gfx908's metadata has only the larger of two
+    files; if that may be the AccVGPRs, the instructions' registers are counted.
     """
 
     lds_bytes: int  # a workgroup
@@ -30,13 +30,13 @@ class KernelUse:
 
 
 def linked_use(kernel: EmittedKernel) -> list[KernelUse]:
-    """The use of each of a computation's kernels, in the order of their launches; raises ToolchainError."""
+    """Returns the use of each of a computation's kernels, in the order of their launches. Raises ToolchainError."""
     code = CodeObject.parse(kernel.assemble())
     return [kernel_use(code, code.kernels[step.name]) for step in kernel.steps]
 
 
 def kernel_use(code: CodeObject, kernel: KernelInfo) -> KernelUse:
-    """The use of one kernel of a code object; DecodeError if its code lies outside the file."""
+    """Returns the use of one kernel of a code object. Raises DecodeError if its code is outside the file."""
     listed = [inst for _, inst, _ in listing(code, kernel) if inst is not None]
     registers = (
         arg for inst in listed for arg in inst.args.values() if isinstance(arg, Reg) and arg.file == "v"
@@ -59,7 +59,7 @@ def _arch_vgprs(kernel: KernelInfo, counted: int) -> int:
 
 
 def listing(code: CodeObject, kernel: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
-    """(byte offset, instruction, text) from the kernel's entry on; what is no instruction is a `.long`."""
+    """Returns (byte offset, instruction, text) from the kernel's entry on; undecodable words become `.long`."""
     raw = code.read(kernel.entry, kernel.code_size)
     return [
         (offset, inst, text(inst) if inst is not None else f".long {int.from_bytes(raw[offset : offset + 4], 'little'):#010x}")

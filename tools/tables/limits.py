@@ -1,4 +1,4 @@
-"""Limits of a tree, what it moves, and how far the limits are used up, as tables and for JSON."""
+"""Limits of a tree, its traffic, and the use of the limits, as tables and for JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR = 40  # columns of a full bar
 
 
 def sizes_line(sizes: Mapping[str, Any]) -> str:
-    """What the policy decided, on one line."""
+    """Formats the policy's decisions on one line."""
     return ", ".join(f"{name} {_size(value)}" for name, value in sizes.items())
 
 
@@ -28,7 +28,7 @@ def _size(value: Any) -> str:
 
 
 def constraint_table(rows: Sequence[Constraint]) -> Sheet:
-    """Every limit of a tree with its use and slack."""
+    """Makes the table of every limit of a tree with its use and slack."""
     columns = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
     return table("Constraints", columns, (_constraint(row) for row in rows), left=2)
 
@@ -40,13 +40,13 @@ def _constraint(row: Constraint) -> tuple[object, ...]:
 
 
 def constraint_document(row: Constraint) -> dict[str, Any]:
-    """A constraint for JSON."""
+    """Returns a constraint's JSON document."""
     names = ("name", "limit", "use", "slack", "unit", "hard", "satisfied", "binding", "note", "remedy")
     return {"node": str(row.level), **{name: getattr(row, name) for name in names}}
 
 
 def limits_document(report: FeasibilityReport) -> dict[str, Any]:
-    """Tiles, limits and what binds, node by node, for JSON."""
+    """Returns tiles, limits and the binding constraint, node by node, for JSON."""
     return {
         "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
         "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
@@ -56,7 +56,7 @@ def limits_document(report: FeasibilityReport) -> dict[str, Any]:
 
 
 def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
-    """What the tree computes and moves: node, counter, value, unit; of a level that moves nothing, no row."""
+    """Returns the tree's work and traffic: node, counter, value, unit; no row for a level without traffic."""
     from simgpu.operators.traffic import block_counters
 
     c = block_counters(tree)
@@ -75,29 +75,29 @@ def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
 
 
 def counter_table(rows: Sequence[CounterRow]) -> Sheet:
-    """The rows for a terminal."""
+    """Makes the rows' table for a terminal."""
     return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
 
 
 def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
-    """The rows for JSON."""
+    """Returns the rows for JSON."""
     return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
 
 
 def bar_chart(rows: Sequence[Constraint]) -> Sheet:
-    """Use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
+    """Draws use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
     cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in rows)
     return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
 
 
 def bar(ratio: float) -> str:
-    """A bar of `_BAR` columns for 100 %."""
+    """Draws a bar of `_BAR` columns for 100 %."""
     full = round(min(ratio, 1.0) * _BAR)
     return "█" * full + "·" * (_BAR - full) + ("▶" if ratio > 1 else "|")
 
 
 def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What the same problem and policy come to on each target: tiles, what binds, bytes, limits used."""
+    """Derives the same problem and policy on each target: tiles, binding constraint, bytes, limits used."""
     from simgpu.hardware import target
     from simgpu.operators.feasibility import tree_report
     from simgpu.operators.traffic import block_counters
@@ -122,6 +122,6 @@ def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]
 
 
 def target_table(answers: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """The answers side by side, a column a target."""
+    """Makes the table of the answers, a column a target."""
     lines = dict.fromkeys(line for answer in answers.values() for line in answer)
     return table("Targets", ("", *answers), ((line, *(answer.get(line) for answer in answers.values())) for line in lines))

@@ -20,7 +20,7 @@ BYTES_COLUMN, TEXT_COLUMN, LIVE_COLUMN, WHERE_COLUMN = 8, 26, 100, 160
 
 @dataclass(frozen=True)
 class ListingLine:
-    """One instruction, or (offset -1) a label or remark."""
+    """An instruction, or (offset -1) a label or remark."""
 
     offset: int
     raw: str
@@ -30,7 +30,7 @@ class ListingLine:
     note: str = ""
 
     def render(self) -> str:
-        """The line in columns."""
+        """Formats the line in columns."""
         if self.offset < 0:
             return self.text
         line = f"{self.offset:#06x}"
@@ -42,9 +42,9 @@ class ListingLine:
 
 
 def listed(kernel: EmittedKernel, code: CodeObject) -> list[ListingLine]:
-    """The lines of one kernel of the code object that was assembled from it.
+    """Returns the lines of one kernel, with its code object.
 
-    ToolchainError if the code object has other instructions than were emitted.
+    Raises ToolchainError if the code object's instructions differ from the emitted ones.
     """
     info = code.kernels[kernel.name]
     decoded = listing(code, info)

@@ -1,4 +1,4 @@
-"""What kernels take, read back from their code object, beside what the plan gives them, as registers and LDS are allocated."""
+"""Kernels' resources read back from their code object, next to the plan's, as registers and LDS are allocated."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadBack:
-    """One resource of one kernel, planned and taken."""
+    """A resource of one kernel, planned and actual."""
 
     kernel: str
     resource: str
     planned: int
     taken: int
-    granule: int  # what it is allocated by
-    ranges: str  # the plan's parts
+    granule: int  # unit of its allocation
+    ranges: str  # parts of the plan
 
     @property
     def equal(self) -> bool:
-        """Whether both round to the same allocation."""
+        """True if both round to the same allocation."""
         return -(-self.planned // self.granule) == -(-self.taken // self.granule)
 
 
 def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack]:
-    """The rows of every kernel that has a plan; uses: of each kernel, as linked."""
+    """Returns the rows of every kernel that has a plan; uses: of each kernel, as linked."""
     rows = []
     for step, use in zip(kernel.steps, uses, strict=True):
         if step.plan is None:
@@ -52,12 +52,12 @@ def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack
 
 
 def read_back_table(rows: list[ReadBack]) -> Sheet:
-    """The rows for a terminal."""
+    """Makes the rows' table for a terminal."""
     columns = ("kernel", "resource", "planned", "read back", "granule", "", "note")
     cells = ((r.kernel, r.resource, r.planned, r.taken, r.granule, "=" if r.equal else "differs", r.ranges) for r in rows)
     return table("Read back from the code object", columns, cells, left=2)
 
 
 def read_back_documents(rows: list[ReadBack]) -> list[dict[str, object]]:
-    """The rows for JSON."""
+    """Returns the rows for JSON."""
     return [{**asdict(row), "equal": row.equal} for row in rows]

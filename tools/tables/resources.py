@@ -1,4 +1,4 @@
-"""The resource table: what each node of a kernel takes, derived and actual, against its limits."""
+"""The resource table: derived and actual resources of each node of a kernel, against its limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.tools.shared.console import Sheet, table
 from simgpu.tools.tables.kernel_use import KernelUse
 
 COLUMNS = ("node", "resource", "derived", "actual", "limit", "slack", "", "unit", "note")
-# Constraints of the plan that a kernel's own figures answer, with the field that does.
+# Constraints of the plan, with the field of `KernelUse` that has the actual figure.
 FIELD_OF = {
     "LDS": "lds_bytes",
     "ArchVGPR": "arch_vgprs",
@@ -25,16 +25,16 @@ FIELD_OF = {
 
 @dataclass(frozen=True)
 class ResourceRow:
-    """One resource at one node against its limit."""
+    """A resource at one node against its limit."""
 
     node: str
     name: str
     derived: float
-    actual: float | None  # None: not known
+    actual: float | None  # None: unknown
     limit: float
     unit: str
     note: str = ""
-    floor: bool = False  # the limit is one from below (arithmetic intensity)
+    floor: bool = False  # the limit is a lower one (arithmetic intensity)
     hard: bool = False  # past the limit, the kernel cannot run
     binding: bool = False
 
@@ -56,11 +56,11 @@ class ResourceRow:
 def resource_rows(
     plan: Derivation, threads: int, use: KernelUse | None = None, counters: Mapping[str, int] | None = None
 ) -> list[ResourceRow]:
-    """The rows of one kernel's plan, device to atom.
+    """Returns the rows of one kernel's plan, device to atom.
 
     threads: work-items of its workgroup; use: the linked kernel's figures; counters: of a finished run. With counters, the actual
-    intensities are FLOPs over the bytes that the kernel moved: the problem's over each byte of memory once, the executed ones over
-    what loads and LDS reads requested.
+    intensities are FLOPs over the bytes that the kernel moved. The problem's FLOPs are over each byte of memory once, the executed
+    ones over the bytes that loads and LDS reads requested.
     """
     order = ("device", "block", "warp", "atom")
     rows = [*_constraints(plan, use), *_residency(plan, -(-threads // plan.descriptor.wavefront_size), use)]
@@ -83,7 +83,7 @@ def _constraints(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
 
 
 def _residency(plan: Any, waves: int, use: KernelUse | None) -> list[ResourceRow]:
-    """What resides at once, for blocks of `waves` waves."""
+    """Returns rows of the blocks and waves that reside at once, for blocks of `waves` waves."""
     d, planned = plan.descriptor, plan.resources
     blocks = d.blocks_per_cu(use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, waves) if use else None
     per_simd = None if blocks is None else -(-blocks * waves // d.simds_per_cu)
@@ -96,7 +96,7 @@ def _residency(plan: Any, waves: int, use: KernelUse | None) -> list[ResourceRow
 
 
 def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRow]:
-    """FLOPs a byte that each level asks of the one above, against what keeps the matrix units busy."""
+    """Compares the FLOPs a byte of each level with the intensity that keeps the matrix units busy."""
     p, d = plan.problem, plan.descriptor
     peak, size = matrix_tflops(p, d), p.element_bytes
     flops = counters.get("mfma_flops", 0)
@@ -125,7 +125,7 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
 
 
 def resource_table(rows: list[ResourceRow]) -> Sheet:
-    """The rows for a terminal."""
+    """Makes the rows' table for a terminal."""
     return table("Resources", COLUMNS, (_cells(row) for row in rows), left=2)
 
 
@@ -135,6 +135,6 @@ def _cells(row: ResourceRow) -> tuple[object, ...]:
 
 
 def resource_documents(rows: list[ResourceRow]) -> list[dict[str, Any]]:
-    """The rows for JSON."""
+    """Returns the rows for JSON."""
     names = ("node", "name", "derived", "actual", "limit", "slack", "unit", "note", "floor", "hard", "binding")
     return [{name: getattr(row, name) for name in names} for row in rows]

@@ -1,4 +1,4 @@
-"""`simgpu report --schedule`: the main loop of an operator's kernels, as the model of time sees it."""
+"""`simgpu report --schedule`: the main loop of an operator's kernels, by the model of time."""
 
 from __future__ import annotations
 
@@ -18,33 +18,31 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
 
 COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "matrix", "stalls")
-# Bytes behind each pointer, the second where the first are too few: what a raw buffer reaches. The host gives what is touched.
+# Bytes of each buffer, the second value if the first is too small: a raw buffer's reach. The host allocates only touched pages.
 ROOM = (1 << 26, 1 << 31)
-LEAST = 0.005  # share of the loop's clocks from which on a reason is told
+LEAST = 0.005  # least fraction of the loop's clocks of a listed reason
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The loop with the most matrix instructions. waves: in it at once on a SIMD that has any in it, on average; clocks: of a pass
-    of a wave; utilisation: matrix clocks over clocks in which a SIMD has waves in it; stalls: share of a wave's clocks by reason;
-    first, last: offsets of the loop in the kernel's code."""
+    """A kernel's loop with the most matrix instructions."""
 
-    waves: float
-    clocks: float
-    utilisation: float
-    stalls: dict[str, float]
-    first: int
-    last: int
+    waves: float  # in the loop at once on a SIMD that has any in it, on average
+    clocks: float  # of a pass of a wave
+    utilisation: float  # matrix clocks over clocks in which a SIMD has waves in the loop
+    stalls: dict[str, float]  # fraction of a wave's clocks, by reason
+    first: int  # offset of the loop's first instruction in the kernel's code
+    last: int  # offset of its last
 
 
 def schedules(tree: Root) -> dict[str, Schedule]:
-    """The model's answer for each kernel of the computation that has matrix instructions in a loop, by name."""
+    """Models each kernel of the computation that has matrix instructions in a loop, by name."""
     loops = {name: loop_of(one) for name, one in predictions(tree, matrix_only=True).items()}
     return {name: loop for name, loop in loops.items() if loop is not None}
 
 
 def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
-    """The model's time of each kernel of the computation, on zeros, by name. matrix_only: of those with matrix instructions."""
+    """Models the time of each kernel of the computation, on zeros, by name. matrix_only: only kernels with matrix instructions."""
     from simgpu import asm
 
     kernel = asm.emit(tree)
@@ -62,7 +60,7 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
 
 
 def _timed(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
-    """One of the computation's kernels on zeros, with `room` bytes behind each pointer."""
+    """Models one of the computation's kernels on zeros, with `room` bytes for each pointer."""
     import simgpu
     from simgpu.sampling.samples import sample
 
@@ -75,7 +73,7 @@ def _timed(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) ->
 
 
 def loop_of(one: Prediction) -> Schedule | None:
-    """The loop that executed the most matrix instructions, or None: what lies between a branch's target and the branch."""
+    """Returns the loop that executed the most matrix instructions, from a branch's target to the branch; None if there is none."""
     rows = lines(one)
     kinds = one.sampled.instructions
     trace = one.sampled.whole[0]
@@ -109,7 +107,7 @@ def loop_of(one: Prediction) -> Schedule | None:
 
 
 def show_schedule(tree: Root, json: bool) -> None:
-    """Prints the model's answers; LaunchError if no kernel of the computation has such a loop."""
+    """Prints the model's answers. Raises LaunchError if no kernel of the computation has such a loop."""
     answers = schedules(tree)
     if not answers:
         raise LaunchError("no kernel of this computation has matrix instructions in a loop: there is nothing to model")

@@ -1,4 +1,4 @@
-"""What `simgpu time` prints of a kernel, within 80 columns."""
+"""Output of `simgpu time` on a kernel, within 80 columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 80
 
 
 def time_document(name: str, one: Prediction) -> dict[str, Any]:
-    """For JSON."""
+    """Returns a JSON document."""
     return {
         "kernel": name, "cycles": round(one.cycles), "seconds": one.seconds, "seconds_low": one.low, "seconds_high": one.high,
         "clock_mhz": one.clock.mhz, "clock_source": one.clock.source, "shares_of_peak": one.shares, "limit": one.limit,
@@ -27,7 +27,7 @@ def time_document(name: str, one: Prediction) -> dict[str, Any]:
 
 
 def time_text(name: str, one: Prediction, most: int) -> list[str]:
-    """Lines of text: the time, what limits, and the `most` instructions that stall most."""
+    """Returns lines of text: the time, the limit, and the `most` instructions that stall most."""
     chip = one.sampled.chip
     micro = [f"{1e6 * value:,.4g}" for value in (one.seconds, one.low, one.high)]
     shares = ", ".join(f"{unit} {share:.1%}" for unit, share in one.shares.items())

@@ -1,6 +1,6 @@
-"""`SIMGPU=mi300x python script.py`: the script finds a GPU, its code untouched, and so do its child processes.
+"""`SIMGPU=mi300x python script.py`: the unchanged script finds a GPU, and so do its child processes.
 
-PyTorch calls what the entry point `torch.backends` names at the end of `import torch`; without the variable this does nothing.
+PyTorch calls the entry point `torch.backends` at the end of `import torch`; without the variable this does nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 
 def begin() -> None:
-    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or as many as "mi300x:2" says, until the process ends.
+    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or several for "mi300x:2", until the process ends.
 
-    SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings that are not told.
-
-    Findings that SIMGPU_CHECK=collect gathered are told on stderr at the end. SystemExit, with the reason, for an unknown target,
-    another word than those of CHECKS or of SIMGPU_COMPILE, and a file that cannot be read.
+    SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings to hide. Findings that SIMGPU_CHECK=collect
+    gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an unknown target, an unknown word of
+    SIMGPU_CHECK or SIMGPU_COMPILE, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
@@ -45,7 +44,7 @@ def begin() -> None:
 
 
 def _end(stack: ExitStack, session: Session) -> None:
-    """Puts PyTorch and Triton back, and tells what was collected."""
+    """Restores PyTorch and Triton, and prints the collected findings."""
     stack.close()
     for finding in session.findings:
         print(f"simgpu: {finding}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Variables by which a process is given a simulated GPU, and the words that they take."""
+"""Variables that give a process a simulated GPU, and their words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`torch.compile` with Inductor for the pretended GPU: its Triton kernels run on the simulated one.
 
-Dynamo and autograd see the tensors as they are, the CPU's, in a graph of operators. What Inductor is given of that graph lies on
-the GPU, and what it made runs where PyTorch's functions see the GPU. A graph that has to do with the host alone, or that moves
-tensors to the host, and one under `torch.autocast`, which knows the tensors as the CPU's, runs operator by operator.
+Dynamo and autograd see the real tensors, the CPU's, in a graph of operators. Inductor gets that graph with tensors on the GPU,
+and its code runs where PyTorch's functions see the GPU. Three kinds of graphs run operator by operator instead: those of the
+host only, those that move tensors to the host, and those under `torch.autocast`, which knows the tensors as the CPU's.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from simgpu.tools.torch.places import device_at, here, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
 _CPU = torch.device("cpu")
-# One process and one thread, as the simulated device is this process's; no launcher of PyTorch's own, which calls HIP; and no
-# graphs of launches, which save a GPU's host the time of launching.
+# One process and one thread, since the simulated device belongs to this process. No launcher of PyTorch's own, which calls HIP. No
+# graphs of launches, which only save a GPU's host the time of launching.
 _CONFIG = {"compile_threads": 1, "use_static_cuda_launcher": False, "triton.cudagraphs": False}
-# What times Inductor's candidates, on tensors that it makes: those for an operator, and kernels with what may be fused into them.
+# Inductor's timers of candidates, on tensors that it makes: for an operator, and for kernels with operators to fuse.
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _CUDA, _META = 1, 14
 _begin = SymbolicTorchFunctionState.__init__
 
 
 def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_patches: Any = None) -> Callable[..., Any]:
-    """What `torch.compile` calls Inductor by: a graph of Dynamo's as a function."""
+    """Replaces the call of Inductor in `torch.compile`: returns a graph of Dynamo's as a function."""
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
     apart = autocast.enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
@@ -61,13 +61,13 @@ def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """A device, a GPU with its number."""
+    """Returns a device; a GPU gets its number."""
     return device_at(here()) if device.type == "cuda" and device.index is None else device
 
 
 @contextlib.contextmanager
 def _unpretended() -> Iterator[None]:
-    """For a block: PyTorch's functions do not see the pretended GPU, as where a backward pass is compiled once it runs."""
+    """Hides the pretended GPU from PyTorch's functions for a block, as when a backward pass is compiled at its first run."""
     before = get_torch_function_mode_stack()
     set_torch_function_mode_stack([mode for mode in before if not isinstance(mode, CudaOnHost)])
     try:
@@ -77,13 +77,13 @@ def _unpretended() -> Iterator[None]:
 
 
 def _to_host(node: Node) -> bool:
-    """Whether an operator of a graph puts a tensor on the host."""
+    """True if an operator of a graph puts a tensor on the host."""
     named = any(value == _CPU or value == "cpu" for value in (*node.args, *node.kwargs.values()) if not isinstance(value, Node))
     return named or (node.op == "call_method" and node.target == "cpu")
 
 
 def _graphs(model: GraphModule) -> Iterator[GraphModule]:
-    """A graph, and those that its operators call, as flex attention's."""
+    """Yields a graph, and the graphs that its operators call, such as flex attention's."""
     return (part for part in model.modules() if isinstance(part, GraphModule))
 
 
@@ -100,7 +100,7 @@ def _changed(model: GraphModule, change: Callable[[Any], Any]) -> None:
 
 
 def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
-    """`compile_fx_inner` of a graph that is one of the GPU's."""
+    """Calls `compile_fx_inner` for a GPU's graph."""
     fake_mode, gpu = detect_fake_mode(inputs), device_at(here())
 
     def there(value: Any) -> Any:
@@ -120,12 +120,12 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
 
 
 def _without_ours(state: SymbolicTorchFunctionState, py_stack: Sequence[Any], *args: Any, **options: Any) -> None:
-    """How Dynamo begins: it does not trace into the mode that the pretended GPU consists of."""
+    """Starts Dynamo without the pretended GPU's mode, so that it does not trace into it."""
     _begin(state, [mode for mode in py_stack if not isinstance(mode, CudaOnHost)], *args, **options)
 
 
 def _told(variable: TensorVariable) -> torch.device:
-    """What a traced tensor tells the program of its device: a GPU, unless it, or all that its graph was given, lies on the host."""
+    """Device that a traced tensor reports: a GPU, unless the tensor, or all of its graph's inputs, are on the host."""
     device: torch.device = vars(variable)["device"]
     node = variable.proxy.node
     inputs = [node] if node.op == "placeholder" else [one for one in node.graph.nodes if one.op == "placeholder"]
@@ -135,24 +135,24 @@ def _told(variable: TensorVariable) -> torch.device:
 
 
 def _example(placeholder: Node) -> Any:
-    """The tensor that a graph's argument stands for, or another value, or none."""
+    """Value of a graph's argument, such as a tensor; None if unknown."""
     return getattr(placeholder.meta.get("grapharg"), "example", None)
 
 
 def _keep(variable: TensorVariable, device: torch.device) -> None:
-    vars(variable)["device"] = device  # where Dynamo looks for it to make a copy
+    vars(variable)["device"] = device  # Dynamo looks here to make a copy
 
 
 def _modelled(function: Callable[[], Any], *_args: Any, **_options: Any) -> float:
-    """What Inductor times its candidates by: milliseconds of the model."""
+    """Replaces Inductor's timer of candidates: milliseconds of the model."""
     return active_driver().session.clock.do_bench(function)
 
 
 def _guard_gpus() -> None:
-    """Has PyTorch's C++ do nothing where it would make a GPU current; a CPU build gives up there, even for tracers' tensors.
+    """Makes PyTorch's C++ do nothing to make a GPU current; a CPU build gives up there, even for tracers' tensors.
 
-    `torch._C._ensureCUDADeviceGuardSet` is meant for that, and does it for builds with CUDA alone. The guard for meta tensors does
-    nothing; places in the registry are numbers of `c10::DeviceType`.
+    `torch._C._ensureCUDADeviceGuardSet` is meant for that, but works only in builds with CUDA. The guard for meta tensors does
+    nothing; indices in the registry are numbers of `c10::DeviceType`.
     """
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
@@ -161,7 +161,7 @@ def _guard_gpus() -> None:
 
 
 def _forget() -> None:
-    """Has PyTorch forget what it was told of devices, and what it compiled for them: another GPU may be in use now."""
+    """Clears PyTorch's knowledge of devices, and its code compiled for them: another GPU may be in use now."""
     torch._dynamo.reset()
     device_interface.caching_worker_device_properties.clear()
     for cached in (DeviceProperties.create, *vars(utils).values()):
@@ -170,7 +170,7 @@ def _forget() -> None:
 
 
 def _of_cuda() -> Iterator[tuple[type, str, Any]]:
-    """What Dynamo's and Inductor's table of `torch.cuda` is to hold: what is there now, not when they were imported."""
+    """Yields Dynamo's and Inductor's entries for `torch.cuda`: the present functions, not those at their import."""
     for name in vars(CudaInterface):
         held = getattr(torch.cuda, name, getattr(torch.cuda, f"_{name}", None))
         if held is not None and not name.startswith("__"):
@@ -180,13 +180,13 @@ def _of_cuda() -> Iterator[tuple[type, str, Any]]:
 
 @contextlib.contextmanager
 def inductor() -> Iterator[None]:
-    """For a block: `torch.compile` compiles for the pretended GPU."""
+    """Makes `torch.compile` compile for the pretended GPU for a block."""
     _guard_gpus()
     _forget()
     with contextlib.ExitStack() as stack:
         for owner, name, answer in (
             *_of_cuda(),
-            # Dynamo's tensors of a GPU lie on the CPU, where PyTorch's C++ has gradients and types converted for them.
+            # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
             (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
             (torch._TorchCompileInductorWrapper, "__call__", _compiled),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),

@@ -1,8 +1,8 @@
-"""PyTorch's GPUs as the CPU, for programs and test suites that ask for "cuda" or "hip".
+"""PyTorch's GPUs as the CPU, for programs and test suites that use "cuda" or "hip".
 
-Tensors that are made on a GPU or moved to one stay where simulated kernels find them, in host memory, and say that they are on
-"cuda:0", or another one; so do results of functions that take one. What stays on the CPU says so, and kernels refuse it. Moves
-copy, as they do between a host and a GPU.
+Tensors that are made on a GPU or moved to one stay in host memory, where simulated kernels find them, and report "cuda:0", or
+another GPU. So do results of functions with such an argument. Tensors of the CPU report it, and kernels refuse them. Moves
+copy, as between a host and a GPU.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _CPU = torch.device("cpu")
 
 
 def is_gpu(value: Any) -> bool:
-    """Whether a value is a GPU's device, or a string that names one."""
+    """True if a value is a GPU's device, or a string that names one."""
     return (isinstance(value, str) and value.partition(":")[0] in _GPUS) or (
         isinstance(value, torch.device) and value.type in _GPUS
     )
 
 
 def on_host(value: Any) -> Any:
-    """A device, or a string that names one, on the CPU; anything else as it is."""
+    """Moves a device, or a string that names one, to the CPU; returns anything else unchanged."""
     return ("cpu" if isinstance(value, str) else _CPU) if is_gpu(value) else value
 
 
 def gpu_named(value: Any) -> Place | None:
-    """The GPU that a device, a string or a number asks for, without a number this thread's; None for what names none.
+    """GPU that a device, a string or a number names; without a number, this thread's; None if the value names none.
 
-    RuntimeError where there is none of that number.
+    Raises RuntimeError if no GPU has that number.
     """
     if type(value) is int:
         index: int | None = value
@@ -84,13 +84,13 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 
 def _repr(tensor: torch.Tensor, **options: Any) -> str:
-    """`repr`, in which PyTorch asks the tensor for its device."""
+    """Replaces `repr`, in which PyTorch asks the tensor for its device."""
     with pretended():
         return torch._tensor_str._str(tensor, **options)
 
 
 def _format(tensor: torch.Tensor, spec: str) -> str:
-    """`format`: of a number its own, of others `repr`."""
+    """Replaces `format`: a number's own, for other tensors `repr`."""
     if tensor.dim() == 0:
         return tensor.__format__(spec)
     with pretended():
@@ -98,7 +98,7 @@ def _format(tensor: torch.Tensor, spec: str) -> str:
 
 
 def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
-    """`Tensor.numpy`: TypeError for a tensor that was made on the GPU or moved there, a copy if it is forced."""
+    """Replaces `Tensor.numpy`: TypeError for a tensor that was made on the GPU or moved there; a copy if it is forced."""
     place = marked(tensor)
     if place is None or not on_gpu(place):
         return tensor.numpy(force=force)
@@ -110,7 +110,7 @@ def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
 
 
 def _interface(tensor: torch.Tensor) -> dict[str, Any]:
-    """What cupy and numba ask for: a tensor's memory as the host has it; AttributeError for the host's tensors."""
+    """Array interface for cupy and numba: a tensor's memory on the host; AttributeError for the host's tensors."""
     if not on_gpu(place_of(tensor)):
         return tensor.__cuda_array_interface__
     told = tensor.detach().numpy().__array_interface__
@@ -118,7 +118,7 @@ def _interface(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **options: Any) -> Any:
-    """`Tensor.type`: the name of a legacy type, the GPU's, or the tensor as one."""
+    """Replaces `Tensor.type`: returns the name of a legacy type, the GPU's, or converts the tensor."""
     named = f"{dtype}".startswith("torch.cuda.")
     if dtype is not None:
         converted = tensor.type(f"{dtype}".replace(".cuda", "") if named else dtype, *args, **options)
@@ -128,12 +128,12 @@ def _type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **options: Any) -
 
 
 def _array(tensor: torch.Tensor, dtype: Any = None) -> Any:
-    """What `numpy.asarray` calls."""
+    """Replaces the call in `numpy.asarray`."""
     array = _numpy(tensor)
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
-# What a tensor says of its place.
+# A tensor's properties that depend on its place.
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.device.__get__: _device,
     torch.Tensor.is_cuda.__get__: lambda tensor: on_gpu(place_of(tensor)),
@@ -147,15 +147,15 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__cuda_array_interface__.__get__: _interface,
     torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
-# Functions that give a device: what they are told is no place to make a tensor at.
-_DEVICES = (torch.device, torch._C._nn._parse_to)  # the latter is what `torch.nn.Module.to` reads its arguments by
-# Functions that copy from one place to another; where source and destination are the same, they may return what they are given.
+# Functions that make a device: their arguments are not a place for a tensor.
+_DEVICES = (torch.device, torch._C._nn._parse_to)  # `torch.nn.Module.to` reads its arguments by the latter
+# Functions that copy from one place to another. If source and destination are the same, they may return their argument.
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
 _DESTINATION: dict[Any, Place] = {torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
 
 
 def _named(args: Sequence[Any]) -> Sequence[Any]:
-    """A device function's arguments: a GPU by its number alone as a device, a tensor as its device and dtype."""
+    """Normalizes a device function's arguments: a GPU's number becomes a device, a tensor its device and dtype."""
     first, *rest = args or (None,)
     if type(first) is int:
         return [torch.device("cuda", first), *rest]
@@ -163,7 +163,7 @@ def _named(args: Sequence[Any]) -> Sequence[Any]:
 
 
 class CudaOnHost(TorchFunctionMode):
-    """Tensors that are made on, or moved to, a GPU stay on the CPU and say otherwise."""
+    """Keeps tensors that are made on, or moved to, a GPU on the CPU, and makes them report the GPU."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -199,12 +199,13 @@ class CudaOnHost(TorchFunctionMode):
 
 
 def _traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """A function under a tracer, which makes tensors on the GPU itself; it has its number, which PyTorch's C++ would ask for."""
+    """Calls a function under a tracer, which makes tensors on the GPU itself. Devices get their number, which PyTorch's C++
+    would ask for."""
     if func is torch.Tensor.cuda:
         return args[0].to(device_at(_asked(func, args, given) or GPU))
     if func is torch.tensor and is_gpu(given.get("device")):  # C++ would make its elements there before the tracer sees it
         made = func(*args, **{**given, "device": _CPU})
-        made.constant, elements = None, made.constant  # which the tracer would move, too
+        made.constant, elements = None, made.constant  # else the tracer would move it, too
         moved = made.to(_by_number(given["device"]))
         moved.constant = elements
         return moved
@@ -213,12 +214,12 @@ def _traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, A
 
 
 def _by_number(value: Any) -> Any:
-    """A GPU's device, or its name, as the device with its number; anything else as it is."""
+    """Returns a GPU's device, or its name, as the device with its number; anything else unchanged."""
     return device_at(gpu_named(value) or GPU) if is_gpu(value) else value
 
 
 def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:
-    """The place that a call asks for by name; None where its result lies where its arguments do."""
+    """Place that a call names; None if its result is where its arguments are."""
     if func in _DESTINATION:
         return _DESTINATION[func]
     named = given.get("device")
@@ -229,7 +230,7 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
         if isinstance(other, torch.Tensor):
             return place_of(other)
         named = other if named is None else named
-    elif named is None and isinstance(func, OpOverload):  # whose Python functions may take a device by its position
+    elif named is None and isinstance(func, OpOverload):  # its Python functions may take a device by its position
         named = next((arg for arg in args if isinstance(arg, torch.device)), None)
     elif named is None and func in default_device._device_constructors() and _default_is_gpu():
         return gpu_named(default_device.CURRENT_DEVICE)
@@ -241,7 +242,7 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
 
 
 def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
-    """A tensor at a place: a copy, unless it lies there already."""
+    """Returns a tensor at a place: a copy, unless it is already there."""
     if isinstance(args[0], torch.Tensor) and wraps(args[0]) and place != place_of(args[0]):
         dtypes = [value for value in (*args[1:], given.get("dtype")) if isinstance(value, torch.dtype)]
         return args[0].to(_CPU, *dtypes, copy=True)
@@ -257,13 +258,13 @@ def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
 
 
 def _shared(result: torch.Tensor, source: torch.Tensor) -> bool:
-    """Whether a move gave the tensor itself, or another in its memory."""
+    """True if a move returned the tensor itself, or another in its memory."""
     one, other = storage_of(result), storage_of(source)
     return result is source or (one is not None and other is not None and one.data_ptr() == other.data_ptr())
 
 
 class _Arrived(torch.autograd.Function):
-    """A copy of a tensor that lies elsewhere, whose gradient goes back there."""
+    """Copies a tensor from another place; its gradient goes back there."""
 
     generate_vmap_rule = True
 
@@ -281,7 +282,7 @@ class _Arrived(torch.autograd.Function):
 
 
 def _copied(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tensor:
-    """A tensor's copy, marked; its gradient is copied back."""
+    """Marks a tensor's copy; its gradient is copied back."""
     if not (torch.is_grad_enabled() and copy.requires_grad):
         return mark(copy, place)
     arrived: torch.Tensor = _Arrived.apply(copy, place, place_of(source))
@@ -289,33 +290,33 @@ def _copied(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Ten
 
 
 def _default_is_gpu() -> bool:
-    """Whether `torch.set_default_device` or `with torch.device(...)` chose a GPU."""
+    """True if `torch.set_default_device` or `with torch.device(...)` chose a GPU."""
     chosen = default_device.CURRENT_DEVICE
     return chosen is not None and chosen.type in _GPUS
 
 
 def is_pretended() -> bool:
-    """Whether PyTorch's functions see the pretended GPU here, as they do not in PyTorch's own operators."""
+    """True if PyTorch's functions see the pretended GPU here; PyTorch's own operators do not."""
     shown = any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack())
     return shown and not torch._C._is_torch_function_all_disabled()
 
 
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
-    """For the length of a block, in this thread: PyTorch's functions see the pretended GPU.
+    """Shows the pretended GPU to PyTorch's functions for a block, in this thread.
 
-    Also where PyTorch's own operator runs, which calls a library's kernel for an operator that it takes apart.
+    This includes PyTorch's own operators: one that it decomposes calls a library's kernel.
     """
     with torch._C._EnableTorchFunction():
         if any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack()):
-            yield  # what is done once is enough: a second mode would see the CPU that the first one asks for
+            yield  # a second mode would see the CPU that the first one asks for
         else:
             with CudaOnHost():
                 yield
 
 
 def within(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, run where PyTorch's functions see the pretended GPU, whichever thread and whoever calls it."""
+    """Wraps a function: it runs where PyTorch's functions see the pretended GPU, whatever thread or code calls it."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

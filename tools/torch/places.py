@@ -1,8 +1,8 @@
-"""Where a tensor lies: on one of the pretended GPUs, in host memory, or in pinned host memory.
+"""Places of tensors: one of the pretended GPUs, host memory, or pinned host memory.
 
-All of it is host memory. The place is a mark on the tensor's storage, which its views share, and PyTorch keeps the mark as
-long as the storage lives. Storages without a mark, as PyTorch's own C++ makes them for gradients, count as a GPU's: of whichever
-is current, where there are several.
+All of them are host memory. The place is a mark on the tensor's storage, which its views share; PyTorch keeps the mark as long
+as the storage lives. A storage without a mark, as PyTorch's C++ makes for gradients, counts as a GPU's: the current one, if
+there are several.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
 
 __all__ = ["GPU", "HOST", "MARK", "PINNED", "Place"]
 
-Place = str  # HOST, PINNED, a GPU by its number, as "cuda:1", or GPU, which leaves open which
+Place = str  # HOST, PINNED, a GPU by its number such as "cuda:1", or GPU for any of them
 _COUNTED = "_simgpu_block"
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 def on_gpu(place: Place | None) -> bool:
-    """Whether a place is a GPU's memory."""
+    """True if a place is a GPU's memory."""
     return place is not None and place.startswith(GPU)
 
 
 def gpu(index: int) -> Place:
-    """The memory of the GPU of this number."""
+    """Returns the memory of the GPU of this number."""
     return f"{GPU}:{index}"
 
 
 def here() -> Place:
-    """The memory of this thread's GPU."""
+    """Returns the memory of this thread's GPU."""
     return gpu(active_driver().session.current)
 
 
 def several() -> bool:
-    """Whether there is more than one GPU."""
+    """True if there is more than one GPU."""
     return len(active_driver().session.gpus) > 1
 
 
@@ -51,12 +51,12 @@ def _numbered(place: Place) -> torch.device:
 
 
 def device_at(place: Place) -> torch.device:
-    """What tensors on a GPU say of their device."""
+    """Device that tensors at a GPU's place report."""
     return _numbered(here() if place == GPU else place)
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """A tensor's storage, of a sparse one that of its values; None of those without one."""
+    """Returns a tensor's storage, for a sparse one its values' storage; None for tensors without one."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, functional or fake tensors
@@ -66,30 +66,30 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def marked_storage(storage: Any) -> Place | None:
-    """The place that a storage is marked with."""
+    """Place that a storage is marked with."""
     return getattr(storage, MARK, None)
 
 
 def marked(tensor: torch.Tensor) -> Place | None:
-    """The place that a tensor's storage is marked with; where a tracer's tensor lies."""
+    """Place that a tensor's storage is marked with; for a tracer's tensor, its own."""
     if isinstance(tensor, FakeTensor):
         return HOST if tensor.fake_device.type == "cpu" else str(tensor.fake_device)
     return marked_storage(storage_of(tensor))
 
 
 def place_of(tensor: torch.Tensor) -> Place:
-    """Where a tensor lies."""
+    """Place of a tensor."""
     return marked(tensor) or GPU
 
 
 def common(values: Iterable[Any]) -> Place:
-    """Where a function's result lies: on the GPU of the first of its arguments that lies on one."""
+    """Place of a function's result: the GPU of the first argument that is on one."""
     places = [place for place in map(place_of, tensors_in(values)) if on_gpu(place)]
     return next((place for place in places if place != GPU), here()) if places else HOST
 
 
 def _has_memory(storage: torch.UntypedStorage) -> bool:
-    """Whether a storage is more than what PyTorch's tracers have in place of one."""
+    """False for the substitutes that PyTorch's tracers have for a storage."""
     try:
         return storage.device.type == "cpu" and storage.data_ptr() != 0
     except RuntimeError:  # an invalid one
@@ -97,7 +97,7 @@ def _has_memory(storage: torch.UntypedStorage) -> bool:
 
 
 def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedStorage:
-    """The storage, marked, and counted where it is a GPU's, whose number the place has."""
+    """Marks a storage and returns it; counts it if it is a GPU's, whose number is in the place."""
     setattr(storage, MARK, place)
     counts = on_gpu(place) and _has_memory(storage)
     setattr(storage, _COUNTED, CountedStorage(storage.nbytes(), device_at(place).index) if counts else None)
@@ -105,7 +105,7 @@ def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedSt
 
 
 def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
-    """The tensor, its storage marked; a tracer's says itself where it lies."""
+    """Marks a tensor's storage and returns the tensor; a tracer's tensor knows its own place."""
     storage = None if isinstance(tensor, FakeTensor) else storage_of(tensor)
     if storage is not None and marked_storage(storage) != place:
         mark_storage(storage, place)
@@ -113,13 +113,13 @@ def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
 
 
 def wraps(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is of a class that computes its operators itself, on other tensors that it holds."""
+    """True for a tensor of a class that computes its operators itself, on tensors that it holds."""
     kind = type(tensor)
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among values, and in tuples, lists and dictionaries among them."""
+    """Yields the tensors among values, and in tuples, lists and dictionaries among them."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value

@@ -1,7 +1,7 @@
-"""PyTorch with the simulated GPUs in use: what is replaced in PyTorch, and put back.
+"""PyTorch with the simulated GPUs in use: replaces parts of PyTorch, and restores them.
 
-What PyTorch's functions do with devices is `on_host`'s. It holds for one thread and not inside of autograd's engine, so
-both are entered here; what `torch.cuda` answers is `cuda`'s.
+`on_host` changes what functions do with devices. That holds for one thread and not inside autograd's engine, so both are
+entered here. `cuda` has the answers of `torch.cuda`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from simgpu.triton.tensors import plain_torch
 
 COMPILE, EAGER, INDUCTOR = "SIMGPU_COMPILE", "eager", "inductor"
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
-_EVERYWHERE = "CompositeExplicitAutograd"  # of `torch.library.custom_op` without types of devices
+_EVERYWHERE = "CompositeExplicitAutograd"  # the key of `torch.library.custom_op` without types of devices
 
 
 class _Generators(type(torch.Generator)):  # type: ignore[misc]
@@ -55,7 +55,7 @@ class _Generators(type(torch.Generator)):  # type: ignore[misc]
 
 
 class HostGenerator(torch._C.Generator, metaclass=_Generators):
-    """`torch.Generator`, on the CPU, whatever it says of its device."""
+    """Replaces `torch.Generator`: a generator on the CPU, whatever device it reports."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         place = gpu_named(device)
@@ -72,20 +72,20 @@ _backward = _Backward.apply
 
 
 def _place_tag(storage: Any) -> str | None:
-    """Where a storage is saved from, as `torch.save` notes it."""
+    """Place of a storage, as `torch.save` notes it."""
     place = marked_storage(storage)
     return str(device_at(place)) if place is not None and on_gpu(place) else None
 
 
 def _restored(storage: Any, location: str) -> Any:
-    """A storage of a file, at the place that it was saved from or is asked for; None for what is not known here."""
+    """Marks a file's storage with the place that it was saved from or is loaded to; None for an unknown place."""
     place = gpu_named(location) or (HOST if location.partition(":")[0] == "cpu" else None)
     return None if place is None else mark_storage(storage, place)
 
 
 @contextlib.contextmanager
 def _saved_by_place() -> Iterator[None]:
-    """For a block: `torch.save` and `torch.load` know places, ahead of PyTorch's own devices."""
+    """Makes `torch.save` and `torch.load` know places, ahead of PyTorch's own devices, for a block."""
     entry = (0, _place_tag, _restored)
     torch.serialization._package_registry.insert(0, entry)
     try:
@@ -95,12 +95,12 @@ def _saved_by_place() -> Iterator[None]:
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
-    """`torch.from_numpy`: a host tensor."""
+    """Replaces `torch.from_numpy`: returns a host tensor."""
     return mark(_from_numpy(array), HOST)
 
 
 def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> None:
-    """`torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors."""
+    """Replaces `torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors."""
     key = dispatch_key or library.dispatch_key
     if key not in _AS_CPU:
         _impl(library, op_name, _or_else(fn, fn) if key == _EVERYWHERE else fn, dispatch_key, **options)
@@ -117,7 +117,7 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
 
 
 def _is_composite(operator: str) -> bool:
-    """Whether PyTorch takes an operator apart above dispatch modes; False for one that is not defined, or not yet."""
+    """True if PyTorch decomposes an operator above dispatch modes; False for one that is not defined yet."""
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"))
     except RuntimeError:
@@ -125,7 +125,7 @@ def _is_composite(operator: str) -> bool:
 
 
 def _or_else(fn: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel for the GPU's tensors, run where PyTorch's functions see the GPU; another for the host's."""
+    """Returns a kernel that runs `fn` for the GPU's tensors, where PyTorch's functions see the GPU, and `own` for the host's."""
     kernel = within(fn)
 
     @functools.wraps(fn)
@@ -137,46 +137,47 @@ def _or_else(fn: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., A
 
 
 def _backward_there(node: Any, *grads: Any) -> Any:
-    """A `torch.autograd.Function`'s backward: current is the GPU that its gradients lie on, as in PyTorch's engine."""
+    """Runs a `torch.autograd.Function`'s backward on the GPU of its gradients, as PyTorch's engine does."""
     place = common(grads)
     with Guard(device_at(place).index if on_gpu(place) else None):
         return _backward(node, *grads)
 
 
 def _start_within(thread: threading.Thread) -> None:
-    """`threading.Thread.start`: the thread sees the pretended GPU."""
+    """Replaces `threading.Thread.start`: the thread sees the pretended GPU."""
     thread.run = within(thread.run)  # type: ignore[method-assign]
     _start(thread)
 
 
 def _range(*args: Any, device: Any = None, **options: Any) -> torch.Tensor:
-    """`torch.range`, which of all functions that make tensors asks no torch function mode."""
+    """Replaces `torch.range`, the only function that makes tensors without a torch function mode."""
     made = mark(_host_range(*args, **options), HOST)
     return made if device is None else made.to(device)
 
 
 def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
-    """`Tensor._make_wrapper_subclass`: to PyTorch's C++ on the CPU, as in `traced`; its mark has the device asked for."""
+    """Replaces `Tensor._make_wrapper_subclass`: PyTorch's C++ makes it on the CPU, as in `traced`; its mark has the requested
+    device."""
     made = _make_wrapper(cls, *map(on_host, args), **{name: on_host(value) for name, value in options.items()})
     place = next((gpu_named(value) for value in (*args, *options.values()) if is_gpu(value)), None)
     return mark(made, place or HOST) if place or is_pretended() else made
 
 
 def _told_by_host(tensor: torch.Tensor) -> Any:
-    """What a checkpoint compares of a tensor: first within an operator, which has marked nothing yet, then after it."""
+    """Metadata that a checkpoint compares of a tensor: first within an operator, which has marked nothing yet, then after it."""
     with plain_torch():
         return _told(tensor)
 
 
 def _run_case(case: unittest.TestCase, result: Any = None) -> Any:
-    """`unittest.TestCase.run`: PyTorch's own class counts torch function modes, from 0 where a `setUp` does not call its."""
+    """Replaces `unittest.TestCase.run`: PyTorch's class counts torch function modes, from 0 if a `setUp` does not call its own."""
     if hasattr(case, _MODES):
         setattr(case, _MODES, torch._C._len_torch_function_stack())
     return _run(case, result)
 
 
 def _each_its_own(answers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The answers by their names; a function that answers for two names is one of its own for each, as `torch._dynamo` demands."""
+    """Yields the answers by their names, each with its own function, as `torch._dynamo` demands."""
     functions: set[Any] = set()
     for name, answer in answers.items():
         if isinstance(answer, FunctionType):
@@ -187,17 +188,17 @@ def _each_its_own(answers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _another(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that does what another one does."""
+    """Returns a new function with the same effect."""
     return functools.wraps(function)(lambda *args, **options: function(*args, **options))
 
 
 def _eager(model: Any = None, **_options: Any) -> Any:
-    """`torch.compile`: the function itself, or a decorator that returns it: nothing is compiled."""
+    """Replaces `torch.compile`: returns the function itself, or a decorator that does; nothing is compiled."""
     return (lambda function: function) if model is None else model
 
 
 def _compile() -> contextlib.AbstractContextManager[Any]:
-    """What `torch.compile` is, by SIMGPU_COMPILE; LaunchError where that is no word for it."""
+    """Returns the replacement of `torch.compile` that SIMGPU_COMPILE chooses. Raises LaunchError for an unknown word."""
     how = os.environ.get(COMPILE, EAGER)
     if how == INDUCTOR:
         from simgpu.tools.torch.inductor import inductor  # two seconds of imports
@@ -210,15 +211,15 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _not_compiled() -> Iterator[None]:
-    """For a block: `torch.compile` compiles nothing, and what tracers make lies on the GPU."""
+    """Makes `torch.compile` compile nothing for a block; tracers' tensors are on the GPU."""
     with mock.patch.object(torch, "compile", _eager), traced.lying_where_they_would(pretended):
         yield
 
 
 @contextlib.contextmanager
 def pretended_gpu() -> Iterator[None]:
-    """For a block: PyTorch has the simulated GPUs in use, in this thread and those that it starts."""
-    if torch.Generator is HostGenerator:  # as in a process that SIMGPU gave a GPU
+    """Gives PyTorch the simulated GPUs in use for a block, in this thread and those that it starts."""
+    if torch.Generator is HostGenerator:  # SIMGPU gave this process a GPU already
         yield
         return
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,7 @@
-"""pytest --simgpu mi300x: a Triton test suite on simulated GPUs, no GPU at hand.
+"""pytest --simgpu mi300x: a Triton test suite on simulated GPUs, without a GPU.
 
-Every test runs once for each target, inside `simgpu.triton.device`; what modules and wider fixtures do before is done on the
-first target. "cuda" and "hip" devices become the CPU, whose tensors the simulated device shares. Without the option nothing is
-imported.
+Every test runs once for each target, inside `simgpu.triton.device`; modules and wider fixtures are set up on the first target.
+"cuda" and "hip" devices become the CPU, whose tensors the simulated device shares. Without the option nothing is imported.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def targets_of(given: Iterable[str]) -> list[str]:
-    """The targets asked for, in order; pytest.UsageError for an unknown one."""
+    """Returns the targets, in order. Raises pytest.UsageError for an unknown one."""
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if names:
         from simgpu import hardware
@@ -62,7 +61,7 @@ def targets_of(given: Iterable[str]) -> list[str]:
 
 
 def sample_of(text: str | None) -> tuple[int, int] | None:
-    """Size and seed of a sample, from "40:7"; pytest.UsageError for what is none."""
+    """Parses size and seed of a sample, from "40:7". Raises pytest.UsageError for other text."""
     if text is None:
         return None
     count, _, seed = text.partition(":")
@@ -73,17 +72,17 @@ def sample_of(text: str | None) -> tuple[int, int] | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Begins before any module of the suite is imported: it may ask for its device at once."""
+    """Begins before any module of the suite is imported, since a module may ask for its device at once."""
     _begin(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begins where a conftest.py loads this plugin: the hook before was not called."""
+    """Begins here if a conftest.py loads this plugin: then the hook before was not called."""
     _begin(config, config.option)
 
 
 def _begin(config: pytest.Config, options: Any) -> None:
-    """Registers the targets; unknown ones and a missing Triton are told before anything runs."""
+    """Registers the targets; reports unknown ones and a missing Triton before anything runs."""
     targets = targets_of(options.simgpu or ())
     if not targets or config.pluginmanager.has_plugin("simgpu-targets"):
         return
@@ -93,14 +92,14 @@ def _begin(config: pytest.Config, options: Any) -> None:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'triton>=3.7'") from None
     plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
-    if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers tell the process that began them
+    if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers report to the process that started them
         config.pluginmanager.register(Written(Path(options.simgpu_results)), "simgpu-results")
     plugin.begin()
     config.add_cleanup(plugin.end)
 
 
 class OnTargets:
-    """What `--simgpu` adds to a run; suites without it see nothing of this plugin."""
+    """Hooks that `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
     def __init__(self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None) -> None:
         self._targets = targets
@@ -108,18 +107,18 @@ class OnTargets:
         self._sample = sample
         self._word = check
         self._check = CHECKS[check]
-        self._sessions: list[Any] = []  # that of the test that runs
+        self._sessions: list[Any] = []  # of the running test
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """Enters the first target, for all that runs outside of tests; PyTorch's GPU is the simulated one."""
+        """Enters the first target, for everything outside of tests; PyTorch's GPU is the simulated one."""
         import triton.runtime.jit
 
         from simgpu.hardware.errors import says_it_all
 
         self._whole.enter_context(self._device(self._targets[0]))
         patch = self._whole.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # as in our own modules on the way
+        patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # hidden as in our own modules
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu
 
@@ -131,7 +130,7 @@ class OnTargets:
 
     @contextlib.contextmanager
     def _device(self, target: str) -> Iterator[Any]:
-        """A simulated GPU; pytest.UsageError where the suppressions cannot be read."""
+        """Makes a simulated GPU. Raises pytest.UsageError if the suppressions cannot be read."""
         import simgpu.triton
         from simgpu.hardware.errors import LaunchError
 
@@ -145,7 +144,7 @@ class OnTargets:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out what is not in the sample that was asked for."""
+        """Deselects tests outside the requested sample."""
         if self._sample is None or len(items) <= self._sample[0]:
             return
         count, seed = self._sample
@@ -154,13 +153,13 @@ class OnTargets:
         items[:] = [item for at, item in enumerate(items) if at in chosen]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Makes a test of each target."""
+        """Makes a test for each target."""
         if "simgpu_session" in metafunc.fixturenames:
             metafunc.parametrize("simgpu_session", self._targets, indirect=True)
 
     @pytest.fixture(autouse=True)
     def simgpu_session(self, request: pytest.FixtureRequest) -> Iterator[Any]:
-        """The `simgpu.triton.Session` that the test's kernels run on."""
+        """Yields the `simgpu.triton.Session` that the test's kernels run on."""
         target = getattr(request, "param", self._targets[0])  # methods of unittest's classes take no parameters
         with self._device(target) as session, pytest.MonkeyPatch.context() as patch:
             patch.setenv(TARGET, target)  # for child processes
@@ -173,7 +172,8 @@ class OnTargets:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Notes in the test's report how many kernels were launched: a worker's is read by the process that reports."""
+        """Adds the number of launched kernels to the test's report, which also carries it from a worker to the reporting
+        process."""
         try:
             return (yield)
         finally:
@@ -182,7 +182,7 @@ class OnTargets:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says how many of the tests that passed launched no kernel: they say nothing about kernels."""
+    """Prints the number of passed tests that launched no kernel: they prove nothing about kernels."""
     passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", ())]
     launches = [properties[LAUNCHES] for properties in passed if LAUNCHES in properties]
     if launches:

@@ -1,8 +1,9 @@
-"""What became of the tests of a run, in a file that grows with it: a run that is ended keeps what it did until then.
+"""Results of a run's tests, in a file that grows with it: an interrupted run keeps its results.
 
-Lines of JSON. One says that a test began, {"test": ..., "begun": seconds since 1970}; one tells of each of its phases, setup, call
-and teardown, {"test", "phase", "outcome", "seconds", "error", "launches"}. A module that was not collected has one of the latter.
-Tests that ended by the file are not run again: where one ends the whole process, another process goes on behind it.
+Lines of JSON. A line says that a test began: {"test": ..., "begun": seconds since 1970}. Another describes each of its phases,
+setup, call and teardown: {"test", "phase", "outcome", "seconds", "error", "launches"}. A module that was not collected has a
+line of the second kind. Tests that ended by the file do not run again: if one ends the whole process, another process continues
+after it.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from typing import Any
 
 import pytest
 
-LAUNCHES = "simgpu launches"  # the property of a test's report that says how many there were
-_LAST = ("teardown", "collection")  # the phases with which a test is over
+LAUNCHES = "simgpu launches"  # property of a test's report: its number of launches
+_LAST = ("teardown", "collection")  # the last phases of a test
 
 
 @dataclass(frozen=True)
 class SuiteOutcome:
-    """One test that ran: name, last line of its error ("" where it passed), seconds, kernels launched (None where not counted)."""
+    """A test that ran."""
 
-    name: str
-    error: str
+    name: str  # name of the test
+    error: str  # last line of its error, "" if it passed
     seconds: float
-    launches: int | None
+    launches: int | None  # kernels launched; None if not counted
 
 
 @dataclass(frozen=True)
 class UnfinishedTest:
-    """A test that did not end: name, when it began (seconds since 1970)."""
+    """A test that did not end."""
 
     name: str
-    begun: float
+    begun: float  # seconds since 1970
 
 
 class Written:
-    """A plugin of pytest: writes the results of a run to a file, and leaves out tests that are there."""
+    """A plugin of pytest: writes the results of a run to a file, and skips tests that are already there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +49,7 @@ class Written:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leaves out what ran, of the sample that was chosen before."""
+        """Removes tests that ran from the sample that was chosen before."""
         items[:] = [item for item in items if item.nodeid not in self._known]
 
     def _write(self, **said: Any) -> None:
@@ -56,11 +57,11 @@ class Written:
             file.write(json.dumps(said) + "\n")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins."""
+        """Notes that a test begins."""
         self._write(test=nodeid, begun=time.time())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A phase of a test is over."""
+        """Notes that a phase of a test is over."""
         launches = dict(report.user_properties).get(LAUNCHES)
         error = _last_error(report.longreprtext) if report.failed else ""
         self._write(
@@ -68,14 +69,14 @@ class Written:
         )  # fmt: skip
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A module was not collected."""
+        """Notes that a module was not collected."""
         if report.failed:
             error = _last_error(report.longreprtext)
             self._write(test=report.nodeid, phase="collection", outcome=report.outcome, seconds=0, error=error, launches=None)
 
 
 def _last_error(text: str) -> str:
-    """The last line of an error as pytest shows it that names one; where a test's time was over, the place that it had come to."""
+    """Returns the last line of a pytest error that names one; for a timeout, also the place that the test had reached."""
     lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E ") and line[1:].strip()]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed|Timeout|Finding|Fault|Resources)\b", line)]
     error = (named or lines or [text.strip().splitlines()[-1] if text.strip() else "no reason given"])[-1][:300]
@@ -84,22 +85,22 @@ def _last_error(text: str) -> str:
 
 
 def _tests(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the file says of each test, in order."""
+    """Returns the file's lines on each test, in order."""
     tests: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        if line.endswith("}"):  # the last line of a process that was killed may be half of one
+        if line.endswith("}"):  # a killed process may leave half a line at the end
             said = json.loads(line)
             tests.setdefault(said["test"], []).append(said)
     return tests
 
 
 def _over(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """Of these, the tests that ended."""
+    """Returns the tests that ended."""
     return {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
 
 
 def read(path: Path) -> tuple[list[SuiteOutcome], list[UnfinishedTest]]:
-    """The tests that ended and were not skipped, and those that did not end."""
+    """Returns the tests that ended and were not skipped, and the unfinished ones."""
     tests = _tests(path)
     over = _over(tests)
     running = [UnfinishedTest(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
@@ -107,7 +108,7 @@ def read(path: Path) -> tuple[list[SuiteOutcome], list[UnfinishedTest]]:
 
 
 def note_crash(path: Path, error: str) -> bool:
-    """Says of the tests that were running when their process ended that they failed by this error; whether there were any."""
+    """Marks the tests that were running when their process ended as failed by this error; True if there were any."""
     running = read(path)[1]
     with path.open("a") as file:
         for test in running:
@@ -121,7 +122,7 @@ def _skipped(said: Iterable[dict[str, Any]]) -> bool:
 
 
 def _outcome(name: str, said: Iterable[dict[str, Any]]) -> SuiteOutcome:
-    """What the phases of a test say together; a line that tells of a later phase knows the launches of the ones before."""
+    """Joins the phases of a test; a later phase's line includes the launches of earlier ones."""
     phases = [phase for phase in said if "phase" in phase]
     error = next((phase["error"] for phase in phases if phase["error"]), "")
     return SuiteOutcome(name, error, sum(phase["seconds"] for phase in phases), phases[-1]["launches"])

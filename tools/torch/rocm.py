@@ -1,4 +1,4 @@
-"""ROCm's programs that others ask which GPU and release there is: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
+"""ROCm's programs that report the GPU and the release: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import simgpu
 from simgpu import hardware
 from simgpu.tools.torch.environment import TARGET
 
-# A ROCm release, as programs compare its number; nothing here depends on which.
+# A ROCm release whose number programs compare; nothing here depends on it.
 HIP_VERSION = "7.0.0"
 _FEATURES = ":sramecc+:xnack-"
 
 
 def rocminfo(target: str) -> str:
-    """The agents that boards are, in the lines that programs look for."""
+    """Prints boards as agents, in the lines that programs look for."""
     board, count = hardware.counted(target)
     agents = "\n".join(_agent(board, number) for number in range(1, count + 1))
     return f"""\
@@ -52,7 +52,7 @@ Agent {number}
 
 
 def rocm_smi(target: str) -> str:
-    """The devices, whatever was asked of them."""
+    """Prints the devices, for any options."""
     board, count = hardware.counted(target)
     chip = hardware.target(board)
     lines = {
@@ -63,7 +63,7 @@ def rocm_smi(target: str) -> str:
 
 
 def hipconfig(_target: str) -> str:
-    """HIP's version, whatever was asked."""
+    """Prints HIP's version, for any options."""
     return HIP_VERSION
 
 
@@ -72,7 +72,8 @@ PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi, "hipconfig": hipconfig}
 
 @contextlib.contextmanager
 def on_path(target: str) -> Iterator[None]:
-    """For a block: child processes find these programs first, told of the board that SIMGPU names, or else of this one."""
+    """Puts these programs first on the path of child processes for a block. They report the board that SIMGPU names, or else
+    this one."""
     before = os.environ.get("PATH", "")
     with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as folder:
         for name in PROGRAMS:
@@ -89,7 +90,7 @@ def on_path(target: str) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints what a program of PROGRAMS says; arguments: its name, and the board where SIMGPU names none."""
+    """Prints the output of a program of PROGRAMS; arguments: its name, and the board if SIMGPU names none."""
     name, target, *_ = arguments
     print(PROGRAMS[name](os.environ.get(TARGET) or target))
 

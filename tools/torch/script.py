@@ -40,7 +40,8 @@ def status_of(command: Sequence[str], module: bool = False) -> int:
 
 
 def told(error: Exception) -> str:
-    """An error as Python prints it, from the program's first frame on; of one in words none of Triton's and ours."""
+    """Formats an error as Python does, from the program's first frame on. A SimError's traceback leaves out frames of Triton
+    and simgpu."""
     shown = traceback.TracebackException.from_exception(error)
     hidden = [__file__, runpy.__file__, "<frozen runpy>"]
     if isinstance(error, SimError):

@@ -34,33 +34,29 @@ from simgpu.tools.torch.results import SuiteOutcome, note_crash, read
 
 @dataclass(frozen=True)
 class Suite:
-    """How the tests of a checkout are run.
+    """Settings that run the tests of a checkout."""
 
-    tests: files, folders and options for pytest, or the pattern of scripts that are run one by one; folder: where they run;
-    imports: folders on Python's path; variables: of the environment; scripts: whether tests is such a pattern.
-    """
-
-    tests: tuple[str, ...] = ("tests",)
-    folder: str = "."
-    imports: tuple[str, ...] = (".",)
-    variables: Mapping[str, str] = field(default_factory=dict)
-    scripts: bool = False
+    tests: tuple[str, ...] = ("tests",)  # files, folders and options for pytest, or a pattern of scripts
+    folder: str = "."  # working directory
+    imports: tuple[str, ...] = (".",)  # folders on Python's path
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
+    scripts: bool = False  # tests is a pattern of scripts, run one by one
 
 
 _UNIT = "python/test/unit"
-# By the name that is given with a checkout; others have their tests in `tests`.
+# By the name given with a checkout; other suites have their tests in `tests`.
 SUITES: dict[str, Suite] = {
     "triton-core": Suite(("language/test_core.py",), _UNIT, (_UNIT,)),
     "triton-unit": Suite(("language", "runtime", "tools", "--ignore=language/test_core.py"), _UNIT, (_UNIT,)),
     "triton-kernels": Suite(folder="python/triton_kernels"),
     "triton-tutorials": Suite(("[0-9]*.py",), "python/tutorials", scripts=True),
-    # Without its compiled modules, nothing puts aiter/jit/utils on the path, where `build_targets` lies.
+    # Without its compiled modules, nothing puts aiter/jit/utils, the folder of `build_targets`, on the path.
     "aiter": Suite(("op_tests/triton_tests",), imports=(".", "aiter/jit/utils"), variables={"AITER_TRITON_ONLY": "1"}),
     "liger": Suite(("test/transformers",), imports=("src",)),
     "flaggems": Suite((".", "--quick"), folder="tests", imports=("src",)),
     "fla": Suite(("tests/modules", "tests/ops")),
 }
-# Where simgpu is installed, pytest loads it by itself.
+# An installed simgpu is loaded by pytest itself.
 _PLUGIN = () if entry_points(group="pytest11", name="simgpu") else ("-p", "simgpu.tools.torch.pytest_plugin")
 
 USAGE = """examples:
@@ -73,17 +69,17 @@ Names with paths of tests of their own: """ + ", ".join(SUITES)
 
 @dataclass(frozen=True)
 class SampleResult:
-    """A suite's sample: outcomes of tests that were not skipped, seconds of all, why it ended early ("" where it did not)."""
+    """Outcomes of a suite's sample."""
 
     suite: str
     version: str
-    outcomes: list[SuiteOutcome]
-    seconds: float
-    ended: str
+    outcomes: list[SuiteOutcome]  # tests that were not skipped
+    seconds: float  # of all tests
+    ended: str  # why it ended early, "" if it did not
 
 
 def version_of(checkout: Path) -> str:
-    """Commit and date of a checkout, or the version in its pyproject.toml, or "-"."""
+    """Returns commit and date of a checkout, or the version in its pyproject.toml, or "-"."""
     with contextlib.suppress(OSError):
         asked = ["git", "-C", str(checkout), "log", "-1", "--format=%h of %cs"]
         told = subprocess.run(asked, capture_output=True, text=True, check=False)
@@ -96,7 +92,7 @@ def version_of(checkout: Path) -> str:
 
 
 def environment(suite: Suite, checkout: Path, options: Namespace) -> dict[str, str]:
-    """The variables of a suite's process: its own modules first on Python's path, and this simgpu's behind them."""
+    """Returns the variables of a suite's process: its own modules first on Python's path, then this simgpu's."""
     import simgpu
 
     ours = str(Path(simgpu.__file__).resolve().parents[1])
@@ -134,7 +130,7 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> SampleResult:
 
 
 def run_scripts(name: str, checkout: Path, options: Namespace) -> SampleResult:
-    """Runs scripts one by one, each for so long; one that ends with status 0 passed."""
+    """Runs scripts one by one, each for at most `seconds`; a script passes with status 0."""
     suite = SUITES[name]
     folder, outcomes = checkout / suite.folder, []
     variables = environment(suite, checkout, options) | {TARGET: options.target}
@@ -151,12 +147,12 @@ def run_scripts(name: str, checkout: Path, options: Namespace) -> SampleResult:
 
 
 def _named(status: int) -> str:
-    """A process's exit status, or the signal that ended it, in words."""
+    """Names a process's exit status, or the signal that ended it."""
     return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float, out: IO[str] | int) -> int | None:
-    """A process's exit status, None where its time was over; pytest, interrupted, may still undo what its fixtures did."""
+    """Returns a process's exit status, None after a timeout; an interrupted pytest may still undo its fixtures."""
     process = subprocess.Popen(command, cwd=folder, env=dict(variables), stdout=out, stderr=subprocess.STDOUT)
     try:
         return process.wait(seconds)
@@ -170,7 +166,7 @@ def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], 
 
 
 def tell(ran: Sequence[SampleResult], options: Namespace) -> None:
-    """Prints the table, and what did not pass."""
+    """Prints the table, and the tests that did not pass."""
     columns = ("suite", "version", "target", "ran", "passed", "rate", "passed without a launch", "seconds")
     rows = []
     for one in ran:
@@ -192,7 +188,7 @@ def tell(ran: Sequence[SampleResult], options: Namespace) -> None:
 
 
 def parser() -> ArgumentParser:
-    """The command's options."""
+    """Makes the command's parser."""
     made = ArgumentParser(
         prog="python -m simgpu.tools.torch.suites", description=(__doc__ or "").split("\n\n")[1], epilog=USAGE,
         formatter_class=RawDescriptionHelpFormatter,
@@ -209,7 +205,7 @@ def parser() -> ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the suites and prints the table; 1 where something did not pass."""
+    """Runs the suites and prints the table; returns 1 if a test did not pass."""
     made = parser()
     options = made.parse_args(arguments)
     named = [text.partition("=") for text in options.checkouts]

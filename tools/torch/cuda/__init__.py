@@ -1,13 +1,13 @@
-"""What programs ask of `torch.cuda`, answered for the simulated devices in use.
+"""The functions of `torch.cuda`, answered for the simulated devices in use.
 
-    devices.py     which of them is current, and what chooses it
+    devices.py     the current device, and the functions that choose it
     answers.py     the functions by their names in `torch`
-    streams.py     streams, events and what chooses them
+    streams.py     streams, events and the functions that choose them
     graphs.py      CUDA graphs: captured operators and launches, replayed
-    memory.py      how much memory tensors take
-    autocast.py    which type an operator computes in under `torch.autocast("cuda")`
+    memory.py      memory that tensors use
+    autocast.py    the type that an operator computes in under `torch.autocast("cuda")`
     generators.py  random numbers
     blas.py        hipBLASLt, as Triton calls it
-    traced.py      where the tensors of PyTorch's tracers lie
-    amdsmi.py      ROCm's package of that name
+    traced.py      places of the tensors of PyTorch's tracers
+    amdsmi.py      a substitute for ROCm's package
 """

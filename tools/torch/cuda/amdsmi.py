@@ -1,4 +1,4 @@
-"""What ROCm's Python package `amdsmi` answers about the devices in use, where it is not installed: vLLM asks it for GPUs.
+"""A substitute for ROCm's Python package `amdsmi`, if it is not installed: vLLM asks it for GPUs.
 
 Names and meanings are the package's (ROCm's "AMD SMI Python API"); a handle is the device's number.
 """
@@ -19,7 +19,7 @@ _PCI = {"mi100": "0x738c", "mi210": "0x740f", "mi300x": "0x74a1", "mi355x": "0x7
 
 
 class AmdSmiException(Exception):
-    """What the package raises."""
+    """Base of the package's errors."""
 
 
 class AmdSmiMemoryType(IntEnum):
@@ -29,26 +29,26 @@ class AmdSmiMemoryType(IntEnum):
 
 
 class AmdSmiLinkType(IntEnum):
-    """What joins two devices."""
+    """Kinds of links between two devices."""
 
     INTERNAL, PCIE, XGMI = range(3)
 
 
 def amdsmi_init(_flag: int = 2) -> None:
-    """Nothing is to be begun."""
+    """Does nothing: there is nothing to start."""
 
 
 def amdsmi_shut_down() -> None:
-    """Nothing is to be ended."""
+    """Does nothing: there is nothing to end."""
 
 
 def amdsmi_get_processor_handles() -> Sequence[int]:
-    """The devices."""
+    """Returns the devices."""
     return list(range(len(active_driver().session.gpus)))
 
 
 def amdsmi_get_gpu_asic_info(handle: int) -> dict[str, Any]:
-    """Name, architecture and number of CUs."""
+    """Returns name, architecture and number of CUs."""
     session = active_driver().session
     chip = session.gpus[handle].descriptor
     return {
@@ -59,33 +59,33 @@ def amdsmi_get_gpu_asic_info(handle: int) -> dict[str, Any]:
 
 
 def amdsmi_get_gpu_device_uuid(handle: int) -> str:
-    """One that the device's number makes."""
+    """Returns a UUID made from the device's number."""
     return f"{handle:08x}-0000-1000-8000-000000000000"
 
 
 def amdsmi_get_gpu_enumeration_info(handle: int) -> dict[str, Any]:
-    """HIP's number of the device."""
+    """Returns HIP's number of the device."""
     return {"hip_id": handle, "hip_uuid": amdsmi_get_gpu_device_uuid(handle)}
 
 
 def amdsmi_get_gpu_memory_total(handle: int, mem_type: int) -> int:
-    """Bytes of HBM; none of other kinds."""
+    """Returns bytes of HBM; 0 for other kinds of memory."""
     return active_driver().session.gpus[handle].descriptor.hbm_bytes if mem_type == AmdSmiMemoryType.VRAM else 0
 
 
 def amdsmi_topo_get_link_type(first: int, second: int) -> dict[str, Any]:
-    """Each device is one hop from each other one."""
+    """Returns one hop between any two devices."""
     return {"hops": int(first != second), "type": AmdSmiLinkType.XGMI if first != second else AmdSmiLinkType.INTERNAL}
 
 
 def amdsmi_topo_get_numa_node_number(_handle: int) -> int:
-    """All are the first node's."""
+    """Returns the first node for every device."""
     return 0
 
 
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
-    """For a block: `import amdsmi` finds this module, where there is no other."""
+    """Makes `import amdsmi` find this module for a block, if there is no other."""
     if "amdsmi" in sys.modules or importlib.util.find_spec("amdsmi") is not None:
         yield
         return

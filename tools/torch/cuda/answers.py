@@ -19,7 +19,7 @@ def _session() -> Session:
 
 
 def _properties(device: object = None) -> SimpleNamespace:
-    """HIP's names, the descriptor's figures."""
+    """Returns the device's properties: HIP's names, the descriptor's figures."""
     session, _ = _session(), devices.index_of(device)
     chip, (major, minor) = session.gpu.descriptor, _capability()
     return SimpleNamespace(
@@ -43,17 +43,17 @@ def _capability(device: object = None) -> tuple[int, int]:
 
 
 def _supported(device: object) -> set[torch.dtype]:
-    """The types that tensors of a GPU may have: those of PyTorch, whose quantized ones are the CPU's alone."""
+    """Returns the types that tensors of a GPU may have: all of PyTorch's except the quantized ones, which only the CPU has."""
     devices.index_of(device)
     return {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and not str(kind).startswith("torch.q")}
 
 
 def _always(value: Any) -> Callable[..., Any]:
-    """One answer; a function of its own for each name, as `torch._dynamo` demands."""
+    """Returns a function with one answer; each name gets its own function, as `torch._dynamo` demands."""
     return lambda *_args, **_options: value
 
 
-# What programs call of `torch.cuda.cudart()`: all of it succeeds.
+# Functions of `torch.cuda.cudart()` that programs call; all succeed.
 _CUDART = SimpleNamespace(
     cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda _code: "no error",
     cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
@@ -63,7 +63,8 @@ _CUDART = SimpleNamespace(
 
 
 def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
-    """The making of `torch.autograd.profiler.profile`, which `torch.profiler` uses: a CPU build records no GPU's activity."""
+    """Wraps the constructor of `torch.autograd.profiler.profile`, which `torch.profiler` uses: a CPU build records no GPU's
+    activity."""
 
     def made(profile: Any, *args: Any, use_cuda: bool = False, use_device: str | None = None, **options: Any) -> None:
         there = use_cuda or use_device == "cuda"
@@ -74,7 +75,7 @@ def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
 
 
 def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`histc`, of integers, too: a GPU counts them and the CPU does not."""
+    """Wraps `histc` for integers, which a GPU counts and the CPU does not."""
 
     def histc(values: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if values.is_floating_point() or not values.is_cuda:
@@ -84,7 +85,7 @@ def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return histc
 
 
-# By the name in `torch`. What has no effect here answers None.
+# By the name in `torch`. Functions without an effect here return None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _always(None) for name in (
         "init", "_lazy_init", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
@@ -105,7 +106,7 @@ ANSWERS: dict[str, Any] = {
     **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
         "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
     )},
-    "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # as Inductor's code allocates
+    "_C._dynamo.guards._empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(  # Inductor's code allocates with it
         size, stride, dtype=dtype, device="cuda"
     ),
     "autograd.profiler.profile.__init__": _of_the_host(torch.autograd.profiler.profile.__init__),

@@ -1,8 +1,8 @@
-"""`torch.autocast("cuda")`: which type an operator computes in.
+"""`torch.autocast("cuda")`: the type that an operator computes in.
 
-To PyTorch's dispatcher the pretended GPU's tensors are the CPU's, so the CPU's autocast is on where the GPU's is: matrix products
-and convolutions take the narrow type. What a GPU computes in f32 is cast ahead of that (PyTorch's "CUDA Ops that can autocast to
-float32"; the CPU leaves most of them in the type of their arguments).
+To PyTorch's dispatcher the pretended GPU's tensors are the CPU's. So the CPU's autocast is on when the GPU's is: matrix
+products and convolutions take the narrow type. Operators that a GPU computes in f32 get their arguments cast before (PyTorch's
+"CUDA Ops that can autocast to float32"; the CPU leaves most of them in the type of their arguments).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ F32 = frozenset((
     "poisson_nll_loss", "pow", "prod", "reciprocal", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin",
     "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
 ))  # fmt: skip
-_PYTORCH_S = ("torch", "torch.nn.functional", "torch._C._nn", None)  # where these functions are from; methods have no module
+_PYTORCH_S = ("torch", "torch.nn.functional", "torch._C._nn", None)  # modules of these functions; methods have no module
 _enable, _choose = torch.set_autocast_enabled, torch.set_autocast_dtype
 
 
 def enabled() -> bool:
-    """Whether the GPU's autocast is on in this thread."""
+    """True if the GPU's autocast is on in this thread."""
     return torch.is_autocast_enabled(_GPU)
 
 
 def set_enabled(*args: Any) -> None:
-    """`torch.set_autocast_enabled`; the GPU's is the CPU's, too."""
+    """Replaces `torch.set_autocast_enabled`; the GPU's setting is also the CPU's."""
     kind, on = args if len(args) == 2 else (_GPU, *args)
     _enable(kind, on)
     if kind == _GPU:
@@ -41,7 +41,7 @@ def set_enabled(*args: Any) -> None:
 
 
 def set_dtype(kind: str, dtype: torch.dtype) -> None:
-    """`torch.set_autocast_dtype`; the GPU's is the CPU's, too."""
+    """Replaces `torch.set_autocast_dtype`; the GPU's setting is also the CPU's."""
     _choose(kind, dtype)
     if kind == _GPU:
         _choose("cpu", dtype)
@@ -50,7 +50,7 @@ def set_dtype(kind: str, dtype: torch.dtype) -> None:
 def widened(
     func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
-    """The arguments of a function as it is called: f32 in place of 16-bit types where a GPU's autocast has it compute so."""
+    """Returns the arguments of a call, with f32 instead of 16-bit types if a GPU's autocast computes the function in f32."""
     name, where = getattr(func, "__name__", ""), getattr(func, "__module__", None)
     if name not in F32 or where not in _PYTORCH_S or given.get("dtype") is not None or given.get("out") is not None:
         return list(args), dict(given)

@@ -1,4 +1,4 @@
-"""Which of the pretended GPUs is current, by thread, what chooses it, and copies to several at once."""
+"""The current GPU of each thread, the functions that choose it, and copies to several at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from simgpu.triton.driver import active_driver
 
 
 def count() -> int:
-    """`torch.cuda.device_count`."""
+    """Answers `torch.cuda.device_count`."""
     return len(active_driver().session.gpus)
 
 
 def current() -> int:
-    """`torch.cuda.current_device`: this thread's."""
+    """Answers `torch.cuda.current_device`: this thread's."""
     return active_driver().session.current
 
 
 def index_of(device: Any = None) -> int:
-    """A GPU's number, by a device, a string or the number itself, without one this thread's; AssertionError where there is none."""
+    """Returns a GPU's number, from a device, a string or the number; by default this thread's. Raises AssertionError if there
+    is none."""
     found = torch._utils._get_device_index(device, optional=True)
     if not 0 <= found < count():
         raise AssertionError(f"Invalid device id: {device}, of {count()} GPU(s) of {active_driver().session.name}")
@@ -29,12 +30,12 @@ def index_of(device: Any = None) -> int:
 
 
 def choose(device: Any) -> None:
-    """`torch.cuda.set_device`, for this thread; a negative number chooses nothing."""
+    """Answers `torch.cuda.set_device`, for this thread; a negative number chooses nothing."""
     exchange(torch._utils._get_device_index(device))
 
 
 def exchange(index: int | None) -> int:
-    """Chooses this thread's GPU; returns the one before, or -1 where the number is None or negative and nothing is chosen."""
+    """Chooses this thread's GPU and returns the previous one; for None or a negative number, chooses nothing and returns -1."""
     session = active_driver().session
     if index is None or index < 0:
         return -1
@@ -46,13 +47,14 @@ def exchange(index: int | None) -> int:
 
 
 def peers(device: Any, other: Any) -> bool:
-    """`torch.cuda.can_device_access_peer`: no, kernels reach their own GPU's memory; AssertionError for one that is not there."""
+    """Answers `torch.cuda.can_device_access_peer`: no, kernels reach only their own GPU's memory. AssertionError for an unknown
+    device."""
     index_of(device), index_of(other)
     return False
 
 
 class Guard:
-    """`torch.cuda.device`: a GPU is this thread's for the block; None or a negative number leaves it as it is."""
+    """Replaces `torch.cuda.device`: a GPU is this thread's for the block; None or a negative number changes nothing."""
 
     def __init__(self, device: Any) -> None:
         self.idx = torch._utils._get_device_index(device, optional=True)
@@ -67,14 +69,14 @@ class Guard:
 
 
 class GuardOf(Guard):
-    """`torch.cuda.device_of`: the same of a tensor's GPU; nothing for the host's."""
+    """Replaces `torch.cuda.device_of`: a tensor's GPU is this thread's for the block; a host tensor changes nothing."""
 
     def __init__(self, tensor: Any) -> None:
         super().__init__(tensor.get_device() if tensor.is_cuda else -1)
 
 
 def _at(index: int) -> torch.device:
-    """What `torch.cuda.comm` means by a number: a GPU, or the host by -1."""
+    """Returns the device that `torch.cuda.comm` means by a number: a GPU, or the host for -1."""
     return torch.device("cpu") if index < 0 else torch.device("cuda", index)
 
 
@@ -97,8 +99,7 @@ def _all_broadcast(tensors: Sequence[torch.Tensor], devices: Sequence[int], _buf
     return [[tensor.to(_at(index)) for tensor in tensors] for index in devices]
 
 
-# The functions of `torch._C` are those that `torch.cuda.comm` and `torch.nn.DataParallel` copy by, and those that programs
-# call themselves.
+# `torch.cuda.comm` and `torch.nn.DataParallel` copy by the functions of `torch._C`, and programs call some themselves.
 ANSWERS: dict[str, Any] = {
     "cuda.device_count": count, "cuda.current_device": current, "cuda.set_device": choose,
     "cuda.device": Guard, "cuda.device_of": GuardOf, "cuda._exchange_device": exchange, "cuda._maybe_exchange_device": exchange,

@@ -1,4 +1,4 @@
-"""The generators of random numbers that PyTorch has on GPUs, one on each."""
+"""PyTorch's generators of random numbers on GPUs, one each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CPU = torch.device("cpu")
 
 
 class GpuGenerator(torch._C.Generator):
-    """`torch.Generator("cuda")`: draws by the CPU's method, and says that it is a GPU's."""
+    """Replaces `torch.Generator("cuda")`: draws by the CPU's method, and reports a GPU."""
 
     def __new__(cls, device: torch.device) -> GpuGenerator:
         return super().__new__(cls, _CPU)
@@ -24,14 +24,15 @@ class GpuGenerator(torch._C.Generator):
 
     @property
     def device(self) -> torch.device:
-        """The GPU."""
+        """GPU of the generator."""
         return self._device
 
 
 class PhiloxGenerator(torch._C.Generator):
-    """One of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox themselves.
+    """An element of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox
+    themselves.
 
-    PyTorch's own operators, given it, draw by the CPU's method from the same seed.
+    PyTorch's own operators draw from it by the CPU's method, from the same seed.
     """
 
     def __new__(cls, index: int) -> PhiloxGenerator:
@@ -43,23 +44,23 @@ class PhiloxGenerator(torch._C.Generator):
 
     @property
     def device(self) -> torch.device:
-        """The GPU."""
+        """GPU of the generator."""
         return torch.device("cuda", self._index)
 
     def manual_seed(self, seed: int) -> PhiloxGenerator:
-        """Begins anew."""
+        """Sets the seed and resets the offset."""
         super().manual_seed(seed)
         self._offset = 0
         return self
 
     def get_state(self) -> torch.Tensor:
-        """Seed and offset, 8 bytes each, as a host tensor of bytes."""
+        """Returns seed and offset, 8 bytes each, as a host tensor of bytes."""
         seed = self.initial_seed()
         words = torch.tensor([seed - (1 << 64) if seed >> 63 else seed, self._offset], dtype=torch.int64, device=_CPU)
         return words.view(torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> PhiloxGenerator:
-        """Goes on from what `get_state` gave; ValueError for anything of another size."""
+        """Restores a state of `get_state`. Raises ValueError for another size."""
         if state.numel() * state.element_size() != 16:
             raise ValueError(f"a state has 16 bytes, seed and offset, not {state.numel() * state.element_size()}")
         seed, offset = state.view(torch.int64).tolist()
@@ -71,12 +72,12 @@ class PhiloxGenerator(torch._C.Generator):
 
 @functools.cache
 def generator(index: int) -> PhiloxGenerator:
-    """That of the GPU of this number, as long as the process lives."""
+    """Returns the generator of the GPU of this number; it lives as long as the process."""
     return PhiloxGenerator(index)
 
 
 class Generators(Sequence[PhiloxGenerator]):
-    """`torch.cuda.default_generators`: as many as there are GPUs in use."""
+    """Replaces `torch.cuda.default_generators`: one for each GPU in use."""
 
     def __len__(self) -> int:
         return devices.count()
@@ -97,7 +98,7 @@ def _all_seeded(seed: int) -> None:
         each.manual_seed(seed)
 
 
-# PyTorch's own operators draw from the host's generator, whatever GPU their tensors lie on.
+# PyTorch's own operators draw from the host's generator for tensors of any GPU.
 ANSWERS: dict[str, Any] = {
     "cuda.manual_seed": _seeded,
     "cuda.manual_seed_all": _all_seeded,

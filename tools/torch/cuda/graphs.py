@@ -1,7 +1,7 @@
-"""`torch.cuda.CUDAGraph`: what a block computes is captured, and computed again by `replay`, at the same addresses.
+"""`torch.cuda.CUDAGraph`: a block's operations are captured, and `replay` computes them again at the same addresses.
 
-Captured are PyTorch's operators, below autograd, and launches of kernels. They run while they are captured, as their results are
-asked for shape and dtype; what they wrote that was there before is put back, as a GPU runs nothing then.
+PyTorch's operators, below autograd, and launches of kernels are captured. They also run then, since the program needs the
+shapes and dtypes of their results. Memory that they overwrote is restored, because a GPU runs nothing during a capture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simgpu.triton.driver import active_driver
 
 
 class _Capture(TorchDispatchMode):
-    """Notes each operator as a step of a graph."""
+    """Records each operator as a step of a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class _Capture(TorchDispatchMode):
         return result
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
-        """A kernel's launch: the last argument is what it is given."""
-        with _disable_current_modes():  # nothing that is done for the launch is a step of its own
+        """Records a kernel's launch; its last argument holds the kernel's arguments."""
+        with _disable_current_modes():  # nothing that the launch does is a step of its own
             self.keep(value.value for value in args[-1] if isinstance(value.value, torch.Tensor))
             run(*args)
         self.steps.append(partial(run, *args))
@@ -53,25 +53,25 @@ class _Capture(TorchDispatchMode):
                 self._before[storage.data_ptr()] = held, held.clone()
 
     def put_back(self) -> None:
-        """Undoes what was written."""
+        """Restores overwritten storages."""
         for held, copy in self._before.values():
             held.copy_(copy)
         self._before.clear()
 
 
 def _again(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:
-    """An operator computed once more, into the tensors that it gave when it was captured."""
+    """Computes an operator again, into the tensors that it returned when it was captured."""
     new = func(*args, **given)
     known = {tensor.untyped_storage().data_ptr() for tensor in tensors_in((*args, *given.values()))}
     for old, now in zip(tensors_in((result,)), tensors_in((new,)), strict=True):
-        if old.untyped_storage().data_ptr() not in known:  # no view, and nothing that was written in place
+        if old.untyped_storage().data_ptr() not in known:  # neither a view nor written in place
             old.copy_(now)
 
 
 class CUDAGraph:
-    """One captured graph. Random operators draw anew at each replay."""
+    """A captured graph. Random operators draw new numbers at each replay."""
 
-    _captures = 0  # that are under way
+    _captures = 0  # number under way
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], Any]] | None = None
@@ -79,11 +79,11 @@ class CUDAGraph:
 
     @classmethod
     def capturing(cls) -> bool:
-        """`torch.cuda.is_current_stream_capturing`."""
+        """Answers `torch.cuda.is_current_stream_capturing`."""
         return cls._captures > 0
 
     def capture_begin(self, pool: object = None, **_options: object) -> None:
-        """From here on, what is computed in this thread belongs to the graph."""
+        """Starts a capture: from here on, this thread's operations belong to the graph."""
         if self._under_way is not None:
             raise RuntimeError("the graph's capture is under way: end it first")
         stack, capture, session = ExitStack(), _Capture(), active_driver().session
@@ -93,7 +93,7 @@ class CUDAGraph:
         CUDAGraph._captures += 1
 
     def capture_end(self) -> None:
-        """The graph is complete."""
+        """Ends the capture."""
         if self._under_way is None:
             raise RuntimeError("the graph's capture has not begun")
         capture, stack = self._under_way
@@ -104,7 +104,7 @@ class CUDAGraph:
         self._steps = capture.steps
 
     def replay(self) -> None:
-        """Computes all that was captured, on what its memory holds now."""
+        """Computes all captured steps on the present contents of their memory."""
         if self._steps is None:
             raise RuntimeError("the graph has not been captured: nothing to replay")
         with torch.no_grad():
@@ -112,18 +112,18 @@ class CUDAGraph:
                 step()
 
     def instantiate(self) -> None:
-        """There is nothing to prepare."""
+        """Does nothing: there is nothing to prepare."""
 
     def reset(self) -> None:
-        """Forgets what was captured."""
+        """Forgets the captured steps."""
         self._steps = None
 
     def pool(self) -> tuple[int, int]:
-        """A handle, which stands for no memory of its own."""
+        """Returns a handle without memory of its own."""
         return 0, 0
 
     def enable_debug_mode(self) -> None:
-        """There is nothing more to tell."""
+        """Does nothing: there is nothing more to report."""
 
 
 ANSWERS: dict[str, Any] = {

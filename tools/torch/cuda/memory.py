@@ -1,7 +1,7 @@
-"""How much memory the pretended GPUs' tensors take, as PyTorch's caching allocator counts it.
+"""Memory of the pretended GPUs' tensors, as PyTorch's caching allocator counts it.
 
-A storage is counted from when it is marked as the GPU's until it is gone; gradients that only PyTorch's C++ has seen are not
-marked, and are counted once a program looks at them.
+A storage counts from its mark as the GPU's until it is freed. Gradients that only PyTorch's C++ has seen are not marked; they
+count once a program looks at them.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from typing import Any
 from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
 
-BLOCK = 512  # bytes: what c10/cuda/CUDACachingAllocator.cpp rounds a request up to (kMinBlockSize)
-SEGMENT = 2 << 20  # and what it asks the driver for at least (kSmallBuffer)
+BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to it (kMinBlockSize)
+SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
 class Counted:
-    """Bytes that are in use, and the most that were."""
+    """Bytes in use, and their peak."""
 
     def __init__(self) -> None:
         self.current = self.peak = self.blocks = 0
-        self._lock = threading.RLock()  # a storage may go while another is counted
+        self._lock = threading.RLock()  # a storage may be freed while another is counted
 
     def add(self, size: int) -> None:
-        """Counts a block that is allocated, or one of negative size that is freed."""
+        """Counts an allocated block, or a freed one with a negative size."""
         with self._lock:
             self.current += size
             self.blocks += 1 if size > 0 else -1
             self.peak = max(self.peak, self.current)
 
     def reset(self) -> None:
-        """The peak begins anew."""
+        """Resets the peak."""
         self.peak = self.current
 
 
     @property
     def reserved(self) -> int:
-        """The segments that hold the peak."""
+        """Bytes of the segments that hold the peak."""
         return -(-self.peak // SEGMENT) * SEGMENT
 
 
 @functools.cache
 def total(index: int) -> Counted:
-    """The count of the GPU of this number, as long as the process lives."""
+    """Returns the count of the GPU of this number; it lives as long as the process."""
     return Counted()
 
 
 def _of(device: object) -> Counted:
-    """A GPU's, without one this thread's."""
+    """Returns a GPU's count; by default this thread's."""
     return total(index_of(device))
 
 
 class CountedStorage:
-    """A storage's part in the count, which lives as long as it."""
+    """A storage's part in the count; it lives as long as the storage."""
 
     def __init__(self, size: int, index: int) -> None:
         self._size = -(-size // BLOCK) * BLOCK
@@ -82,7 +82,7 @@ def _stats(device: object = None) -> dict[str, int]:
 
 
 def free_and_all(device: object = None) -> tuple[int, int]:
-    """`torch.cuda.mem_get_info`: bytes that are free, and all of a GPU's."""
+    """Answers `torch.cuda.mem_get_info`: free bytes and all bytes of a GPU."""
     size = active_driver().session.gpu.descriptor.hbm_bytes
     return max(size - _of(device).reserved, 0), size
 
@@ -94,7 +94,7 @@ def _summary(device: object = None, **_options: object) -> str:
 
 
 def _asked(answer: Callable[[Counted], Any]) -> Callable[..., Any]:
-    """A function of a device."""
+    """Returns a function of a device."""
     return lambda device=None: answer(_of(device))
 
 
@@ -110,12 +110,12 @@ _BY_NAME: dict[str, Any] = {
     "memory_stats": _stats,
     "mem_get_info": free_and_all,
     "memory_summary": _summary,
-    "memory_snapshot": lambda *_args, **_options: [],  # no segments: the host's allocator has none that it could tell of
+    "memory_snapshot": lambda *_args, **_options: [],  # no segments: the host's allocator reports none
 }
-# `torch.accelerator` says less.
+# `torch.accelerator` has fewer functions.
 _OF_ACCELERATOR = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "reset_peak_memory_stats",
     "reset_accumulated_memory_stats", "empty_cache", "memory_stats")  # fmt: skip
-# Statistics of an allocator of pinned memory, which there is none of.
+# Statistics of an allocator of pinned memory, which does not exist here.
 _OF_PINNED = ("host_memory_stats", "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats",
     "reset_peak_host_memory_stats")  # fmt: skip
 ANSWERS: dict[str, Any] = {

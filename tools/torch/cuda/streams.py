@@ -1,7 +1,7 @@
 """Streams and events of the pretended GPUs.
 
-Work is done when a launch returns, so streams order nothing and wait for nothing; events take their time from the model
-of `simgpu.triton.model`.
+A launch returns when its work is done, so streams order nothing and wait for nothing. Events take their time from the model of
+`simgpu.triton.model`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _RESOLUTION = 0.001  # ms: "approximately 1us", hipEventElapsedTime in HIP's hip
 
 
 class AnyEvent:
-    """`torch.Event`: notes the modelled time of the launches so far."""
+    """Replaces `torch.Event`: notes the modelled time of the launches so far."""
 
     def __init__(self, device: object = None, **_options: bool) -> None:
         self.device: torch.device | None = None  # until it is recorded
         self._at: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Now, on whatever stream; RuntimeError on another GPU's than the time before."""
+        """Records the present time, on any stream. Raises RuntimeError on another GPU than the time before."""
         device = (current() if stream is None else stream).device
         if self.device not in (None, device):
             raise RuntimeError(f"Event device {self.device} does not match recording stream's device {device}.")
@@ -40,7 +40,7 @@ class AnyEvent:
         self._at = active_driver().session.clock.now()
 
     def elapsed_time(self, end: AnyEvent) -> float:
-        """Modelled ms of the launches between two events; where nothing was launched the least that a GPU tells."""
+        """Returns the modelled ms of the launches between two events; without a launch, the least that a GPU reports."""
         if self._at is None or end._at is None:
             raise RuntimeError("both events must be recorded before their elapsed time is asked")
         if self.device != end.device:
@@ -55,28 +55,28 @@ class AnyEvent:
         return True
 
     def wait(self, stream: object = None) -> None:
-        """Nothing to wait for."""
+        """Returns at once: there is nothing to wait for."""
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Returns at once: there is nothing to wait for."""
 
 
 class Event(AnyEvent):
-    """`torch.cuda.Event`: the same with its own order of arguments."""
+    """Replaces `torch.cuda.Event`, whose arguments have another order."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         super().__init__()
 
 
 class Stream:
-    """`torch.cuda.Stream`: launches run when they are made, whatever their stream."""
+    """Replaces `torch.cuda.Stream`: launches run when they are made, on any stream."""
 
     def __init__(self, device: object = None, priority: int = 0, **_options: object) -> None:
         self.device_index = devices.index_of(device)
         self.device = torch.device("cuda", self.device_index)
         self.priority = priority
         self.stream_id = self.cuda_stream = next(_NUMBERS)
-        self._before: list[tuple[Stream, Stream]] = []  # this GPU's, and the one that was current
+        self._before: list[tuple[Stream, Stream]] = []  # this GPU's stream, and the current one, before each `with`
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (self.device, self.cuda_stream) == (other.device, other.cuda_stream)
@@ -92,20 +92,20 @@ class Stream:
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a graph is captured."""
+        """True while a graph is captured."""
         return CUDAGraph.capturing()
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Returns at once: there is nothing to wait for."""
 
     def wait_stream(self, stream: object) -> None:
-        """Nothing to wait for."""
+        """Returns at once: there is nothing to wait for."""
 
     def wait_event(self, event: object) -> None:
-        """Nothing to wait for."""
+        """Returns at once: there is nothing to wait for."""
 
     def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
-        """The event, or a new one, recorded."""
+        """Records the event, or a new one, and returns it."""
         event = Event() if event is None else event
         event.record(self)
         return event
@@ -121,7 +121,7 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """`torch.cuda.ExternalStream`: one that somebody else made."""
+    """Replaces `torch.cuda.ExternalStream`: a stream that other code made."""
 
     def __init__(self, stream_ptr: int, device: object = None, **_options: object) -> None:
         super().__init__(device)
@@ -129,7 +129,7 @@ class ExternalStream(Stream):
 
 
 class _Chosen(threading.local):
-    """Of one thread: the current stream of each GPU, by its number."""
+    """Current stream of each GPU in one thread, by its number."""
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
@@ -140,35 +140,36 @@ _CHOSEN = _Chosen()
 
 @functools.cache
 def _stream_0(index: int) -> Stream:
-    """Stream 0 of the GPU of this number."""
+    """Returns stream 0 of the GPU of this number."""
     return ExternalStream(0, index)
 
 
 def current(device: object = None) -> Stream:
-    """`torch.cuda.current_stream`: this thread's, of a GPU."""
+    """Answers `torch.cuda.current_stream`: this thread's, of a GPU."""
     index = devices.index_of(device)
     return _CHOSEN.streams.get(index) or _stream_0(index)
 
 
 def raw(device: int) -> int:
-    """`torch._C._cuda_getCurrentRawStream`, by which Inductor's kernels and others ask: the handle of this thread's stream."""
+    """Answers `torch._C._cuda_getCurrentRawStream`, as Inductor's kernels and others call it: the handle of this thread's
+    stream."""
     return current(device).cuda_stream
 
 
 def default(device: object = None) -> Stream:
-    """`torch.cuda.default_stream`, of a GPU."""
+    """Answers `torch.cuda.default_stream`, of a GPU."""
     return _stream_0(devices.index_of(device))
 
 
 def choose(stream: Stream | None) -> None:
-    """`torch.cuda.set_stream`, for this thread, whose GPU becomes the stream's; None chooses nothing."""
+    """Answers `torch.cuda.set_stream`, for this thread, whose GPU becomes the stream's; None chooses nothing."""
     if stream is not None:
         devices.choose(stream.device_index)
         _CHOSEN.streams[stream.device_index] = stream
 
 
 class StreamContext(contextlib.ExitStack):
-    """`torch.cuda.stream`: the stream is current for the block."""
+    """Replaces `torch.cuda.stream`: the stream is current for the block."""
 
     def __init__(self, stream: Stream | None = None) -> None:
         super().__init__()

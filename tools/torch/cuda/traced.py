@@ -1,6 +1,6 @@
-"""The tensors that PyTorch's tracers go through a program with, and where they lie: where the program's tensors would.
+"""Tensors of PyTorch's tracers report the places that the program's tensors would have.
 
-PyTorch's C++ is told the CPU: it would end the process where a tensor on a device that it was not built for needs a gradient.
+PyTorch's C++ sees the CPU: it would end the process if a tensor on a device that it was not built for needs a gradient.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter
 
 from simgpu.triton.driver import active_driver
 
-# Older ones than PyTorch 2.13 do not have it: their tracers' tensors lie where PyTorch's own tensors do.
+# PyTorch before 2.13 lacks it: its tracers' tensors have the same device as PyTorch's own.
 _normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
 _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
 _MODE = torch._C._TorchDispatchModeKey.FAKE
-_ASKED = torch.ops.prim.device.default  # what PyTorch's C++ calls for the device of a tensor
+_ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
 _dispatch: Any = FakeTensor.__torch_dispatch__
 _handle = fake_tensor._DISPATCH_META_HANDLERS[_ASKED]
 _common: Any = FakeTensor._find_common_device
@@ -31,12 +31,12 @@ _converted = FakeTensorConverter.from_real_tensor
 
 
 def tracing() -> bool:
-    """Whether a tracer makes such tensors of all that is made; False for Dynamo's, whose lie on the CPU (`inductor`)."""
+    """True while a tracer makes such tensors of all new ones; False for Dynamo's, which are on the CPU (`inductor`)."""
     return getattr(FakeTensor, "_normalize_fake_device", None) is _placed and torch._C._get_dispatch_mode(_MODE) is not None
 
 
 def _placed(device: torch.device) -> torch.device:
-    """A device by its number."""
+    """Returns a device with its number."""
     if device.type != _GPU:
         return _normalized(device)
     return torch.device(_GPU, active_driver().session.current if device.index is None else device.index)
@@ -56,7 +56,7 @@ def _dispatched(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any
 
 
 def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
-    """Where an operator's result lies: on the GPU of one of its arguments, also beside those that C++ made on the CPU."""
+    """Device of an operator's result: the GPU of an argument, even if C++ made others on the CPU."""
     try:
         return _common(func, flat_args)
     except RuntimeError:
@@ -67,7 +67,8 @@ def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
 
 
 def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Callable[[Any], torch.device]) -> Sequence[Any]:
-    """The arguments of `where` with its number as a tensor on the condition's device, which PyTorch's C++ makes on the CPU here."""
+    """Returns the arguments of `where` with a number as a tensor on the condition's device; PyTorch's C++ would make it on the
+    CPU here."""
     if func not in (torch.where, torch.Tensor.where) or sum(type(arg) in _NUMBERS for arg in args) != 1:
         return args
     at = 0 if func is torch.where else 1
@@ -81,7 +82,7 @@ def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Calla
 
 @contextlib.contextmanager
 def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """For a block: tracers' tensors lie on the pretended GPUs, which `pretended` shows where the real ones are looked at."""
+    """Puts tracers' tensors on the pretended GPUs for a block; `pretended` shows those while a real tensor is converted."""
     if _normalized is None:
         yield
         return

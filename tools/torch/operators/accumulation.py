@@ -1,7 +1,7 @@
-"""PyTorch's operators on 16-bit types that a GPU computes in f32 and rounds once, where the CPU's sums are 16 bits wide.
+"""PyTorch's operators on 16-bit types that a GPU computes in f32 and rounds once, while the CPU's sums are 16 bits wide.
 
-On gfx90a, matrix instructions take f16 and bf16 denormals for zero and give none (PyTorch's notes on numerical accuracy, "Reduced
-precision FP16 and BF16 GEMMs and convolutions on AMD Instinct MI200 devices").
+On gfx90a, matrix instructions read f16 and bf16 denormals as zero and never return them (PyTorch's notes on numerical accuracy,
+"Reduced precision FP16 and BF16 GEMMs and convolutions on AMD Instinct MI200 devices").
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from simgpu.tools.torch.operators import products
 from simgpu.triton.driver import active_driver
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
-# Into a tensor that is given, of a type that is named (the CPU has no such kernel), and both.
+# Into a given tensor, of a named type (the CPU has no such kernel), and both.
 PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
 _OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
-# Normalisations, whose sums over rows the CPU rounds row by row; the statistics beside a result are f32.
+# Normalisations, whose sums over rows the CPU rounds row by row. The statistics returned with a result are f32.
 NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
 BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
 # Sums and weighted means whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t, f32, there (ReduceMomentKernel.cu,
@@ -37,7 +37,7 @@ _from_numpy = torch.from_numpy
 
 
 def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An operator of IN_F32 on its arguments, computed in f32 where they are 16 bits wide."""
+    """Computes an operator of IN_F32, in f32 if its arguments are 16 bits wide."""
     narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in NARROW), None)
     named = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)), None)
     if narrow is None and named is None:
@@ -71,7 +71,7 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _added(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float = 1, beta: float = 1) -> torch.Tensor:
-    """A product times alpha, plus beta times what is added to it, if anything is: with beta = 0 its NaN do not count."""
+    """Returns a product times alpha, plus beta times the addend, if there is one: with beta = 0 its NaN do not count."""
     scaled = product if alpha == 1 else alpha * product
     for other in others if beta != 0 else ():
         added = other.expand(product.shape)
@@ -80,9 +80,9 @@ def _added(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float =
 
 
 def not_computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Zeros in place of a product: minutes of the CPU's time for a large one, where a benchmark asks for none of its elements.
+    """Returns zeros instead of a product that would take the CPU minutes, if a benchmark needs none of its elements.
 
-    They are numpy's, which come from calloc: what nobody reads takes no memory and no time, where PyTorch writes each.
+    They are numpy's, which come from calloc: unread pages take no memory and no time, while PyTorch writes each.
     """
     if "out" in kwargs:
         return kwargs["out"]
@@ -91,10 +91,10 @@ def not_computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def sampled() -> bool:
-    """Whether a benchmark is under way of whose launches samples run, and whose results nobody needs."""
+    """True while a benchmark runs only samples of its launches and needs no results."""
     return active_driver().session.clock.samples
 
 
 def _flushed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Values in f32, zero where a type has denormals."""
+    """Replaces a type's denormals by zero, in f32 values."""
     return values.masked_fill(values.abs() < torch.finfo(dtype).tiny, 0.0)

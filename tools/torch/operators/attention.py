@@ -1,9 +1,9 @@
-"""PyTorch's operators of attention that only GPUs have, on the host: softmax(scale QKᵀ + bias) V, and its gradients, in f32, where
-a GPU rounds operands of its matrix units to 16 bits they are rounded.
+"""PyTorch's operators of attention that only GPUs have, on the host: softmax(scale QKᵀ + bias) V, and its gradients.
 
-Q is (batch, heads, rows, d), K and V (batch, heads, columns, d), in the operators of efficient and flash attention's own layout
-with heads and rows exchanged. log_sumexp is (batch, heads, rows), f32, as ROCm has it: not padded (PyTorch's
-aten/src/ATen/native/transformers/cuda/attention.cu, kAlignLSE). Dropout draws anew from the seed in the backward.
+They compute in f32. Operands that a GPU rounds to 16 bits for its matrix units are rounded here, too.
+Q is (batch, heads, rows, d), K and V (batch, heads, columns, d); the operators of efficient and flash attention's own layout
+exchange heads and rows. log_sumexp is (batch, heads, rows), f32, as in ROCm: not padded (PyTorch's
+aten/src/ATen/native/transformers/cuda/attention.cu, kAlignLSE). The backward draws dropout again from the seed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ _CPU = torch.device("cpu")
 
 
 def _band(rows: int, columns: int, left: int, right: int, shift: int) -> Tensor:
-    """Which columns a row attends to: from left before its diagonal to right behind it (negative: all); shift: the diagonal's."""
+    """Marks the columns that a row attends to: from left before its diagonal to right after it (negative: all); shift: the
+    diagonal's."""
     return _window(torch.arange(rows, device=_CPU) + shift, torch.arange(columns, device=_CPU), left, right)
 
 
 def _window(diagonals: Tensor, columns: Tensor, left: int, right: int) -> Tensor:
-    """The same, of rows whose diagonals are told and of columns at these positions."""
+    """Marks the columns of rows with these diagonals, among columns at these positions."""
     away = columns - diagonals[:, None]
     return ((away <= right) | (right < 0)) & ((away >= -left) | (left < 0))
 
 
 def _packed_band(starts_q: Tensor, starts_k: Tensor, left: int, right: int, from_last: bool) -> Tensor:
-    """The same of sequences that lie one behind another, from their starts and the last one's end: each attends to its own.
+    """Marks the columns for consecutive sequences, each of which attends to its own; starts include the last one's end.
 
     from_last: diagonals end at a sequence's last row and column, else they begin at its first.
     """
@@ -41,14 +42,14 @@ def _packed_band(starts_q: Tensor, starts_k: Tensor, left: int, right: int, from
 
 
 def _positions(starts: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row the sequence that it is of, and its position there."""
+    """Returns the sequence of each row, and its position in it."""
     lengths = starts.diff()
     sequence = torch.arange(len(lengths), device=_CPU).repeat_interleave(lengths)
     return sequence, torch.arange(len(sequence), device=_CPU) - starts[sequence]
 
 
 class _Attention:
-    """One call's operands in f32, and its weights."""
+    """Operands of one call in f32, and its weights."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, band: Tensor | None, scale: float | None, drop: float, seed: int
@@ -70,25 +71,25 @@ class _Attention:
             self._kept = (drawn >= drop) / (1 - drop)
 
     def _repeated(self, shared: Tensor) -> Tensor:
-        """K or V in f32, a copy for each head of its group."""
+        """Returns K or V in f32, a copy for each head of its group."""
         return shared.float().repeat_interleave(self._groups, 1)
 
     def _summed(self, grad: Tensor) -> Tensor:
-        """The gradient of K or V: the sum over a group's heads."""
+        """Returns the gradient of K or V: the sum over a group's heads."""
         return grad.unflatten(1, (-1, self._groups)).sum(2).to(self._kind)
 
     def output(self) -> Tensor:
-        """What attention gives, in Q's type."""
+        """Returns attention's result, in Q's type."""
         sums = (self._most - self.log_sumexp[..., None]).exp().nan_to_num(0)
-        raised = self._operand((self._weights / sums).nan_to_num(0) * self._kept)  # largest of a row: 1
+        raised = self._operand((self._weights / sums).nan_to_num(0) * self._kept)  # a row's largest: 1
         return (raised @ self._v * sums).to(self._kind)
 
     def _operand(self, value: Tensor) -> Tensor:
-        """What a matrix unit gets of an intermediate result: rounded to the operands' type."""
+        """Rounds an intermediate result to the operands' type, as for a matrix unit."""
         return value.to(self._kind).float()
 
     def gradients(self, grad: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of Q, K, V and the bias, the last (batch, heads, rows, columns); out: what `output` gave."""
+        """Returns the gradients of Q, K, V and the bias, the last (batch, heads, rows, columns); out: the result of `output`."""
         wide = grad.float()
         of_weights = wide @ self._v.mT * self._kept
         of_scores = self._weights * (of_weights - (wide * out.float()).sum(-1, keepdim=True))
@@ -123,7 +124,7 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
     biased = bias is not None and bias.numel() > 0
     made = _Attention(q, k, v, bias if biased else None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
     *grads, of_scores = made.gradients(grad, out)
-    # The mask is heeded for the bias alone, as on a GPU.
+    # The mask affects only the bias, as on a GPU.
     return (*grads, of_scores.sum_to_size(bias.shape).to(bias.dtype) if biased and mask[3] else None)
 
 
@@ -134,7 +135,7 @@ _FIRST, _LAST = 1, 2
 def _efficient_in_own_layout(  # type: ignore[no-untyped-def]
     q, k, v, bias, starts_q, starts_k, mask, dropout_p, seed, scale, options
 ) -> _Attention:
-    """Efficient attention's (batch, rows, heads, d); with starts the batch is 1, and sequences lie one behind another."""
+    """Makes efficient attention's (batch, rows, heads, d); with starts the batch is 1, and sequences are consecutive."""
     _refuse(options)
     right, from_last = (0 if mask in (_FIRST, _LAST) else -1), mask == _LAST
     if starts_q is not None:
@@ -170,7 +171,7 @@ def _efficient_own_backward(  # type: ignore[no-untyped-def]
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """NotImplementedError for an option that is given and not computed here."""
+    """Raises NotImplementedError for a given option that is not computed here."""
     if told := sorted(name for name, value in options.items() if value is not None):
         raise NotImplementedError(f"simgpu: attention's own operators on the pretended GPU take no {told[0]}")
 
@@ -189,7 +190,8 @@ def _flash_backward(  # type: ignore[no-untyped-def]
 
 
 def _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options) -> _Attention:  # type: ignore[no-untyped-def]
-    """Flash attention's (batch, rows, heads, d); the diagonal of causal masks and windows ends at the last row and column."""
+    """Makes flash attention's (batch, rows, heads, d); the diagonal of causal masks and windows ends at the last row and
+    column."""
     _refuse({name: value for name, value in options.items() if not name.startswith("window_size")})
     widths = (options.get(f"window_size_{side}") for side in ("left", "right"))
     left, right = (-1 if width is None else width for width in widths)
@@ -228,7 +230,7 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
 
 
 def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`scaled_dot_product_attention`: where a program chose a backend that the CPU has not, the one that it has."""
+    """Wraps `scaled_dot_product_attention`: if a program chose a backend that the CPU lacks, uses the one that it has."""
 
     def chosen(*args: Any, **kwargs: Any) -> Tensor:
         asked = torch.backends.cuda

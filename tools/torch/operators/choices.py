@@ -1,4 +1,4 @@
-"""Which of equal elements PyTorch's kernels for GPUs choose, where the CPU's choose otherwise."""
+"""Elements that PyTorch's GPU kernels choose among equal ones, if the CPU's choose differently."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor
 
 
 def _topk(values: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    """`aten::topk`: of the elements that equal the k-th, those of the lowest index (gatherTopK in PyTorch's TensorTopK.cu)."""
+    """Replaces `aten::topk`: of the elements equal to the k-th, takes those of the lowest index (gatherTopK in PyTorch's
+    TensorTopK.cu)."""
     if values.dim() == 0 or k > values.shape[dim]:
-        found = torch.ops.aten.topk.default(values, k, dim, largest, sorted)  # its own answer, or error
+        found = torch.ops.aten.topk.default(values, k, dim, largest, sorted)  # PyTorch's own answer, or error
         return found[0], found[1]
     ordered, indices = torch.sort(values, dim=dim, descending=largest, stable=True)
     return ordered.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()

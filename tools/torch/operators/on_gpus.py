@@ -1,6 +1,7 @@
-"""PyTorch's operators that only GPUs have, or that the CPU refuses or answers otherwise; 16-bit types in f32, rounded once.
+"""PyTorch's operators that only GPUs have, or that the CPU refuses or computes differently; 16-bit types in f32, rounded once.
 
-Names, order of arguments and results are those of PyTorch's native_functions.yaml; what cuDNN alone has is not here, as on ROCm.
+Names, order of arguments and results are those of PyTorch's native_functions.yaml. Operators that only cuDNN has are absent, as
+on ROCm.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ _Ints = Sequence[int]
 
 
 def _over_channels(values: Tensor) -> list[int]:
-    """The dimensions that batch norm sums over: all but that of the channels."""
+    """Returns the dimensions that batch norm sums over: all but the channels'."""
     return [dim for dim in range(values.dim()) if dim != 1]
 
 
 def _by_channel(values: Tensor, like: Tensor) -> Tensor:
-    """One value of each channel, to be used with a tensor of this many dimensions, in f32 where that is narrow."""
+    """Shapes one value of each channel for use with `like`, in f32 if that is narrow."""
     shaped = values.view([-1 if dim == 1 else 1 for dim in range(like.dim())])
     return shaped.to(torch.float32 if like.dtype in NARROW else like.dtype)
 
 
 def _wide(values: Tensor) -> Tensor:
-    """A tensor in the type that a GPU computes it in."""
+    """Returns a tensor in the type that a GPU computes it in."""
     return values.float() if values.dtype in NARROW else values
 
 
 def _stats(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and 1 / sqrt(variance + eps) of each channel."""
+    """Returns mean and 1 / sqrt(variance + eps) of each channel."""
     variance, mean = torch.var_mean(_wide(values), _over_channels(values), correction=0)
     return mean, (variance + eps).rsqrt()
 
@@ -54,7 +55,7 @@ def _elemt_out(*args: Any, out: Tensor) -> Tensor:
 def _gathered(  # type: ignore[no-untyped-def]
     _values, mean, invstd, running_mean, running_var, momentum, eps, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and 1 / sqrt(variance + eps) over processes, from those of each; the running ones are moved on."""
+    """Returns mean and 1 / sqrt(variance + eps) over processes, from those of each; updates the running ones."""
     each = counts.to(mean.dtype).reshape(-1, 1)
     total = each.sum()
     most = (mean * each).sum(0) / total
@@ -75,7 +76,7 @@ def _gathered_alike(  # type: ignore[no-untyped-def]
 def _reduced(  # type: ignore[no-untyped-def]
     grad: Tensor, values: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, of_input, of_weight, of_bias
 ):
-    """Of each channel the sums of dy and of dy (x - mean), and the gradients of weight and bias."""
+    """Returns for each channel the sums of dy and of dy (x - mean), and the gradients of weight and bias."""
     dims = _over_channels(values)
     sums = _wide(grad).sum(dims)
     moved = (_wide(grad) * (_wide(values) - _by_channel(mean, values))).sum(dims)
@@ -117,7 +118,7 @@ def _transposed(  # type: ignore[no-untyped-def]
 
 
 def _lu_factor(values: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
-    """LU, pivots and info of batches of (m, n); the CPU's refuses to go without pivots."""
+    """Returns LU, pivots and info of batches of (m, n); the CPU's refuses to work without pivots."""
     if pivot:
         options = {} if out is None else dict(zip(("LU", "pivots", "info"), out))
         return torch.ops.aten.linalg_lu_factor_ex(values, pivot=True, check_errors=check_errors, **options)
@@ -136,7 +137,7 @@ def _lu_factor(values: Tensor, *, pivot: bool = True, check_errors: bool = False
 
 
 def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
-    """P, L and U; without pivots P is empty."""
+    """Returns P, L and U; without pivots P is empty."""
     if pivot:
         options = {} if out is None else dict(zip("PLU", out))
         return torch.ops.aten.linalg_lu(values, pivot=True, **options)
@@ -147,17 +148,17 @@ def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
 
 
 def _given(found: Sequence[Tensor], out: Any) -> Any:
-    """Results, in the tensors that were given for them, if any were."""
+    """Returns results, in the tensors passed for them, if any."""
     return tuple(found) if out is None else tuple(into.resize_(one.shape).copy_(one) for into, one in zip(out, found))
 
 
 def _named_out(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """An operator whose results' places are given by these names."""
+    """Returns an operator whose output tensors have these names."""
     return lambda *args, **options: function(*args, out=[options.pop(name) for name in names], **options)
 
 
 def _decomposed(name: str) -> Callable[..., Any]:
-    """An operator as PyTorch takes it apart for its compilers."""
+    """Returns an operator as PyTorch decomposes it for its compilers."""
     return decomposition_table[getattr(torch.ops.aten, name).default]
 
 
@@ -186,5 +187,5 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::linalg_lu": _lu,
     "aten::linalg_lu.out": _named_out(_lu, "P", "L", "U"),
 }
-# By the names of functions that call them, as `torch.batch_norm_stats.__name__` is one; `linalg_lu_factor` is made of another.
+# By the names of functions that call them, such as `torch.batch_norm_stats.__name__`; `linalg_lu_factor` calls another one.
 NAMES = frozenset(name.removeprefix("aten::").partition(".")[0] for name in ON_GPUS) | {"linalg_lu_factor"}

@@ -1,7 +1,8 @@
 """Products of 16-bit matrices as the matrix units sum them: by a Triton kernel, on a simulated device of its own.
 
-A GPU's libraries multiply by the instructions that Triton's `tl.dot` is made of, and sum over k in ascending order. A reference
-and a kernel agree there to the last bit, which tests with narrow tolerances rely on; the CPU's f32 sums go another way.
+A GPU's libraries multiply by the instructions that Triton's `tl.dot` compiles to, and sum over k in ascending order. A
+reference and a kernel agree there to the last bit, and tests with narrow tolerances rely on that. The CPU's f32 sums have
+another order.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from simgpu.triton.driver import active_driver
 from simgpu.triton.tensors import SharedTensors
 
 TILE, WARPS, WARP = 64, 4, 64
-# Multiplications of a product above which the CPU's own is taken: the simulated one takes four to six times as long.
+# Multiplications of a product above which the CPU computes it: the simulated one takes four to six times as long.
 MOST = 2**31
 _TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
 
-@JITFunction  # also with TRITON_INTERPRET=1, where `triton.jit` and the functions of Triton's library that it made do not compile
+@JITFunction  # also with TRITON_INTERPRET=1, when functions made by `triton.jit`, and Triton's own library, do not compile
 def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """out (batch, rows, columns) of f32 = a (batch, rows, depth) times b (batch, columns, depth) transposed; all of whole tiles."""
+    """Stores out (batch, rows, columns) of f32 = a (batch, rows, depth) times b (batch, columns, depth) transposed; all of
+    whole tiles."""
     batch = tl.program_id(2).to(tl.int64)
     at = tl.program_id(0) * TILE + tl.arange(0, TILE)
     by = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -46,7 +48,7 @@ def _product(a, b, out, rows, columns, depth, TILE: tl.constexpr):  # type: igno
 
 @functools.cache
 def _kernel(board: str, pointer: str) -> tuple[Kernel, int]:
-    """The kernel for operands of a type on a device of its own, and the bytes of LDS that it asks for."""
+    """Returns the kernel for operands of a type, on its own device, and the bytes of LDS that it needs."""
     device = Device(board)
     source = triton.compiler.ASTSource(
         _product,
@@ -59,7 +61,7 @@ def _kernel(board: str, pointer: str) -> tuple[Kernel, int]:
 
 
 def serves(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the matrix units' sum is taken for a times b: 16-bit matrices that fit each other, not many multiplications."""
+    """True if the matrix units' sum is used for a times b: 16-bit matrices that fit each other, not too many multiplications."""
     fits = a.dtype == b.dtype and a.dtype in _TYPES and a.dim() == b.dim() and a.dim() in (2, 3)
     if not (fits and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]):
         return False
@@ -67,7 +69,7 @@ def serves(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a (m, k) times b (k, n), or as many of both as a first axis has, of one 16-bit type, in f32."""
+    """Multiplies a (m, k) by b (k, n), or a batch of both in a first axis, of one 16-bit type, in f32."""
     if a.dim() == 2:
         return product(a[None], b[None])[0]
     left, right = _padded(a), _padded(b.transpose(1, 2))
@@ -76,19 +78,19 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = torch.empty(batch, rows, columns, dtype=torch.float32)
     kernel, lds = _kernel(active_driver().session.board, _TYPES[a.dtype])
     geometry = Geometry.of((rows // TILE, columns // TILE, batch), WARP * WARPS, lds)
-    args = [left.data_ptr(), right.data_ptr(), out.data_ptr(), rows, columns, k, 0, 0]  # the last are scratch, which it has none of
+    args = [left.data_ptr(), right.data_ptr(), out.data_ptr(), rows, columns, k, 0, 0]  # the last two: unused scratch
     with SharedTensors(kernel.module.device.memory, [("a", left), ("b", right), ("out", out)]):
         launch(kernel, geometry, args)
     return out[:, : a.shape[1], : b.shape[2]]
 
 
 def _whole(extent: int) -> int:
-    """An extent, up to whole tiles."""
+    """Rounds an extent up to whole tiles."""
     return -(-extent // TILE) * TILE
 
 
 def _padded(matrices: torch.Tensor) -> torch.Tensor:
-    """Matrices (batch, rows, k), contiguous, with zeros up to whole tiles, which change no sum."""
+    """Pads matrices (batch, rows, k), contiguous, with zeros up to whole tiles, which change no sum."""
     batch, rows, k = matrices.shape
     padded = torch.zeros(batch, _whole(rows), _whole(k), dtype=matrices.dtype)
     padded[:, :rows, :k] = matrices

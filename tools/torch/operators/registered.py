@@ -1,9 +1,9 @@
-"""What PyTorch's operators do on GPUs and not on the CPU: kernels that the GPUs' tensors have, and on which GPU they run.
+"""Chooses the kernels of operators on the GPUs' tensors, and the GPU that they run on.
 
-They are those that libraries register (`torch.library`, dispatch key CUDA), and operators on 16-bit types that accumulate in f32.
-
-To PyTorch's dispatcher these tensors are the CPU's, and host tensors need the CPU's kernels: a dispatch mode below autograd,
-where the CUDA key lies, calls the one or the other.
+The kernels are those that libraries register (`torch.library`, dispatch key CUDA), and operators on 16-bit types that
+accumulate in f32.
+To PyTorch's dispatcher these tensors are the CPU's, and host tensors need the CPU's kernels. So a dispatch mode below autograd,
+the level of the CUDA key, calls one or the other.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in, wraps
 from simgpu.triton.tensors import plain_torch
 
-_CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
-_OPERATORS = (OpOverload, OpOverloadPacket)  # of `torch.ops`, which may be among those that only GPUs have
-# Operators whose tensors may lie on different GPUs: copies from one to another, and those that go through lists of tensors.
+_CPU = torch.device("cpu")  # PyTorch's device of tensors on the GPU
+_OPERATORS = (OpOverload, OpOverloadPacket)  # of `torch.ops`; some exist only on GPUs
+# Operators whose tensors may be on different GPUs: copies between them, and those that go through lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
 
 
 class Registrations:
-    """The kernels by operator, the latest last: `aten::add.Tensor` to functions."""
+    """Kernels by operator, the latest last: `aten::add.Tensor` to functions."""
 
     def __init__(self) -> None:
         self._kernels: dict[str, list[Callable[..., Any]]] = {}
@@ -44,30 +44,30 @@ class Registrations:
         return operator in self._kernels
 
     def get(self, operator: str) -> Callable[..., Any] | None:
-        """The kernel registered last."""
+        """Returns the kernel registered last."""
         found = self._kernels.get(operator)
         return found[-1] if found else None
 
     def add(self, operator: str, kernel: Callable[..., Any]) -> Registration:
-        """Another kernel; what is returned takes it back."""
+        """Adds a kernel; the result's `destroy` removes it."""
         self._kernels.setdefault(operator, []).append(kernel)
         return Registration(self, operator, kernel)
 
     def remove(self, operator: str, kernel: Callable[..., Any]) -> None:
-        """Takes a kernel back."""
+        """Removes a kernel."""
         self._kernels[operator].remove(kernel)
         if not self._kernels[operator]:
             del self._kernels[operator]
 
 
 class Registration:
-    """One registered kernel; `torch.library.Library` destroys it with itself."""
+    """A registered kernel; `torch.library.Library` destroys it with itself."""
 
     def __init__(self, owner: Registrations, operator: str, kernel: Callable[..., Any]) -> None:
         self._owner, self._operator, self._kernel = owner, operator, kernel
 
     def destroy(self) -> None:
-        """Takes the kernel back."""
+        """Removes the kernel."""
         self._owner.remove(self._operator, self._kernel)
 
 
@@ -75,9 +75,9 @@ REGISTERED = Registrations()
 
 
 class KernelsOfTheGpu(TorchDispatchMode):
-    """Calls registered kernels for operators on the GPU's tensors; place: where the result is asked for, None: where they lie."""
+    """Calls registered kernels for operators on the GPU's tensors; place: requested for the result, None: the arguments'."""
 
-    supports_higher_order_operators = True  # as flex_attention's: they consist of operators, which come here
+    supports_higher_order_operators = True  # such as flex_attention's: they consist of operators, which come here
 
     def __init__(self, place: Place | None, pretended: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return result
 
     def _mark(self, name: str, args: Sequence[Any], result: Any, place: Place | None) -> None:
-        """Marks an operator's results: where they are asked for, else where its arguments lie, of lists each where its own does."""
+        """Marks an operator's results: with the requested place, else the arguments'; for lists, each with its own argument's."""
         results = list(tensors_in((result,)))
         asked = place if self._place in (None, GPU) else self._place
         places = map(place_of, tensors_in(args[:1])) if name.startswith(_LISTS) else itertools.repeat(asked)
@@ -109,14 +109,14 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 mark(tensor, at)
 
     def _called(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
-        """An operator's result."""
+        """Returns an operator's result."""
         name = func.name()
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         given_tensors = list(tensors_in((*args, *given.values())))
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._wrapped(func, types, args, given)
         if kernel is None and name not in IN_F32:
-            # PyTorch's own, which the engine calls too: what it makes there is nobody's yet, not the host's.
+            # PyTorch's own operators, which the engine also calls: their new tensors must not be marked as the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
                 return func(*args, **given)
         if any(map(_is_traced, given_tensors)):
@@ -132,7 +132,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return kernel(*args, **given)
 
     def _wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
-        """The result of an operator that a class of tensors computes: it sees the GPU, and is told which one a move asks for."""
+        """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move
+        requests."""
         if given.get("device") == _CPU and self._place is not None and on_gpu(self._place):
             given["device"] = device_at(self._place)
         for kind in dict.fromkeys(type(tensor) for tensor in tensors_in((*args, *given.values())) if wraps(tensor)):
@@ -144,7 +145,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
 
 
 def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
-    """The GPU by its number that an operator's arguments lie on, None for none; RuntimeError where they lie on two."""
+    """Returns the GPU, by its number, of an operator's arguments; None if there is none. Raises RuntimeError if they are on
+    two."""
     tensors = list(tensors_in(values))
     if any(map(_is_traced, tensors)):
         return None
@@ -162,21 +164,22 @@ def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
 
 
 def _numbered(tensors: Iterable[torch.Tensor]) -> list[Place]:
-    """The GPUs, each once, that tensors are known to lie on."""
+    """Returns the GPUs, each once, of the tensors with a known one."""
     return list(dict.fromkeys(place for tensor in tensors if on_gpu(place := place_of(tensor)) and place != GPU))
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no elements: one of those that PyTorch's tracers go through a program with."""
+    """True if a tensor has no elements, as those of PyTorch's tracers."""
     return tensor.is_meta or isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
 
 
 def kernels_of_the_gpu(
     func: Any, place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
 ) -> AbstractContextManager[Any]:
-    """The mode for one call of a function of PyTorch's with these arguments; none where it would change nothing.
+    """Returns the mode for one call of a function of PyTorch's with these arguments, or a null context if it would change
+    nothing.
 
-    autocast: whether operators may narrow their arguments themselves.
+    autocast: operators may narrow their arguments themselves.
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
     here = named or REGISTERED or autocast or several() or sampled()

@@ -1,8 +1,8 @@
 """AITER's shipped code objects as launches: kernel arguments and grids by its own host code.
 
 A checkout of github.com/ROCm/aiter is read in place, by path; nothing of it is kept. Argument structures and grids:
-csrc/py_itfs_cu/asm_gemm_{a16w16,a4w4,a8w8}.cu and asm_a8w8_blockscale_bpreshuffle.cu, csrc/cpp_itfs/mha_fwd.cu; tiles by the CSV
-beside the code objects. Every scalar and pointer takes 16 bytes there.
+csrc/py_itfs_cu/asm_gemm_{a16w16,a4w4,a8w8}.cu and asm_a8w8_blockscale_bpreshuffle.cu, csrc/cpp_itfs/mha_fwd.cu; tiles by the
+CSV next to the code objects. Every scalar and pointer takes 16 bytes there.
 """
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ BOARDS = {"256 CU": "mi355x", "80 CU": "mi308x", "304 CU": "mi300x"}
 
 
 class NotJudged(SimError):
-    """A row that the model cannot be held against, and why."""
+    """Raised for a row that the model cannot judge, with the reason."""
 
 
 @dataclass(frozen=True)
 class ShippedLaunch:
-    """A launch of a shipped kernel. buffers: bytes of each, by name; values: the arguments in order, a name of a buffer, an int, a
-    float or None for a null pointer; zeroed: whether another kernel zeroes the output first, and how many bytes."""
+    """A launch of a shipped kernel."""
 
     path: Path
     kernel: str
     board: str
     grid: tuple[int, int, int]
-    values: Sequence[str | int | float | None]
-    buffers: Mapping[str, int] = field(default_factory=dict)
-    zeroed: int = 0
+    values: Sequence[str | int | float | None]  # arguments in order; str: a buffer's name, None: a null pointer
+    buffers: Mapping[str, int] = field(default_factory=dict)  # bytes of each buffer, by name
+    zeroed: int = 0  # bytes of the output that another kernel zeroes first
     threads: int = BLOCK  # of a workgroup
 
     def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:
-        """The kernel's arguments, each as its metadata have it."""
+        """Returns the kernel's arguments, cut by its metadata."""
         segment = self.pack(addresses)
         return [segment[part.offset : part.offset + part.size].ljust(part.size, b"\0") for part in kernel.info.explicit_arguments]
 
     def pack(self, addresses: Mapping[str, int]) -> bytes:
-        """The kernel argument segment."""
+        """Packs the kernel argument segment."""
         made = b""
         for value in self.values:
             if isinstance(value, float):
@@ -65,7 +64,7 @@ class ShippedLaunch:
 
 
 def call_of(row: Measurement, checkout: Path) -> ShippedLaunch:
-    """The launch that a row measured; NotJudged says why there is none."""
+    """Returns the launch that a row measured. NotJudged says why there is none."""
     path = row.repo_path.split(";")[0].strip()
     family = path.split("/")[2]
     if family not in FAMILIES:
@@ -88,7 +87,7 @@ def call_of(row: Measurement, checkout: Path) -> ShippedLaunch:
 
 @cache
 def tiles(path: Path) -> dict[str, dict[str, int]]:
-    """tile_m, tile_n and flags by kernel name, of the tables in a code object's folder."""
+    """Reads tile_m, tile_n and flags by kernel name, from the tables in a code object's folder."""
     found = {}
     for table in path.parent.glob("*.csv"):
         with open(table, newline="") as file:
@@ -153,9 +152,10 @@ FAMILIES: dict[str, Callable[..., ShippedLaunch]] = {"bf16gemm": _bf16, "f4gemm"
 
 
 def attention(checkout: Path, board: str, length: int, heads: int, causal: bool) -> ShippedLaunch:
-    """The launch of forward attention in bf16, d = 128: `length` queries and keys of every head, (heads, length, d) in memory.
+    """Returns the launch of forward attention in bf16, d = 128: `length` queries and keys of every head, (heads, length, d) in
+    memory.
 
-    NotJudged where the checkout has no code object for it.
+    Raises NotJudged if the checkout has no code object for it.
     """
     arch, d, rows, threads = ("gfx950" if board.startswith("mi35") else "gfx942"), 128, 256, 512
     folder, name = checkout / "hsa" / arch / "fmha_v3_fwd", "fwd_hd128_bf16" + "_causal" * causal + "_rtna" * (arch == "gfx942")

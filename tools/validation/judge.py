@@ -1,4 +1,4 @@
-"""Rows held against the model, and the table of errors."""
+"""Rows compared with the model, and the table of errors."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
-# Inputs of fewer bytes are in the Infinity Cache though AITER rotates 101 copies of them: 256 MB hold these all.
+# Inputs of fewer bytes are in the Infinity Cache even though AITER rotates 101 copies of them: 256 MB hold them all.
 WARM_BYTES = 2_500_000
-LATENCY_US = 12.0  # below, AITER's rows are a class of their own
+LATENCY_US = 12.0  # below it, AITER's rows are a class of their own
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One row. error: predicted over measured, less 1; fits: whether the row may calibrate."""
+    """A row with the model's prediction."""
 
-    rows: str  # which set
+    rows: str  # name of the set
     group: str
     board: str
     type: str
     name: str
     measured: float
     predicted: float
-    fits: bool = False
+    fits: bool = False  # the row may calibrate
 
     @property
     def error(self) -> float:
@@ -48,18 +48,18 @@ class Judged:
 
 @dataclass
 class Findings:
-    """What was judged, and why the rest was not."""
+    """Judged rows, and reasons why the others were not judged."""
 
     judged: list[Judged] = field(default_factory=list)
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # by set and reason
 
 
-# A row's judge under some mechanisms, so that an ablation need not sample anew.
+# Judges a row under some mechanisms, so that an ablation need not sample again.
 Judge = Callable[[Mechanisms], Judged]
 
 
 def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
-    """Judges the rows of the sets into `found`, and hands each one's judge on; limit: rows of AITER, and of Tensile, by hash."""
+    """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers = {"measured": _measured, "tensile": _tensile, "aiter": _aiter}
     for name in sets:
         rows = read(folder, f"{name}*.csv.gz")
@@ -136,14 +136,14 @@ def zeroing(call: aiter.ShippedLaunch) -> float:
 
 
 def board(name: str) -> HardwareDescriptor:
-    """A board by name; mi308x is an MI300X with 80 CUs, as AITER's tables tell it."""
+    """Returns a board by name; mi308x is an MI300X with 80 CUs, by AITER's tables."""
     if name == "mi308x":
         return replace(hardware.target("mi300x"), name="mi308x", num_cus=80)
     return hardware.target(name)
 
 
 def sampled_call(call: aiter.ShippedLaunch) -> Sampled:
-    """Samples of a shipped kernel's launch, on zeros."""
+    """Samples a shipped kernel's launch, on zeros."""
     import simgpu
 
     chip = board(call.board)
@@ -171,7 +171,7 @@ class ErrorLine:
 
 
 def table(judged: Sequence[Judged]) -> list[ErrorLine]:
-    """By set, class, board and type, and all of each set; Tensile's tenth that may calibrate apart from the rest."""
+    """Groups errors by set, class, board and type, and all of each set; Tensile's tenth that may calibrate is separate."""
     kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for one in judged:
         rows = f"{one.rows} (fit)" if one.fits else one.rows
@@ -186,10 +186,10 @@ def table(judged: Sequence[Judged]) -> list[ErrorLine]:
 
 
 def mape(errors: Sequence[float]) -> float:
-    """The mean absolute error."""
+    """Mean absolute error."""
     return statistics.mean(map(abs, errors))
 
 
 def document(line: ErrorLine) -> dict[str, Any]:
-    """For JSON."""
+    """Returns a JSON document."""
     return vars(line).copy()

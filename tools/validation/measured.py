@@ -1,7 +1,8 @@
-"""Microbenchmarks as the model runs them: LDS reads, tiles bound by bytes in flight, products bound by memory, rates, latencies.
+"""Microbenchmarks as the model runs them: LDS reads, tiles bound by bytes in flight, products bound by memory, rates,
+latencies.
 
-Kernels of a few instructions are written here by what their sources do; the rest of the table (HIP, Triton and CK kernels without
-a code object) is not judged.
+Kernels of a few instructions are written here from their sources. The rest of the table (HIP, Triton and CK kernels without a
+code object) is not judged.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ BOARDS = {
     "MI100": "mi100", "MI210": "mi210", "MI250X": "mi250x", "MI250": "mi210", "MI300X": "mi300x", "MI300A": "mi300a",
     "MI355X": "mi355x", "MI325X": "mi325x",
 }  # fmt: skip
-TIMES = 64  # through a microbenchmark's loop
+TIMES = 64  # passes of a microbenchmark's loop
 
 
 @dataclass(frozen=True)
 class MeasuredLoop:
-    """Instructions that every wave repeats; access: clocks, requests and misses of each access of theirs, in order."""
+    """Instructions that every wave repeats."""
 
     body: Sequence[Issue]
-    access: tuple[int, int, int] = (0, 0, 0)
-    past: float = 1.0  # share of what misses the vector cache that L2 misses too
+    access: tuple[int, int, int] = (0, 0, 0)  # clocks, requests and misses of each access
+    past: float = 1.0  # fraction of the vector cache's misses that also miss L2
 
 
 def clocks_of(
     loop: MeasuredLoop, chip: HardwareDescriptor, waves: int, *, groups: int = 1, resident: int = 1, mhz: float = 0.0,
     on: Mechanisms | None = None, row: Pipelines | None = None,
 ) -> float:  # fmt: skip
-    """Clocks that a CU takes for a pass of every wave, in steady state."""
+    """Clocks of a CU for a pass of every wave, in steady state."""
     on, row = on or Mechanisms(), row or pipelines(chip.arch)
     code = columns({n: (issue, 1) for n, issue in enumerate((*loop.body, Issue(Unit.NONE, Kind.END)))}, len(loop.body) + 1, row)
 
@@ -72,7 +73,7 @@ def clocks_of(
 
 
 def chip_of(row: Measurement) -> HardwareDescriptor:
-    """The board of a row; NotJudged for one that there is no row of."""
+    """Returns the board of a row. Raises NotJudged for an unknown one."""
     name = next((board for said, board in BOARDS.items() if row.board.startswith(said)), None)
     if name is None:
         raise NotJudged(f"board {row.board!r} is not known")
@@ -80,7 +81,7 @@ def chip_of(row: Measurement) -> HardwareDescriptor:
 
 
 def predicted(row: Measurement, on: Mechanisms | None = None) -> float:
-    """What the model gives in the row's unit; NotJudged says why not."""
+    """Returns the model's figure in the row's unit. NotJudged says why there is none."""
     if (found := own_kernels.predicted(row, chip_of(row), on)) is not None:
         return found
     for pattern, judge in JUDGES:
@@ -97,11 +98,12 @@ def _lds(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> f
     return clocks_of(MeasuredLoop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
 
 
-GLUON = "v_mfma_f32_16x16x32_f16"  # of all its f16 kernels
+GLUON = "v_mfma_f32_16x16x32_f16"  # instruction of all its f16 kernels
 
 
 def _tile(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """A tile's loop, in percent of the matrix units' clocks. Its operands, 134 MB at most, are in the Infinity Cache already."""
+    """Returns a tile's loop, in percent of the matrix units' clocks. Its operands, 134 MB at most, are already in the Infinity
+    Cache."""
     m, n, k = (int(part) for part in (*row.kernel.split()[-1].split("x"), "64"))
     ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
     sides = max(32, m // 2), max(32, n // 2)
@@ -110,7 +112,7 @@ def _tile(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> 
 
 
 def _ladder(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """A product of 32 rows, 256 columns a workgroup, that streams B from memory: GB/s of what is needed."""
+    """Models a product of 32 rows, 256 columns a workgroup, that streams B from memory: GB/s of the needed bytes."""
     m, k, columns = 32, 8192, 256
     n = columns * int(re.search(r"(\d+) workgroups", row.shape)[1])  # type: ignore[index]
     atom = mfma.find(GLUON, chip.arch)
@@ -120,7 +122,7 @@ def _ladder(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -
 
 
 def _rate(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
+    """Models ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 64, shadow=4)
     kinds = {
         "vmov": Issue(Unit.VALU), "smov": Issue(Unit.SCALAR), "snop": Issue(Unit.NONE), "mfma_f32_32x32x8bf16_1k": matrix,
@@ -129,13 +131,13 @@ def _rate(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> 
     issue = kinds.get(kernel)
     if issue is None:
         return None
-    clocks = clocks_of(MeasuredLoop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
+    clocks = clocks_of(MeasuredLoop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # for a workgroup's instruction
     mhz = sustained_clock(chip, float(issue.unit is Unit.MATRIX), 1.0, "bf16").mhz
     return clocks * 1000 * groups / chip.num_cus / mhz / 1e3
 
 
 def _latency(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """gpu-latency: a pointer chase of one wave, in clocks."""
+    """Models gpu-latency: a pointer chase of one wave, in clocks."""
     size = int(re.search(r"working set (\d+) kB", row.shape)[1]) << 10  # type: ignore[index]
     figures = pipelines(chip.arch)
     misses, past = int(size > figures.cache_bytes), float(size > chip.l2_bytes)

@@ -1,8 +1,8 @@
-"""Stencils, a norm, transposes and streams: kernels of `kernels.cl`, which do what the published ones do, timed as any launch is.
+"""Stencils, a norm, transposes and streams: kernels of `kernels.cl` with the published ones' function, timed as any launch is.
 
-Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is not
-told, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream, te42kyfo/gpu-benches
-(gpu-stream). What a compiler of that time made of them is not known, only what today's clang makes of ours.
+Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is
+unknown, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream,
+te42kyfo/gpu-benches (gpu-stream). The code of the compilers used then is unknown; today's clang compiles ours.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ F64, F32 = 8, 4
 
 
 class Bytes(int):
-    """Of a buffer that a launch takes as an argument."""
+    """Bytes of a buffer that a launch takes as an argument."""
 
 
 @dataclass(frozen=True)
 class OwnLaunch:
-    """kernel: of `kernels.cl`; arguments: a buffer's bytes, or a value; nbytes: that a bandwidth counts; radius: of a line."""
+    """A launch of one of our kernels."""
 
-    kernel: str
+    kernel: str  # of `kernels.cl`
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    arguments: tuple[Bytes | int | float, ...]
-    nbytes: int = 0
-    radius: int = 0
+    arguments: tuple[Bytes | int | float, ...]  # a buffer's bytes, or a value
+    nbytes: int = 0  # bytes that a bandwidth counts
+    radius: int = 0  # of a line
 
 
 def launch_of(row: Measurement, chip: HardwareDescriptor) -> OwnLaunch | None:
-    """The launch that a row measured, None for a kernel that is not here."""
+    """Returns the launch that a row measured; None for a kernel that is not here."""
     name = row.kernel
     if name == "laplacian kernel1" and row.metric == "time":
         n, box = 512, Bytes(F64 * 512**3)
@@ -104,7 +104,7 @@ STREAMS = {"init": 1, "read": 1, "scale": 2, "triad": 3, "3pt": 2, "5pt": 2}  # 
 
 
 def _two_a_unit(name: str, block: int, chip: HardwareDescriptor) -> OwnLaunch | None:
-    if name not in STREAMS or (name.endswith("pt") and chip.name != "mi100"):  # which stencils MI210's columns name is not told
+    if name not in STREAMS or (name.endswith("pt") and chip.name != "mi100"):  # MI210's columns do not say which stencils they are
         return None
     n = (128 << 20) + 2
     whole = Bytes(F64 * n)
@@ -116,7 +116,7 @@ UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
 def predicted(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """What the model gives in the row's unit; None for a kernel that is not here."""
+    """Returns the model's figure in the row's unit; None for a kernel that is not here."""
     launch = launch_of(row, chip)
     if launch is None:
         return None

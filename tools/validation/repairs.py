@@ -27,28 +27,28 @@ from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.validation.reports import report
 
 WORDS = re.compile(r"fix|bug|nan|race|hang|wrong|accuracy|precision|sync|hazard|overwrite", re.IGNORECASE)
-SUBJECT = 60  # characters of a subject that are shown
+SUBJECT = 60  # characters of a subject in the output
 SEED = 2026
 T = TypeVar("T")
-UNREAD = "unread", "", ""  # of a file that is no code object of a known target
+UNREAD = "unread", "", ""  # a file that is no code object of a known target
 Tally = Counter[tuple[str, str, str]]  # errors by kind, rule and certainty
 
 
 @dataclass(frozen=True)
 class Repair:
-    """A commit: how many code objects it changed, and the errors that lint finds in them before and after."""
+    """A commit that changed code objects, and lint's errors in them."""
 
     commit: str
     subject: str
-    objects: int
-    before: Tally
-    after: Tally
+    objects: int  # number of them
+    before: Tally  # errors before it
+    after: Tally  # errors after it
 
 
 def repairs(repository: str, commits: Iterable[str], jobs: int = 1, most: int | None = None) -> Iterator[Repair]:
-    """Lints what commits changed; CalledProcessError where git does not know one.
+    """Lints code objects that commits changed. Raises CalledProcessError for a commit that git does not know.
 
-    jobs: processes; most: objects of a commit that are looked at, drawn of those that it changed.
+    jobs: processes; most: number of a commit's objects to lint, drawn at random.
     """
     changes = {commit: drawn(list(changed(repository, commit)), most) for commit in commits}
     blobs = {blob for pairs in changes.values() for pair in pairs for blob in pair}
@@ -60,13 +60,13 @@ def repairs(repository: str, commits: Iterable[str], jobs: int = 1, most: int | 
 
 
 def repairing(repository: str) -> list[str]:
-    """The commits that changed code objects and say that they repair something, the latest first."""
+    """Returns the commits that changed code objects and claim to repair something, the latest first."""
     lines = git(repository, "log", "--format=%H %s", "--diff-filter=MR", "--", "*.co").decode(errors="replace").splitlines()
     return [line.split(" ", 1)[0] for line in lines if WORDS.search(line.split(" ", 1)[1])]
 
 
 def changed(repository: str, commit: str) -> Iterator[tuple[str, str]]:
-    """The code objects that a commit changed or renamed with changes, before and after."""
+    """Yields the code objects that a commit changed or renamed with changes, before and after."""
     lines = git(repository, "diff", "--raw", "-M", "--abbrev=40", f"{commit}^", commit, "--", "*.co").decode().splitlines()
     for line in lines:
         _, _, old, new, status = line.split("\t")[0].split()
@@ -75,21 +75,21 @@ def changed(repository: str, commit: str) -> Iterator[tuple[str, str]]:
 
 
 def objects(repository: str) -> dict[str, str]:
-    """The code objects of the last commit, by path."""
+    """Returns the code objects of the last commit, by path."""
     lines = git(repository, "ls-tree", "-r", "HEAD").decode(errors="replace").splitlines()
     rows = (line.split("\t", 1) for line in lines if line.endswith(".co"))
     return {path: words.split()[2] for words, path in rows}
 
 
 def drawn(items: list[T], most: int | None) -> list[T]:
-    """So many of them, in their order; all without a number."""
+    """Draws at most `most` items and keeps their order; None keeps all."""
     if most is None or len(items) <= most:
         return items
     return [items[at] for at in sorted(random.Random(SEED).sample(range(len(items)), most))]
 
 
 def linted(repository: str, blobs: Iterable[str], jobs: int = 1) -> dict[str, Tally]:
-    """The errors of each blob, in so many processes."""
+    """Counts the errors of each blob, in `jobs` processes."""
     names = sorted(blobs)
     if jobs == 1:
         return {name: errors(repository, name) for name in names}
@@ -98,7 +98,7 @@ def linted(repository: str, blobs: Iterable[str], jobs: int = 1) -> dict[str, Ta
 
 
 def errors(repository: str, blob: str) -> Tally:
-    """The number of lint's errors in a blob."""
+    """Counts lint's errors in a blob."""
     try:
         found = lint(CodeObject.parse(git(repository, "cat-file", "blob", blob)))
     except SimError:
@@ -107,19 +107,19 @@ def errors(repository: str, blob: str) -> Tally:
 
 
 def git(repository: str, *arguments: str) -> bytes:
-    """What git prints; CalledProcessError where it fails."""
+    """Returns git's output. Raises CalledProcessError if it fails."""
     return subprocess.run(["git", "-C", repository, *arguments], capture_output=True, check=True).stdout
 
 
 def family(path: str) -> str:
-    """The folder of an object: chip and kind of kernel, or its last two names where none is a chip's."""
+    """Returns the family of an object from its folder: chip and kind of kernel, or the last two names if none is a chip's."""
     parts = PurePosixPath(path).parent.parts
     chip = next((at for at, part in enumerate(parts) if part.startswith("gfx")), max(0, len(parts) - 2))
     return "/".join(parts[chip : chip + 2])
 
 
 def drawn_by_family(paths: Mapping[str, str], most: int | None) -> dict[str, str]:
-    """At most so many objects of each family."""
+    """Draws at most `most` objects of each family."""
     families: dict[str, list[str]] = {}
     for path in sorted(paths):
         families.setdefault(family(path), []).append(path)
@@ -127,7 +127,7 @@ def drawn_by_family(paths: Mapping[str, str], most: int | None) -> dict[str, str
 
 
 def of_rules(tally: Tally, *, certain: bool = False) -> Counter[str]:
-    """Errors by kind and rule, without the rules that shipped kernels break everywhere; certain: only those that are."""
+    """Counts errors by kind and rule, without the rules that shipped kernels break everywhere; certain: only certain ones."""
     found = Counter[str]()
     for (kind, rule, certainty), count in tally.items():
         if rule not in TOLERATED and (not certain or certainty in ("every path", "every round")):
@@ -148,7 +148,7 @@ def show_repairs(found: Iterable[Repair]) -> None:
 
 
 def show_today(paths: Mapping[str, str], tallies: Mapping[str, Tally]) -> None:
-    """Prints a row for each family and rule: in how many of its objects, and how often."""
+    """Prints a row for each family and rule: the number of its objects with that error, and of errors."""
     totals, holding, sure = Counter[str](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     counts = Counter[tuple[str, str]]()
     for path, blob in paths.items():
@@ -163,7 +163,7 @@ def show_today(paths: Mapping[str, str], tallies: Mapping[str, Tally]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints what is asked for."""
+    """Runs the command."""
     parser = ArgumentParser(prog="python -m simgpu.tools.validation.repairs", description=__doc__)
     parser.add_argument("repository", metavar="REPO")
     parser.add_argument("commits", metavar="COMMIT", nargs="*")

@@ -1,4 +1,4 @@
-"""A report of a code object's certain findings, as Markdown for who maintains it: bytes, clocks, a change, and how to see it."""
+"""A report of a code object's certain findings, as Markdown for its maintainers: bytes, clocks, a change, and how to see it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.isa import decode, text
 
-AROUND = 2  # instructions shown before the earlier and after the later one
-MOST = 12  # instructions between them that are shown; of more, the first and last half
-CAUSES = 8  # of an object
+AROUND = 2  # instructions before the earlier and after the later one
+MOST = 12  # instructions between them; of more, the first and last half
+CAUSES = 8  # causes of an object
 
 
 def report(code: CodeObject, path: str, commit: str) -> str:
-    """The report of one object. path, commit: where it is in its repository."""
+    """Returns the report of one object. path, commit: its place in its repository."""
     parts = [f"# {path}", "", f"Commit {commit[:12]}, {code.target}.", ""]
     for kernel in code.kernels.values():
         found = [f for f in lint_causes(code, kernel) if f.severity == "error" and f.certain and f.rule not in TOLERATED]
@@ -58,7 +58,7 @@ def _change(finding: Finding) -> str:
 
 
 def _listing(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterator[str]:
-    """The instructions from the earlier to the later one, with their bytes."""
+    """Yields the instructions from the earlier to the later one, with their bytes."""
     start = finding.pc if finding.other_pc is None or finding.other_pc > finding.pc else finding.other_pc
     rows = list(_instructions(code, kernel, finding.pc))
     places = [pc for pc, _, _ in rows]
@@ -75,7 +75,7 @@ def _listing(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterator
 
 
 def _words(raw: bytes) -> str:
-    """The instruction's words, as `simgpu disasm` prints them."""
+    """Formats the instruction's words, as `simgpu disasm` prints them."""
     return " ".join(f"{int.from_bytes(raw[at : at + 4], 'little'):08X}" for at in range(0, len(raw), 4))
 
 

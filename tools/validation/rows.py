@@ -1,6 +1,6 @@
 """Published measurements as rows, and which of them may calibrate.
 
-The tables are gzip CSV: kernel, source_url, repo_path, arch, board, shape, dtype, metric, value, unit, notes. They lie outside
+The tables are gzip CSV: kernel, source_url, repo_path, arch, board, shape, dtype, metric, value, unit, notes. They are outside
 the project: `--data DIR`, or the environment's SIMGPU_TIMING_DATA.
 """
 
@@ -25,7 +25,7 @@ COLUMNS = ("kernel", "repo_path", "arch", "board", "shape", "dtype", "metric", "
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement, as its table has it."""
+    """A row of a table of measurements."""
 
     kernel: str
     repo_path: str
@@ -40,12 +40,12 @@ class Measurement:
 
     @property
     def key(self) -> str:
-        """What tells it from the others."""
+        """Identifies the row among all others."""
         return "|".join((self.kernel, self.repo_path, self.arch, self.board, self.shape, self.dtype, self.metric))
 
     @property
     def group(self) -> str:
-        """The class that its table gives it: compute, memory or latency."""
+        """Class from the table's notes: compute, memory or latency."""
         for part in self.notes.split(";"):
             name, _, value = part.strip().partition("=")
             if name == "class":
@@ -54,12 +54,13 @@ class Measurement:
 
     @property
     def fits(self) -> bool:
-        """Whether it is of the tenth that may calibrate, by a hash of its key."""
+        """True if it is in the tenth that may calibrate, by a hash of its key."""
         return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:4], "big") % TENTH == 0
 
 
 def read(folder: Path, pattern: str) -> list[Measurement]:
-    """The rows of the tables whose names match, without those that another row repeats; UsageError for what is no such table."""
+    """Reads the rows of the tables whose names match, without repeated ones. Raises UsageError for a file that is no such
+    table."""
     found: dict[str, Measurement] = {}
     for path in sorted(folder.glob(pattern)):
         try:
@@ -88,7 +89,7 @@ def _row(entry: dict[str, str], place: str) -> Measurement:
 
 
 def data_folder(given: str | None) -> Path:
-    """The folder of the tables; UsageError without one."""
+    """Returns the folder of the tables. Raises UsageError without one."""
     named = given or os.environ.get(ENVIRONMENT)
     if not named:
         raise UsageError(f"no measurements: give --data DIR with the tables (*.csv.gz), or set {ENVIRONMENT}")
@@ -99,5 +100,5 @@ def data_folder(given: str | None) -> Path:
 
 
 def numbers(text: str) -> Sequence[int]:
-    """The whole numbers of a shape such as 4096x4096x8192."""
+    """Parses the whole numbers of a shape such as 4096x4096x8192."""
     return [int(part) for part in text.split("x")]

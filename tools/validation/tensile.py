@@ -1,8 +1,8 @@
 """rocBLAS's Tensile kernels by their names: the loop that a name describes, and the cycles that tuning measured.
 
-A row's value is 100 x GFLOPS / (SCLK x FLOP a clock and CU x CUs), SCLK being the clock that tuning ran at (ROCm/Tensile,
-tuning/automation/ConvertToEfficiency.py), so it is cycles with no clock to guess. Traps: times hold the host's overhead and warm
-caches, so short rows say nothing of a kernel; tables for other boards are copies of these.
+A row's value is 100 x GFLOPS / (SCLK x FLOP a clock and CU x CUs), with tuning's clock as SCLK (ROCm/Tensile,
+tuning/automation/ConvertToEfficiency.py). So it is cycles, with no clock to guess. Traps: times include the host's overhead and
+warm caches, so short rows do not characterize a kernel; tables for other boards are copies of these.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TYPES = {
     "SB": ("f32", 4, 4), "DB": ("f64", 8, 8), "HB": ("f16", 2, 2), "HBH": ("f16", 2, 2), "HHS": ("f16", 2, 2),
     "HSS": ("f16", 2, 4), "BBS": ("bf16", 2, 2), "BSS": ("bf16", 2, 4), "I8II": ("i8", 1, 4), "4xi8II": ("i8", 1, 4),
 }  # fmt: skip
-# What most kernels have whose names leave it out, by architecture and letters (rocBLAS b520bc83f, Tensile/Logic/asm_full, all
-# kernels of matrix instructions): 1LDSBuffer, PrefetchGlobalRead, SourceSwap, StoreVectorWidth, StoreRemapVectorWidth.
+# Most frequent values of settings that a name leaves out, by architecture and letters (rocBLAS b520bc83f, Tensile/Logic/asm_full,
+# all kernels of matrix instructions): 1LDSBuffer, PrefetchGlobalRead, SourceSwap, StoreVectorWidth, StoreRemapVectorWidth.
 LEFT_OUT = {
     ("gfx908", "HHS"): (0, 2, 0, 4, 0), ("gfx908", "SB"): (0, 2, 0, 4, 0),
     ("gfx90a", "SB"): (1, 2, 1, 1, 0), ("gfx90a", "DB"): (1, 2, 1, 2, 0), ("gfx90a", "BBS"): (0, 2, 0, 4, 0),
@@ -32,17 +32,17 @@ LEFT_OUT = {
 }  # fmt: skip
 USUAL = (0, 1, 0, 4, 0)
 BOARDS = {"MI100": "mi100", "MI210": "mi250x", "MI300X": "mi300x"}
-# Cycles from which on a row is the kernel's: below, the host's overhead is a part of it.
+# Least cycles of a row that measures the kernel: below, the host's overhead is a part of it.
 LONG = {"f32": 5e5, "f64": 2e5, "f16": 1.5e5, "bf16": 1.5e5, "i8": 1.5e5}
 
 
-# Clocks that every call takes beside the kernel, in these tables; from fits of their rows (gfx908 f32 apart from the others).
+# Clocks of every call in addition to the kernel, in these tables; from fits of their rows (gfx908 f32 apart from the others).
 OVERHEAD = {("gfx908", "f32"): 51_000}
 USUAL_OVERHEAD = 15_000
 
 
 def board_of(row: Measurement) -> HardwareDescriptor:
-    """The board of a row; NotJudged where it is not told."""
+    """Returns the board of a row. Raises NotJudged if the row does not name it."""
     for said, name in BOARDS.items():
         if row.board.startswith(said):
             return hardware.target(name)
@@ -50,7 +50,7 @@ def board_of(row: Measurement) -> HardwareDescriptor:
 
 
 def kernel_of(row: Measurement, chip: HardwareDescriptor) -> TileKernel:
-    """The kernel that a row's name describes; NotJudged where it does not describe one."""
+    """Returns the kernel that a row's name describes. Raises NotJudged if it describes none."""
     name = row.kernel.split()[-1]
     letters = re.match(r"Cijk_[A-Za-z]+_[A-Za-z]+_([A-Za-z0-9]+?)(_BH|_GB)?(?:_|$)", name)
     kind = TYPES.get(letters[1]) if letters else None
@@ -71,10 +71,10 @@ def kernel_of(row: Measurement, chip: HardwareDescriptor) -> TileKernel:
     one_buffer, ahead, swapped, together, remapped = (
         left_out if value is None else value for value, left_out in zip(told, usual, strict=True)
     )
-    # With sources swapped, lanes beside each other hold what lies side by side; without, a lane holds four of a column (f64: one).
+    # With sources swapped, neighbouring lanes hold neighbouring elements; without, a lane holds four of a column (f64: one).
     stored = remapped or (max(1, together) if swapped else 1 if width == 8 else 4)
     wide = min(16, width * (_number(name, "LRVW") or max(1, 8 // width))) if width < 8 else 16
-    # LDS holds an operand as memory does: where K does not lie side by side, an element a read, unless a lane takes several rows.
+    # LDS has an operand's order in memory: if K is not contiguous, a read takes one element, unless a lane takes several rows.
     packed = "_VW" in name or chip.arch == "gfx942"
     reads = [wide if along or packed or width >= 4 else width for along in ("_Alik_" in name, "_Bljk_" in name)]
     spread = re.search(r"_GRPM(\d+)(?:p(\d+))?(?:_|$)", name)
@@ -88,7 +88,7 @@ def kernel_of(row: Measurement, chip: HardwareDescriptor) -> TileKernel:
 
 
 def _wave(name: str, m: int, n: int, atom: mfma.MatrixInstruction) -> tuple[int, int]:
-    """A wave's part of the tile; where the name tells no part of it, that which reads least of LDS. NotJudged where none fits."""
+    """Returns a wave's part of the tile; if the name has none, the one that reads least of LDS. Raises NotJudged if none fits."""
     threads, wave = _numbers(name, "WG", 3), _numbers(name, "TT", 2)
     waves = max(1, threads[0] * threads[1] * threads[2] // 64) if threads else 4
     wave_n = wave[1] if wave else 0
@@ -105,18 +105,18 @@ def _wave(name: str, m: int, n: int, atom: mfma.MatrixInstruction) -> tuple[int,
 
 
 def split_is_told(row: Measurement, chip: HardwareDescriptor) -> bool:
-    """Whether a name tells how K is split among workgroups: on MI300X it is an argument of most kernels."""
+    """True if a name has the split of K among workgroups: on MI300X it is an argument of most kernels."""
     return chip.arch != "gfx942" or "_GSU" in row.kernel
 
 
 def shape_of(row: Measurement) -> tuple[int, int, int, int]:
-    """m, n, batch and k."""
+    """Returns m, n, batch and k."""
     found = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", row.shape)}
     return found["M"], found["N"], found.get("batch", 1), found["K"]
 
 
 def cycles_of(row: Measurement, kernel: TileKernel, chip: HardwareDescriptor) -> float:
-    """The cycles that a row's efficiency stands for; NotJudged for rows that overhead decides."""
+    """Returns the cycles of a row, from its efficiency. Raises NotJudged for rows dominated by overhead."""
     m, n, batch, k = shape_of(row)
     told = re.search(r"cycles~(\d+)", row.notes)
     flops = kernel.atom.m * kernel.atom.n * kernel.atom.k * kernel.atom.blocks * 2 / (kernel.atom.passes * 4) * chip.simds_per_cu
@@ -128,7 +128,7 @@ def cycles_of(row: Measurement, kernel: TileKernel, chip: HardwareDescriptor) ->
 
 
 def overhead(kernel: TileKernel, chip: HardwareDescriptor) -> int:
-    """Clocks of a call that are not the kernel's."""
+    """Clocks of a call outside the kernel."""
     return OVERHEAD.get((chip.arch, kernel.atom.a_type), USUAL_OVERHEAD)
 
 

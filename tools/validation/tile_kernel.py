@@ -1,7 +1,7 @@
-"""What a tiled matrix product takes, where only its parameters are known: its instructions (`tile_loop`) on the model of a GPU.
+"""The time of a tiled matrix product whose parameters are known: its instructions (`tile_loop`) on the model of a GPU.
 
-Addresses are taken to be coalesced and free of bank conflicts; which level of the caches serves a load follows from which
-workgroups run together and share a tile.
+Addresses are assumed to be coalesced and free of bank conflicts. The cache level that serves a load follows from the workgroups
+that run together and share a tile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; lo
 
 
 def resources(kernel: TileKernel) -> GroupResources:
-    """Registers and LDS, by what the tile needs."""
+    """Returns registers and LDS that the tile needs."""
     acc = kernel.results * max(1, kernel.out // 4 if kernel.out > 4 else 1)
     depth = kernel.k if kernel.direct else kernel.atom.k * min(kernel.parts, kernel.parts_ahead + 1)
     parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVE // 4
@@ -36,14 +36,14 @@ def resources(kernel: TileKernel) -> GroupResources:
     return GroupResources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
 
 
-CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
+CLOCK_PASSES = 3  # iterations of the fixed point of a clock and the matrix work done at it
 
 
 def at_its_clock(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None,
     warm: bool = False,
 ) -> tuple[TileTime, float]:  # fmt: skip
-    """A product at the clock that the board holds for it, and that clock in MHz."""
+    """Models a product at the clock that the board sustains for it; returns that clock in MHz, too."""
     mhz = float(chip.clock_mhz)
     groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * kernel.split * batch
     for _ in range(CLOCK_PASSES):
@@ -60,7 +60,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 def tuned(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None
 ) -> TileTime:
-    """A product whose K is split as is fastest, as tuning left it: partial sums in f32 that a second kernel adds."""
+    """Models a product with the fastest split of K, as tuning left it: partial sums in f32 that a second kernel adds."""
     best, mhz = at_its_clock(kernel, chip, m, n, k, batch, on=on)
     groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * batch
     for split in SPLITS[1:]:
@@ -77,19 +77,18 @@ def tuned(
 
 @dataclass(frozen=True)
 class TileTime:
-    """cycles: of the whole launch; step: clocks of a workgroup's loop step in steady state; efficiency: the share of these in which
-    the matrix units work."""
+    """Modelled time of a product."""
 
-    cycles: float
-    step: float
-    efficiency: float
+    cycles: float  # of the whole launch
+    step: float  # clocks of a workgroup's loop step in steady state
+    efficiency: float  # fraction of these in which the matrix units work
 
 
 def model(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, mhz: float | None = None,
     on: Mechanisms | None = None, row: Pipelines | None = None, warm: bool = False,
 ) -> TileTime:  # fmt: skip
-    """What a product of m, n and k takes."""
+    """Models a product of m, n and k."""
     on, row = on or Mechanisms(), row or pipelines(chip.arch)
     tiles = math.ceil(m / kernel.m), math.ceil(n / kernel.n)
     groups = tiles[0] * tiles[1] * kernel.split * batch
@@ -125,8 +124,10 @@ def model(
 def _traffic(
     kernel: TileKernel, chip: HardwareDescriptor, tiles: tuple[int, int], groups: int, resident: int, warm: bool, on: Mechanisms
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Shares of the requests that pass L2 and the Infinity Cache: workgroups that run together ask for a shared tile once; and
-    shares that wait for these: all, as those that share a tile come to it together."""
+    """Returns the fractions of the requests that pass L2 and the Infinity Cache, and the fractions that wait for them.
+
+    Workgroups that run together request a shared tile once. All wait, since workgroups that share a tile reach it together.
+    """
     if not on.caches:
         return (1.0, 1.0), (1.0, 1.0)
     together = np.arange(min(groups, chip.num_cus * resident))
@@ -173,20 +174,22 @@ def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
 
 
 def _whole(kernel: TileKernel) -> float:
-    """The part of a line that a store of results fills: L2 puts the parts together before it writes them back."""
+    """Fraction of a line that a store of results fills: L2 joins the parts before it writes them back."""
     store = next(issue for issue in behind(kernel) if issue.store)
     return WAVE * store.lane_bytes / (64 * _stored(kernel, store)[1])
 
 
 def _loaded(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
-    """Clocks of the coalescer and lines of a load: lanes lie beside each other."""
+    """Clocks of the coalescer and lines of a load with adjacent lanes."""
     lines = math.ceil(WAVE * issue.lane_bytes / row.cache_line)
     return WAVE * issue.lane_bytes // 64, lines, lines
 
 
 def _stored(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
-    """Of a store of results, as matrix instructions leave them: columns, or rows, as many as the
-    instruction has. Lanes pass 16 a clock, and a line a clock."""
+    """Clocks of the coalescer and lines of a store of results, in the layout of matrix instructions.
+
+    A store writes columns, or rows, as many as the instruction has. Lanes pass 16 a clock, and a line a clock.
+    """
     columns = kernel.atom.n if kernel.in_rows else WAVE // kernel.atom.m
     lines = columns * math.ceil(WAVE // columns * issue.lane_bytes / 64)
     return max(WAVE // 16, lines), lines, lines

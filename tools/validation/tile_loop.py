@@ -1,8 +1,8 @@
-"""The instructions of a tiled product's wave, where only its parameters are known: what comes before the loop, a step, the end.
+"""The instructions of a tiled product's wave whose parameters are known: before the loop, a step, the end.
 
-Two schedules. `direct`: loads go to LDS by themselves and are spread through the step. Otherwise Tensile's (ROCm/Tensile,
-ScheduleIterAlg 3): loads to registers, one a matrix instruction from the step's start on; what they brought is stored to LDS as
-late as the last part's reads allow, each store behind a wait for its load; a barrier; the reads of a part of K stand in the part
+There are two schedules. `direct`: loads go directly to LDS and are spread through the step. Otherwise Tensile's (ROCm/Tensile,
+ScheduleIterAlg 3): loads go to registers, one a matrix instruction from the step's start on. Their data is stored to LDS as
+late as the last part's reads allow, each store after a wait for its load; a barrier follows. A part of K is read in the part
 before it. With two tiles ahead (PrefetchGlobalRead 2) a register is loaded again as soon as it is stored.
 """
 
@@ -17,58 +17,52 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 
 WAVE = 64
-FIRST, SECOND = 0.6, 0.85  # of a direct step's matrix instructions: until loads must be there, until LDS holds the next tile
-PARTS = 4  # of a direct step's depth that is read ahead of it: one
-# Vector and scalar instructions before the loop, each. Of 40, 200, 500 and 1,000 best on Tensile's tenth that may calibrate.
+FIRST, SECOND = 0.6, 0.85  # of a direct step's matrix instructions: until loads must be there, until LDS has the next tile
+PARTS = 4  # parts of a direct step's depth, one of them read ahead
+# Number of vector and of scalar instructions before the loop. Of 40, 200, 500 and 1,000 the best on Tensile's tenth that may
+# calibrate.
 SET_UP, DIRECT_SET_UP = 500, 40
 WORD = 4  # bytes of a register
-MOST_LGKM = 15  # that s_waitcnt can leave in flight
+MOST_LGKM = 15  # most that s_waitcnt can leave in flight
 
 VALU, SCALAR = Issue(Unit.VALU), Issue(Unit.SCALAR)
 BARRIER = Issue(Unit.NONE, Kind.BARRIER)
 
 
 def wait(vm: int = -1, lgkm: int = -1) -> Issue:
-    """s_waitcnt."""
+    """Returns an s_waitcnt."""
     return Issue(Unit.NONE, Kind.WAIT, vm=vm, lgkm=lgkm)
 
 
 @dataclass(frozen=True)
 class TileKernel:
-    """m, n: of a workgroup's tile; k: of a step; wave_m, wave_n: of a wave's; split: workgroups that share a tile's K.
-
-    load_a, load_b, read_a, read_b: bytes of a lane's loads from memory and of its reads of LDS; direct: whether loads go to LDS by
-    themselves; stages: tiles in LDS at once; ahead: steps between a load and its use; columns: `WGM`, tiles of n that workgroups go
-    through first; each_matrix: loads that stand behind a matrix instruction; stored: results of a lane that are stored together;
-    in_rows: whether these lie one behind the other in a lane, not lanes beside each other; parts_ahead: parts of a step that are
-    read from LDS before they are multiplied.
-    """
+    """Parameters of a tiled product's kernel."""
 
     atom: MatrixInstruction
     element: int  # bytes
     out: int  # bytes of a result
-    m: int
+    m: int  # of a workgroup's tile, as n
     n: int
-    k: int
-    wave_m: int
+    k: int  # of a step
+    wave_m: int  # of a wave's part, as wave_n
     wave_n: int
-    split: int = 1
-    load_a: int = 16
+    split: int = 1  # workgroups that share a tile's K
+    load_a: int = 16  # bytes of a lane's load from memory, as load_b
     load_b: int = 16
-    read_a: int = 16
+    read_a: int = 16  # bytes of a lane's read of LDS, as read_b
     read_b: int = 16
-    direct: bool = False
-    stages: int = 1
-    ahead: int = 1
-    columns: int = 1
-    each_matrix: float = 1.0
-    stored: int = 1
-    in_rows: bool = False
-    parts_ahead: int = 1
+    direct: bool = False  # loads go directly to LDS
+    stages: int = 1  # tiles in LDS at once
+    ahead: int = 1  # steps between a load and its use
+    columns: int = 1  # `WGM`: tiles of n that workgroups go through first
+    each_matrix: float = 1.0  # loads after a matrix instruction
+    stored: int = 1  # results of a lane that are stored together
+    in_rows: bool = False  # these are consecutive in a lane, not in neighbouring lanes
+    parts_ahead: int = 1  # parts of a step that are read from LDS before they are multiplied
 
     @property
     def waves(self) -> int:
-        """Of a workgroup."""
+        """Number of waves in a workgroup."""
         return (self.m // self.wave_m) * (self.n // self.wave_n)
 
     @property
@@ -79,18 +73,18 @@ class TileKernel:
 
     @property
     def results(self) -> int:
-        """Of a lane."""
+        """Number of results a lane."""
         return self.wave_m * self.wave_n // WAVE
 
     def loads(self) -> tuple[int, int]:
-        """Loads of A and B of a wave's step."""
+        """Number of loads of A and B in a wave's step."""
         sides = (self.m, self.load_a), (self.n, self.load_b)
         a, b = (math.ceil(side * self.k * self.element / (self.waves * WAVE * nbytes)) for side, nbytes in sides)
         return a, b
 
     @property
     def loaded(self) -> Sequence[Issue]:
-        """The loads of a wave's step."""
+        """Loads of a wave's step."""
         return [
             Issue(Unit.VMEM, Kind.VMEM, lane_bytes=nbytes, counts_vm=True, dma=self.direct)
             for count, nbytes in zip(self.loads(), (self.load_a, self.load_b), strict=True) for _ in range(count)
@@ -98,17 +92,17 @@ class TileKernel:
 
     @property
     def parts(self) -> int:
-        """Of a step's K, a matrix instruction deep each."""
+        """Number of parts of a step's K, each as deep as a matrix instruction."""
         return max(1, self.k // self.atom.k)
 
     def reads(self) -> tuple[int, int]:
-        """Reads of LDS of a wave's step, for A and B."""
+        """Number of LDS reads in a wave's step, for A and B."""
         sides = (self.wave_m, self.read_a), (self.wave_n, self.read_b)
         a, b = (max(1, math.ceil(side * self.k * self.element / (WAVE * nbytes))) for side, nbytes in sides)
         return a, b
 
     def reading(self, part: int) -> list[Issue]:
-        """The reads of a part of a step: as many as the matrix instructions of that part take."""
+        """Returns the reads of a part of a step: as many as its matrix instructions need."""
         made: list[Issue] = []
         for count, nbytes in zip(self.reads(), (self.read_a, self.read_b), strict=True):
             mine = count * (part + 1) // self.parts - count * part // self.parts
@@ -117,30 +111,30 @@ class TileKernel:
 
     @property
     def packs(self) -> int:
-        """Vector instructions of a part that put narrow reads of it together, two a time."""
+        """Number of vector instructions in a part that join narrow reads, two at a time."""
         counts = zip(self.reads(), (self.read_a, self.read_b), strict=True)
         return sum(count // 2 for count, nbytes in counts if nbytes < WORD) // self.parts
 
 
 def matrix_of(kernel: TileKernel) -> Issue:
-    """The kernel's matrix instruction."""
+    """Returns the kernel's matrix instruction."""
     clocks = kernel.atom.passes * CLOCKS_PER_PASS
     delay = CLOCKS_PER_PASS if kernel.atom.coexec_delay is None else kernel.atom.coexec_delay
     return Issue(Unit.MATRIX, Kind.MATRIX, clocks, shadow=clocks if delay < 0 else max(SLOT, delay))
 
 
 def store_of(load: Issue) -> Issue:
-    """To LDS, of what a load brought."""
+    """Returns the store of a load's data to LDS."""
     return Issue(Unit.LDS, Kind.LDS, lane_bytes=load.lane_bytes, store=True, counts_lgkm=True)
 
 
 def step(kernel: TileKernel) -> list[Issue]:
-    """A wave's step."""
+    """Returns a wave's step."""
     return [*(_direct(kernel) if kernel.direct else _staged(kernel)), SCALAR, Issue(Unit.BRANCH, Kind.BRANCH)]
 
 
 def before(kernel: TileKernel) -> list[Issue]:
-    """What comes before the loop."""
+    """Returns the instructions before the loop."""
     count = DIRECT_SET_UP if kernel.direct else SET_UP
     made = [*[VALU] * count, *[SCALAR] * count, *list(kernel.loaded) * kernel.ahead]
     if kernel.direct:
@@ -150,14 +144,14 @@ def before(kernel: TileKernel) -> list[Issue]:
 
 
 def behind(kernel: TileKernel) -> list[Issue]:
-    """The end: results scaled, rounded and stored."""
+    """Returns the end: results scaled, rounded and stored."""
     store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=min(16, kernel.stored * kernel.out), store=True, counts_vm=True)
     together = max(1, store.lane_bytes // kernel.out)
     each = [*[VALU] * (ROUNDING.get((kernel.atom.a_type, kernel.out), 2) * together + 2), store]
     return each * max(1, kernel.results // together)
 
 
-# Vector instructions of a result beside its scaling: none of these chips rounds to bf16 by itself before gfx950.
+# Vector instructions of a result in addition to its scaling: before gfx950, none of these chips rounds to bf16 by itself.
 ROUNDING = {("bf16", 2): 7, ("f16", 2): 3}
 
 
@@ -192,13 +186,13 @@ def _staged(kernel: TileKernel) -> list[Issue]:
 
 
 def _place(slots: list[list[Issue]], issues: Sequence[Issue], begin: int, end: int) -> None:
-    """Puts the issues evenly behind the matrix instructions from `begin` to before `end`."""
+    """Puts the issues evenly after the matrix instructions from `begin` to before `end`."""
     for at, issue in enumerate(issues):
         slots[min(len(slots) - 1, begin + (end - begin) * at // len(issues))].append(issue)
 
 
 def _since_read(made: Sequence[Issue]) -> int:
-    """Stores to LDS behind the last read: what a wait for reads may leave in flight."""
+    """Counts the stores to LDS after the last read: a wait for reads may leave them in flight."""
     found = 0
     for issue in reversed(made):
         if issue.kind is Kind.LDS:
@@ -214,7 +208,7 @@ def _direct(kernel: TileKernel) -> list[Issue]:
         kernel.loaded,
         [read for part in range(kernel.parts) for read in kernel.reading(part)],
     )
-    early = len(reads) - max(1, len(reads) // PARTS)  # reads of the tile's later parts, the others are ahead of their step
+    early = len(reads) - max(1, len(reads) // PARTS)  # reads of the tile's later parts; the others are ahead of their step
     first, second = round(FIRST * kernel.atoms), round(SECOND * kernel.atoms)
     made = _spread([matrix] * first, [*_merged(loaded, reads[:early]), SCALAR, SCALAR])
     made += [wait(vm=len(loaded) * (kernel.ahead - 1)), *[matrix] * (second - first), wait(lgkm=0), BARRIER]
@@ -222,13 +216,13 @@ def _direct(kernel: TileKernel) -> list[Issue]:
 
 
 def _merged(one: Sequence[Issue], other: Sequence[Issue]) -> list[Issue]:
-    """Both, evenly mixed."""
+    """Mixes both evenly."""
     keyed = [((at + 0.5) / len(part), issue) for part in (one, other) for at, issue in enumerate(part)]
     return [issue for _, issue in sorted(keyed, key=lambda pair: pair[0])]
 
 
 def _spread(matrix: list[Issue], others: list[Issue]) -> list[Issue]:
-    """The others between the matrix instructions, evenly."""
+    """Puts the others between the matrix instructions, evenly."""
     made: list[Issue] = []
     placed = 0
     for at, one in enumerate(matrix, start=1):

@@ -1,4 +1,4 @@
-"""One number of the paper: as it prints it, as each policy gives it, and the erratum where they differ."""
+"""A number of the paper: as printed, by each policy, and the erratum if they differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quoted:
-    """What the paper prints and none of its formulas gives; it is marked where it is shown."""
+    """A value that the paper prints without a formula for it; it is marked in the output."""
 
     text: str
 
@@ -18,29 +18,29 @@ class Quoted:
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """One number. A cell that is no `Quoted` is computed from the givens, the descriptors and the plans; an empty one has no
-    counterpart."""
+    """A number of the paper. A cell that is no `Quoted` is computed from the givens, the descriptors and the plans; an empty
+    one has no counterpart."""
 
     section: str
     what: str
     paper: str  # as the paper prints it: all of this column is quoted
     published: str | Quoted
     corrected: str | Quoted
-    errata: str = ""  # their ids
-    why: str = ""  # they differ, in a clause
+    errata: str = ""  # ids of errata
+    why: str = ""  # why the cells differ, in a clause
 
     def document(self) -> dict[str, object]:
-        """The entry as JSON: its texts as they are shown, and the names of the quoted cells."""
+        """Returns the entry as JSON: its texts, and the names of the quoted cells."""
         shown = {name: str(value) for name, value in vars(self).items()}
         return {**shown, "quoted": ["paper", *(name for name, value in vars(self).items() if isinstance(value, Quoted))]}
 
 
 def pair(texts: Iterable[str]) -> tuple[str, str]:
-    """The published and the corrected cell."""
+    """Returns the published and the corrected cell."""
     published, corrected = texts
     return published, corrected
 
 
 def product(*sides: int) -> str:
-    """The sides of a tile, as "128 x 128"."""
+    """Formats the sides of a tile, such as "128 x 128"."""
     return " x ".join(map(str, sides))

@@ -1,4 +1,4 @@
-"""What the paper says that it validates, and which of our tests does it.
+"""Families that the paper says it validates, and our test of each.
 
 The paper counts 42 algorithm family tests and lists none; the families are those that its text names.
 """
@@ -14,12 +14,12 @@ from simgpu.tools.validation.paper.givens import Givens
 
 @dataclass(frozen=True)
 class Family:
-    """Something that the paper names or claims, and the tests that stand for it here."""
+    """A claim or algorithm of the paper, and our tests of it."""
 
     operator: str
     what: str
     tests: tuple[str, ...] = ()  # file::function, from the project's root
-    without: str = ""  # why there is none
+    without: str = ""  # why there is no test
 
 
 _GPU = "a time on a GPU: none has run our kernels"
@@ -103,7 +103,7 @@ FAMILIES = (
 
 
 def families(g: Givens) -> Iterator[PaperNumber]:
-    """How many there are; `FAMILIES` says which. The givens decide nothing here."""
+    """Yields the number of families; `FAMILIES` lists them. The givens have no effect here."""
     tested = sum(bool(family.tests) for family in FAMILIES)
     yield PaperNumber(
         "What is validated", "algorithm family tests", "42, all pass", Quoted("42, none listed"),
@@ -112,7 +112,7 @@ def families(g: Givens) -> Iterator[PaperNumber]:
 
 
 def family_table() -> str:
-    """The families in Markdown."""
+    """Returns the families in Markdown."""
     lines = ["## What the paper names, and the test here", "", "| | | test |", "|---|---|---|"]
     for family in FAMILIES:
         tests = "<br>".join(f"`{test}`" for test in family.tests) or f"none: {family.without}"

@@ -1,4 +1,4 @@
-"""The paper's figures for docs/paper.md: Figure 1 under both policies, the fused tree that stands for Figure 2."""
+"""The paper's figures for docs/paper.md: Figure 1 under both policies, and the fused tree for Figure 2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
 
 
 def figure_1() -> str:
-    """The trees, in Markdown."""
+    """Returns the trees, in Markdown."""
     trees = (
         (
             "Figure 1, published on gpu_a: the paper's, line for line",

@@ -10,24 +10,24 @@ from simgpu.operators import GemmPlan, GemmProblem, derive_tiles, plan_gemm
 from simgpu.tools.validation.paper.entry import PaperNumber, pair, product
 from simgpu.tools.validation.paper.givens import Givens
 
-VGPR_OVERHEAD = 16  # registers that are no accumulators: the paper's, as its Table 2 has it (E14)
+VGPR_OVERHEAD = 16  # registers other than accumulators: the paper's, by its Table 2 (E14)
 
 
 def plans(g: Givens, side: int) -> tuple[GemmPlan, GemmPlan]:
-    """The published and the corrected plan of a square product."""
+    """Returns the published and the corrected plan of a square product."""
     problem = GemmProblem(side, side, side)
     return plan_gemm(problem, g.gpu_a, "published"), plan_gemm(problem, g.mi100)
 
 
 def largest_warp_tile(d: HardwareDescriptor) -> int:
-    """The side of the largest square of atoms whose accumulators and the paper's overhead are within the registers of a lane."""
+    """Returns the side of the largest square of atoms whose accumulators and the paper's overhead fit in a lane's registers."""
     atom = d.atom("f32")
     room = (d.vgpr_per_thread - VGPR_OVERHEAD) // atom.acc_registers  # atoms
     return isqrt(room) * atom.m
 
 
 def derivation(g: Givens) -> Iterator[PaperNumber]:
-    """The product of Figure 1."""
+    """Yields the numbers of the product in Figure 1."""
     where = f"Tile derivation, {g.side}^3 GEMM"
     both = old, new = plans(g, g.side)
     d = old.descriptor
@@ -75,7 +75,7 @@ def derivation(g: Givens) -> Iterator[PaperNumber]:
 
 
 def occupancy(g: Givens) -> Iterator[PaperNumber]:
-    """Tiles a CU, and what happens below one."""
+    """Yields tiles a CU, and the rule below one."""
     where = f"derive_tiles(L = {g.length}, d = {g.d})"
     for gpu, printed in ((g.gpu_a, "0.27"), (g.gpu_b, "1.69")):
         both = [derive_tiles(gpu, L=g.length, d=g.d, policy=policy) for policy in ("published", "corrected")]

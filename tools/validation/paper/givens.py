@@ -1,4 +1,4 @@
-"""What the paper states without deriving it. Every derived cell is a function of these and of the code."""
+"""The paper's assumptions and measurements. Every derived cell is a function of these and of the code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PaperTimes:
     length: int
     fused: float
     unfused: float
-    printed: str  # its speed-up
+    printed: str  # the paper's speed-up
 
 
 TABLE_2 = (
@@ -42,7 +42,7 @@ TABLE_3 = (
 class Givens:
     """Machines, problem sizes and measurements; sizes in elements, rates in TFLOPS.
 
-    The first two descriptors are the paper's, the others those of the boards that they are like.
+    The first two descriptors are the paper's, the others those of the boards that they resemble.
     """
 
     gpu_a: HardwareDescriptor = field(default_factory=partial(target, "gpu_a"))
@@ -53,7 +53,7 @@ class Givens:
     instruction: str = "v_mfma_f32_16x16x4f32"
     gemm_tflops: float = 12.3  # measured
     side: int = 4096  # of the product in Figure 1
-    small_side: int = 1024  # of one with fewer tiles than CUs; ours, the paper names none
+    small_side: int = 1024  # of a product with fewer tiles than CUs; ours, the paper names none
     small_length: int = 2048  # of a head with fewer Q tiles than CUs; ours as well
     length: int = 16384
     longer: int = 32768

@@ -14,8 +14,8 @@ from simgpu.operators.tree import Root
 from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
 from simgpu.tools.validation.paper.givens import Givens
 
-CLOCKS_PER_WAVE = 4  # that a SIMD of 16 lanes takes for a vector instruction of 64 [AMD CDNA ISA]
-# The figures of the paper's listing that another GPU may have; the wavefront is 64 on every target.
+CLOCKS_PER_WAVE = 4  # clocks of a SIMD of 16 lanes for a vector instruction of 64 [AMD CDNA ISA]
+# Figures of the paper's listing that may differ on another GPU; the wavefront is 64 on every target.
 FIGURES = ("lds_bytes", "vgpr_per_thread", "num_cus", "hbm_bandwidth_tb", "peak_tflops_f32")
 
 
@@ -25,7 +25,7 @@ def lane_rate(d: HardwareDescriptor) -> float:
 
 
 def hardware(g: Givens) -> Iterator[PaperNumber]:
-    """Peaks, bandwidths, registers; which figures matter."""
+    """Yields peaks, bandwidths, registers, and the figures that matter."""
     where = "Hardware model"
     a, b, mi100, mi300x = g.gpu_a, g.gpu_b, g.mi100, g.mi300x
     peak, once, twice = mi100.matrix_tflops("f32"), lane_rate(a), 2 * lane_rate(a)
@@ -70,7 +70,7 @@ def hardware(g: Givens) -> Iterator[PaperNumber]:
 
 
 def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
-    """The figures of the paper's listing that change the tiles of none of the four operators when they are doubled or halved."""
+    """Names the figures of the paper's listing that, doubled or halved, change the tiles of none of the four operators."""
     trees: tuple[Root, ...] = (
         TiledComputation(1000, 4096, 4096, descriptor, policy),
         Conv2d(Conv2dProblem(1, 64, 56, 56, 64, 3, 3), descriptor, policy),
@@ -87,7 +87,7 @@ def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
 
 
 def layout(g: Givens) -> Iterator[PaperNumber]:
-    """Who holds which element of C."""
+    """Yields the owners of C's elements."""
     where = "MFMA layout"
     row = mfma.find(g.instruction, g.mi100.arch)
     rows, columns = row.shape("D")
@@ -103,9 +103,9 @@ def layout(g: Givens) -> Iterator[PaperNumber]:
 
 
 def naively_read(held: dict[tuple[int, int], tuple[int, int]]) -> str:
-    """What C of the structured test, C[i,j] = i, looks like to who takes lane t's register f for C[t % 16][4*(t/16) + f].
+    """Names the matrix that a naive reader sees in C of the structured test, C[i,j] = i.
 
-    held: (register, lane) of each element of C.
+    The reader takes lane t's register f for C[t % 16][4*(t/16) + f]. held: (register, lane) of each element of C.
     """
     size = 1 + max(i for i, _ in held)
     seen = np.full((size, size), -1)

@@ -1,6 +1,6 @@
-"""Every number of the paper: as it prints it, as each policy gives it, and the erratum where they differ.
+"""Every number of the paper: as printed, by each policy, and the erratum if they differ.
 
-Nothing here was measured on a GPU by us: measured figures are quoted from the paper and marked so.
+We measured nothing here on a GPU: measured figures are quoted from the paper and marked as quoted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ SECTIONS = (hardware, layout, derivation, occupancy, table_2, operators, traffic
 
 
 def entries(givens: Givens | None = None) -> list[PaperNumber]:
-    """All rows, in the paper's order. givens: in place of the paper's."""
+    """Returns all rows, in the paper's order. givens: replace the paper's."""
     given = givens or Givens()
     return [entry for rows in SECTIONS for entry in rows(given)]

@@ -11,12 +11,12 @@ from simgpu.operators import ComputeVisitor, Conv2dProblem, Softmax, SoftmaxProb
 from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
 from simgpu.tools.validation.paper.givens import Givens
 
-SEED = 512  # of the inputs that softmax is executed on
+SEED = 512  # of softmax's inputs
 MACHINE_PRECISION = 4.0  # argument_ulps
 
 
 def operators(g: Givens) -> Iterator[PaperNumber]:
-    """Halo, replication; softmax's intensity, padding and result."""
+    """Yields halo and replication; softmax's intensity, padding and result."""
     where = "Convolution and softmax"
     side = g.filter_side
     rgb = Conv2dProblem(1, 3, g.image, g.image, 64, side, side, padding=(side // 2, side // 2))
@@ -48,7 +48,7 @@ def operators(g: Givens) -> Iterator[PaperNumber]:
 
 
 def padded_rows(floor: float) -> tuple[str, str]:
-    """delta after a tile that is padding alone: by Algorithm 1 from m = floor, and by the state that the kernels keep."""
+    """Formats delta after a tile of only padding: by Algorithm 1 from m = floor, and by the state that the kernels keep."""
     scores = np.full((1, 8), floor)
     with np.errstate(invalid="ignore"):
         printed = np.exp(scores - np.maximum(floor, scores.max())).sum()
@@ -58,14 +58,14 @@ def padded_rows(floor: float) -> tuple[str, str]:
 
 
 def argument_ulps(got: NDArray[np.floating], want: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Errors of a softmax's f32 weights (rows, n) in units that exp can be held to: eps of the weight, times one more than exp's
-    argument, whose own last place is as much larger."""
+    """Errors of a softmax's f32 weights (rows, n) in units that exp can achieve: eps of the weight, times one more than exp's
+    argument, whose own last place is larger by that factor."""
     argument = np.log(want.max(-1, keepdims=True) / want)
     return np.asarray(np.abs(got - want) / (want * np.finfo(np.float32).eps * (1 + argument)))
 
 
 def softmax_verdict(tree: Softmax) -> str:
-    """Whether a tree, executed wave by wave in f32 with numpy, is at machine precision: no error above 4 `argument_ulps`."""
+    """Says whether a tree, executed wave by wave in f32 with numpy, is at machine precision: no error above 4 `argument_ulps`."""
     p = tree.problem
     x = np.random.default_rng(SEED).standard_normal((p.rows, p.n)).astype(np.float32)
     got = ComputeVisitor("warp", "problem").visit(tree, x)

@@ -13,7 +13,7 @@ from simgpu.tools.validation.paper.givens import Givens
 
 
 def table_2(g: Givens) -> Iterator[PaperNumber]:
-    """Registers, then LDS."""
+    """Yields the numbers of registers, then of LDS."""
     where = "Table 2: registers between the two products"
     for row in g.table_2:
         both = old, new = derive_tiles(g.gpu_a, g.length, row.d, "published"), derive_tiles(g.mi100, g.length, row.d)
@@ -62,7 +62,7 @@ def _lds(g: Givens, where: str) -> Iterator[PaperNumber]:
 
 
 def read_right(plan: AttentionTiles, index: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> float:
-    """The share of the second product's A fragments that are right if read from E^T, stored at col*tQ + row, at `index`.
+    """Fraction of the second product's A fragments that are right if read from E^T, stored at col*tQ + row, at `index`.
 
     index: of K step, lane group and row in an atom, each broadcast against the others; E is (tQ, tKV).
     """
@@ -74,7 +74,7 @@ def read_right(plan: AttentionTiles, index: Callable[[np.ndarray, np.ndarray, np
 
 
 def where_is_q(plan: AttentionTiles) -> str:
-    """Which of a plan's resources hold Q, by name."""
+    """Names the resources of a plan that hold Q."""
     resources = plan.resources
     named = [row.name for row in resources.registers if row.name.startswith("Q")]
     arrays = [array.name for array in resources.lds if array.name.startswith("Q")]

@@ -1,4 +1,4 @@
-"""Attention's times as the paper measured them (Table 3), and the one law that they follow."""
+"""The paper's measured times of attention (Table 3), and the one law that they follow."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from simgpu.tools.validation.paper.givens import Givens
 
 @dataclass(frozen=True)
 class Fit:
-    """T = factor * x by least squares of the relative errors: the factor that makes the sum of (factor*x/T - 1)^2 least."""
+    """T = factor * x by least squares of the relative errors: the factor minimizes the sum of (factor*x/T - 1)^2."""
 
     factor: float
     worst: float  # relative error
 
     @classmethod
     def of(cls, points: Iterable[tuple[float, float]]) -> Fit:
-        """points: (x, T)."""
+        """Fits points of (x, T)."""
         ratios = [x / t for x, t in points]
         factor = sum(ratios) / sum(ratio * ratio for ratio in ratios)
         return cls(factor, max(abs(factor * ratio - 1) for ratio in ratios))
 
 
 def published(g: Givens, length: int) -> AttentionTiles:
-    """The paper's plan of one head on its GPU."""
+    """Returns the paper's plan of one head on its GPU."""
     return plan_attention(AttentionProblem(length, length, g.d), g.gpu_a, "published")
 
 
 def fits(g: Givens) -> tuple[Fit, Fit]:
-    """(fused over L * rounds, unfused over L^2), both in ms, from the paper's four lengths (E24)."""
+    """Returns (fused over L * rounds, unfused over L^2), both in ms, from the paper's four lengths (E24)."""
     rows = g.table_3
     fused = Fit.of((row.length * published(g, row.length).rounds, row.fused) for row in rows)
     return fused, Fit.of((row.length**2, row.unfused) for row in rows)
 
 
 def limit(g: Givens) -> float:
-    """The speed-up that the two fits tend to: rounds become L / (queries that the CUs take together)."""
+    """Limit of the speed-up by the two fits: rounds become L / (queries that the CUs take together)."""
     fused, unfused = fits(g)
     plan = published(g, g.table_3[-1].length)
     return unfused.factor * plan.tile_Q * plan.descriptor.num_cus / fused.factor
 
 
 def table_3(g: Givens) -> Iterator[PaperNumber]:
-    """Each length, the crossover, the trend."""
+    """Yields each length, the crossover, the trend."""
     where = "Table 3: fused over unfused (times measured by the paper)"
     fused, unfused = fits(g)
     for row in g.table_3:

@@ -10,9 +10,10 @@ from simgpu.tools.validation.paper.givens import Givens
 
 
 def split_traffic(g: Givens, length: int) -> tuple[int, float, int]:
-    """(HBM bytes, how many times more the unfused kernels move, blocks that share a Q tile) of the corrected plan of one head.
+    """Returns (HBM bytes, ratio of the unfused kernels' bytes to them, blocks that share a Q tile) of the corrected plan of one
+    head.
 
-    Every array once, and the partial O and statistics of split keys, written and read.
+    It counts every array once, and the partial O and statistics of split keys, written and read.
     """
     problem = AttentionProblem(length, length, g.d)
     plan = plan_attention(problem, g.mi100)
@@ -21,7 +22,7 @@ def split_traffic(g: Givens, length: int) -> tuple[int, float, int]:
 
 
 def traffic(g: Givens) -> Iterator[PaperNumber]:
-    """Fused and unfused, at the paper's lengths."""
+    """Yields fused and unfused traffic, at the paper's lengths."""
     where = f"HBM traffic of one head, d = {g.d}"
     length, d, a, mi100 = g.length, g.d, g.gpu_a, g.mi100
     short, long = AttentionProblem(length, length, d), AttentionProblem(g.longer, g.longer, d)

@@ -4,7 +4,7 @@
     tree.py    the algorithm tree
     report.py  resources against limits, derived and linked
     regret.py  the closed form against an exhaustive search
-    baselines.py  tiles that others take
+    baselines.py  tiles that others use
     tune.py    trials that a search needs
     paper.py   every number of the paper
     asm.py     assembly to a code object
@@ -13,7 +13,7 @@
     run.py     an operator's kernels on random inputs, compared with float64
     exec.py    a kernel of any code object
     check.py   run or exec in checked mode
-    lint.py    what some path through a kernel's code lacks
+    lint.py    errors on some path through a kernel's code
     litmus.py  litmus tests of the memory model
     museum.py  public bugs, before and after
     time.py    how long run or exec would take on a real GPU, by a model
@@ -26,7 +26,7 @@
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs
     triton.py  a Python program with Triton kernels on one
-    lds.py     what LDS banks cost, and layouts that cost nothing
+    lds.py     LDS bank conflicts, and layouts without any
     layout.py  who owns which element of a matrix instruction
     doctor.py  what this machine has and lacks
     help.py    the documentation's pages

@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Assembles or compiles, and writes; UsageError, TargetError, ToolchainError with the tool's words."""
+    """Assembles or compiles, and writes. Raises UsageError, TargetError, ToolchainError with the tool's words."""
     from simgpu.hardware.code_object.code_object import CodeObject
 
     output = options.output or str(Path(options.file).with_suffix(".co"))

@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints a table a problem, and how Origami's tiles compare."""
+    """Prints a table a problem, or the comparison with Origami's tiles."""
     from simgpu.hardware import target
     from simgpu.operators import GemmProblem
     from simgpu.tools.cost.baselines import COLUMNS, baselines
@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
 
 
 def _origami(options: Namespace) -> int:
-    """The geometric means of bytes and times, ours over Origami's, by size of the problem."""
+    """Prints the geometric means of bytes and times, ours over Origami's, by size of the problem."""
     from simgpu.hardware import target
     from simgpu.tools.cost.baselines import origami
 

@@ -10,12 +10,12 @@ from simgpu.tools.cases.operator_options import add_operator_options
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.errors import UsageError
 
-# The goals measure simgpu, not a user's kernel, so the wheel leaves them out.
+# The wheel leaves the goals out, since they measure simgpu, not a user's kernel.
 IS_CHECKOUT = find_spec("simgpu.tools.benchmarks") is not None
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds the verb's options: those of the table of goals, and after OP or exec theirs."""
+    """Adds the verb's options: those of the table of goals, and of OP or exec after those words."""
     threads = "host threads (default: all cores; in the table 2, BLAS's too)"
     parser.add_argument("--threads", type=int, help=threads)
     parser.add_argument("--profile", action="store_true", help=PROFILE)
@@ -41,7 +41,7 @@ def _of_operator(parser: ArgumentParser) -> None:
 
 
 def _both(parser: ArgumentParser) -> None:
-    """Adds what may stand before or behind OP."""
+    """Adds options that may come before or after OP."""
     parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
     for action in parser._actions:
         if action.dest in ("threads", "html", "force"):
@@ -49,7 +49,7 @@ def _both(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the table or the times; status 1 if a result is wrong or a row fails. Goals that are missed are no error."""
+    """Prints the table or the times; status 1 if a result is wrong or a row fails. Missed goals are no error."""
     if options.op is None and not IS_CHECKOUT:
         raise UsageError("bench needs OP or exec: the table of goals measures simgpu itself, from a checkout of its repository")
     if options.op is None:

@@ -21,7 +21,7 @@ from simgpu.tools.shared.sarif import sarif
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
 
-UNCHECKED = 3  # status: nothing was found, but a check failed itself
+UNCHECKED = 3  # status: nothing was found, but a check itself failed
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
   simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
@@ -59,7 +59,7 @@ def _own_options(parser: ArgumentParser) -> None:
     add_json_option(parser)
 
 
-FAULTS = ("out-of-bounds", "use-after-free", "misaligned")  # findings that say all that the error of a launch says
+FAULTS = ("out-of-bounds", "use-after-free", "misaligned")  # findings that repeat the message of a launch's error
 
 
 def run(options: Namespace) -> int:
@@ -105,7 +105,7 @@ def run(options: Namespace) -> int:
         if wanted.verbose:
             _summary(watch)
         if status == 1 and not failure and not wrong:
-            show(said.getvalue())  # a wrong result: everything that run or exec has to say
+            show(said.getvalue())  # a wrong result: the whole output of run or exec
     if failure:
         told = any(finding.kind in FAULTS and finding.severity == "error" for finding in watch.findings)
         raise KernelFailed(f"{failure.partition(':')[0]}: the launch ended there" if told and not wanted.json else failure)
@@ -113,13 +113,13 @@ def run(options: Namespace) -> int:
 
 
 def _given(name: str, options: Namespace) -> list[str]:
-    """An option as it was given, for run or exec."""
+    """Returns an option as given on the command line, for run or exec."""
     value = getattr(options, name)
     return [f"--{name}", value] if value else []
 
 
 def _check(wanted: Namespace) -> bool | str:
-    """What `Device` takes as check."""
+    """Returns `Device`'s check argument."""
     more = [name for name in ("discarded", "denormals") if getattr(wanted, name)]
     if wanted.cancellation is not None:
         more.append(f"cancellation={wanted.cancellation}")
@@ -144,7 +144,7 @@ def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, A
 
 
 def _summary(watch: Watch) -> None:
-    """Prints what --verbose adds."""
+    """Prints the part that --verbose adds."""
     for name, run in watch.runs:
         kinds = ", ".join(
             f"{count:,} {key.removeprefix('instructions_')}"

@@ -24,7 +24,7 @@ def run(options: Namespace) -> int:
 
     if options.socket is None:
         sink = sys.stdout.buffer
-        with contextlib.redirect_stdout(sys.stderr):  # what a kernel prints is no message
+        with contextlib.redirect_stdout(sys.stderr):  # a kernel's output is no message
             Adapter(Channel(sys.stdin.buffer, sink)).serve()
         return 0
     gone = contextlib.suppress(ConnectionError)  # a client need not wait for the answer to its last request
@@ -34,7 +34,8 @@ def run(options: Namespace) -> int:
 
 
 def _accepted(path: str) -> socket.socket:
-    """The connection of the first client of a new socket, whose name is gone then. UsageError where there is a file."""
+    """Returns the connection of the first client of a new socket, and removes the socket's name. Raises UsageError if a file
+    has it."""
     if not hasattr(socket, "AF_UNIX"):
         raise UsageError("--socket: this system's Python has no Unix sockets; use standard input and output")
     if os.path.lexists(path):

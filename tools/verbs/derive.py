@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the derivation; ResourceError behind it if the tiles cannot fit."""
+    """Prints the derivation; then raises ResourceError if the tiles cannot fit."""
     from simgpu.operators.feasibility import tree_report
 
     tree = operator_tree(options)

@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints every kernel; DecodeError for a file that is no code object."""
+    """Prints every kernel. Raises DecodeError for a file that is no code object."""
     code = read_code_object(options.file, options.target)
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
     documents = [_document(code, code.kernels[name]) for name in names]
@@ -107,6 +107,6 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def _fields(fields: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """Name and value; extents as 1 x 2 x 3, absent ones left out."""
+    """Returns names and values; extents as 1 x 2 x 3, without absent ones."""
     shown = ((name, " x ".join(map(str, v)) if isinstance(v, tuple) else v) for name, v in fields.items())
     return [(name, value) for name, value in shown if value != ""]

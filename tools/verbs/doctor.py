@@ -34,22 +34,22 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Dependency:
-    """Something that simgpu uses. found: what is there, "" where nothing is; for what; remedy: how to get it."""
+    """Software or a device that simgpu uses."""
 
     name: str
-    found: str
-    purpose: str
-    remedy: str = ""
+    found: str  # version or place, "" if missing
+    purpose: str  # what it is for
+    remedy: str = ""  # how to get it
     need: str = USEFUL
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         made = {"name": self.name, "found": self.found or None, "for": self.purpose, "need": self.need}
         return {**made, "remedy": self.remedy or None}
 
 
 def run(options: Namespace) -> int:
-    """Prints what is there; status 1 if something is missing that simgpu cannot do without."""
+    """Prints the dependencies; status 1 if one is missing that simgpu cannot work without."""
     with progress("looking around"):
         items = list(_items())
     lacking = [item for item in items if not item.found]
@@ -95,7 +95,8 @@ def _version(name: str) -> str:
 
 
 def version_lines() -> list[str]:
-    """What `simgpu --version` prints, four lines: simgpu, clang, the host, the packages that decide speed and results."""
+    """Returns the output of `simgpu --version`, four lines: simgpu, clang, the host, the packages that decide speed and
+    results."""
     packages = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba", "llvmlite"))
     host = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     found, why = _clang()
@@ -103,7 +104,7 @@ def version_lines() -> list[str]:
 
 
 def _clang() -> tuple[str, str]:
-    """The version of the first clang with amdgcn, "" without one; then how to get one."""
+    """Returns the version of the first clang with amdgcn, "" without one; then how to get one."""
     from simgpu.asm.builder.toolchain import ADVICE, candidates
 
     try:
@@ -114,7 +115,7 @@ def _clang() -> tuple[str, str]:
 
 
 def _cache() -> Dependency:
-    """Whether compiled handlers are kept from one run to the next."""
+    """Describes the folder that keeps compiled handlers from one run to the next."""
     place = cache.Folder("doctor").path
     if place is None:
         return Dependency("cache", "", "starting fast", "set SIMGPU_CACHE_DIR to a folder that only you can write")

@@ -32,7 +32,7 @@ def _outputs(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Emits and writes; nothing is written unless everything asked for could be made."""
+    """Emits and writes; nothing is written unless all requested outputs could be made."""
     claim((options.output, options.object), options.force)
     operator = OPERATORS[options.op]
     tree = operator.tree(options)

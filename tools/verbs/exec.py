@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
-    """Launches the kernel; status 1 if it errs or has findings. watch: in checked mode."""
+    """Launches the kernel; status 1 if it errs or has findings. watch: for checked mode."""
     if options.against and not options.html:
         raise UsageError("--against goes with --html FILE")
     if options.html is None:
@@ -104,7 +104,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
 
 
 def _tolerance(text: str) -> float:
-    """A number of at least 0."""
+    """Parses a number of at least 0."""
     try:
         value = float(text)
     except ValueError:
@@ -115,12 +115,12 @@ def _tolerance(text: str) -> float:
 
 
 def _cell(value: object) -> object:
-    """An entry of a result's document, for a table."""
+    """Formats an entry of a result's document for a table."""
     return ("x".join(map(str, value)) or "scalar") if isinstance(value, list) else value
 
 
 def _npy(array: np.ndarray) -> bytes:
-    """numpy's file format; a type that it does not know (bf16, fp8) is written as raw elements."""
+    """Returns numpy's file format; elements of a type unknown to numpy (bf16, fp8) are raw."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()
@@ -131,7 +131,7 @@ def _buffers(inputs: list[Input]) -> str:
 
 
 def numbered_files(option: str, specs: list[str]) -> dict[int, str]:
-    """--save or --expect options as {argument index: path}."""
+    """Parses --save or --expect options into {argument index: path}."""
     files: dict[int, str] = {}
     for spec in specs:
         index, _, path = spec.partition("=")

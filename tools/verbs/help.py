@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints a page, set for the terminal where there is one, or the list of pages with their titles."""
+    """Prints a page, formatted on a terminal, or the list of pages with their titles."""
     found = pages()
     if options.topic is None:
         titles = {name: text.partition("\n")[0].lstrip("# ") for name, text in found.items()}
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
 
 
 def pages() -> dict[str, str]:
-    """The Markdown of each page, by its name."""
+    """Returns the Markdown of each page, by its name."""
     folder = files("simgpu").joinpath("docs")
     found = {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.endswith(".md")}
     return {name: found[name].read_text("utf-8") for name in sorted(found)}

@@ -38,7 +38,7 @@ Status: the program's; 1 where that is 0 and something was found; 2 what can be 
 docs/hip.md: from a program to the race that it has.
 """
 
-WIDTH = 132  # of a report that is no terminal's
+WIDTH = 132  # of a report outside a terminal
 COLUMNS: tuple[str, ...] = (
     "kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact",
 )  # fmt: skip
@@ -73,7 +73,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Runs the program; its status, or 1 where it is 0 and something was found."""
+    """Runs the program; returns its status, or 1 if it is 0 and there are findings."""
     wanted = _options(options)
     if options.serve is not None:
         return _serve(options.serve, wanted)
@@ -107,7 +107,7 @@ def run(options: Namespace) -> int:
 
 
 def _options(options: Namespace) -> Options:
-    """The options as the servers take them. Raises UsageError and TargetError."""
+    """Returns the options for the servers. Raises UsageError and TargetError."""
     boards = tuple(board for board in options.target.split(",") if board)
     for board in boards:
         hardware.target(board)
@@ -140,7 +140,7 @@ def _observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
 
 
 def _page(outcome: launcher.ProgramOutcome, options: Namespace) -> None:
-    """Writes the page of what the program's processes launched."""
+    """Writes the page of the launches of the program's processes."""
     from simgpu.tools.page.launched import joined
     from simgpu.tools.page.page import Page
 
@@ -156,7 +156,7 @@ def _serve(descriptor: int, options: Options) -> int:
 
 
 def _environment(options: Namespace) -> str:
-    """Lines for a shell."""
+    """Returns lines for a shell."""
     given = ["--target", options.target, "--devices", options.devices, "--skip", options.skip, "--pad", options.pad]
     for name in ("kernels", "only", "threads", "max_instructions", "timeout"):
         if getattr(options, name) is not None:
@@ -186,7 +186,7 @@ def _show(outcome: launcher.ProgramOutcome, timed: bool) -> None:
 
 
 def _table(process: dict[str, Any], timed: bool) -> tuple[str, Sequence[str], list[tuple[object, ...]]]:
-    """Title, columns and rows; timed: whether the model of time was asked."""
+    """Returns title, columns and rows; timed: the model of time ran."""
     boards = ", ".join(dict.fromkeys(kernel["board"] for kernel in process["kernels"])) or "no board: it launched nothing"
     rows, columns = [_row(kernel) for kernel in process["kernels"]], COLUMNS
     if timed:
@@ -205,6 +205,6 @@ def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _modelled(kernel: dict[str, Any]) -> str:
-    """Of all launches together; how many of them the model says nothing of."""
+    """Formats the time of all launches together, and the number of launches without a modelled time."""
     said = f"{1e6 * kernel['modelled']:,.1f}"
     return f"{said}, and {kernel['untimed']} untold" if kernel["untimed"] else said

@@ -48,7 +48,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints what is asked for; status 1 if the probe finds another layout than the table's."""
+    """Prints the chosen tables; status 1 if the probe finds another layout than the table's."""
     if options.csv and options.json:
         raise UsageError("--csv and --json: choose one")
     if options.list:
@@ -108,7 +108,7 @@ def _page(
 
 
 def _with_formats(row: MatrixInstruction, options: Namespace) -> tuple[MatrixInstruction, dict[str, int]]:
-    """The f8f6f4 row with the formats of the mnemonic's suffix or of --cbsz and --blgp."""
+    """Returns the f8f6f4 row with the formats of the mnemonic's suffix or of --cbsz and --blgp."""
     if options.abid:
         raise TargetError(f"{row.mnemonic} takes no abid")
     if row.a_type == "f8f6f4":
@@ -167,7 +167,7 @@ def _show(
 
 
 def _element(row: MatrixInstruction, fragments: list[Fragment], options: Namespace) -> int:
-    """Where an element is, in every operand that has it."""
+    """Prints the place of an element, in every operand that has it."""
     try:
         numbers = tuple(int(part) for part in options.element.split(","))
     except ValueError:
@@ -272,7 +272,7 @@ def _chain(options: Namespace) -> int:
 
 
 def _chain_rows(link: Chain) -> list[list[int]]:
-    """Row of D by step and k, of the first block."""
+    """Returns rows of D by step and k, of the first block."""
     return [[link.row(step, k) for k in range(link.second.k)] for step in range(link.steps)]
 
 

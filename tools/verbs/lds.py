@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Looked:
-    """A kernel's accesses to LDS, those of all waves of a workgroup together, and the buffers that they share."""
+    """A kernel's accesses to LDS, by all waves of a workgroup, and the buffers that they share."""
 
     name: str
     target: str
@@ -44,7 +44,7 @@ class Looked:
 
 
 def run(options: Namespace) -> int:
-    """Prints the accesses and suggestions of each kernel that is launched; raises what run or exec raises."""
+    """Prints the accesses and suggestions of each launched kernel; raises as run or exec."""
     wanted, rest = own_options(add_json_option, options)
     found = [launched(one.kernel.title, partial(looked, one)) for one in subjects("lds", options.what, rest, compares=False)]
     if wanted.json:
@@ -64,7 +64,7 @@ def looked(subject: Subject) -> Looked:
     waves = -(-math.prod(subject.geometry.block) // 64)
     watched = Watched(kernel, subject.call)
     every = joined([accesses(watched.look(wave).visits) for wave in range(waves)])
-    kernel.launch(**subject.call)  # what comes after it may read what it writes
+    kernel.launch(**subject.call)  # later kernels may read its results
     return Looked(kernel.title, kernel.module.code.target, every, buffers(every))
 
 

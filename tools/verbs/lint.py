@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
 
 
 def _line(finding: Finding) -> str:
-    """A rule that shipped kernels break everywhere: where first, and how often."""
+    """Formats a finding of a rule that shipped kernels break everywhere: its first place, and their number."""
     places = f"{finding.pairs} pairs of places, the first at" if finding.pairs > 1 else "at"
     spot = code_address(finding.kernel, finding.start, finding.pc)
     where = f"{places} {spot} `{finding.text}`"

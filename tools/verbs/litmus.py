@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints what each test ends with; status 1 if anything is wrong."""
+    """Prints the results of each test; status 1 if anything is wrong."""
     from simgpu.tools.litmus.compiled import compile_test
     from simgpu.tools.litmus.explore import explore
     from simgpu.tools.litmus.mutants import mutants

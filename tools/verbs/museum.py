@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Shows one exhibit, or lists all; status 1 if one does not show what it should."""
+    """Shows one exhibit, or lists all; status 1 if its findings are not the expected ones."""
     if options.name is None:
         _list(options.json)
         return 0
@@ -76,5 +76,5 @@ def _show(exhibit: Exhibit, outcomes: dict[str, ExhibitOutcome]) -> None:
 
 
 def _diff(body: str) -> list[str]:
-    """The lines, with a blank before those of both kernels, so that all stand below each other."""
+    """Returns the lines, with a blank before those of both kernels, so that all are aligned."""
     return [line if line[0] in "+-" else f" {line}" for line in body.strip("\n").splitlines()]

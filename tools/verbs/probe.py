@@ -20,10 +20,10 @@ DEFAULT_TARGET = "mi100"
 
 @dataclass(frozen=True)
 class Tested:
-    """What the two tests of an instruction gave."""
+    """Results of the two tests of an instruction."""
 
     row: MatrixInstruction
-    rows: bool  # D[i,:] = i came back as such
+    rows: bool  # the test found D[i,:] = i
     wrong: int  # elements of a product of integers
     total: int
 
@@ -32,14 +32,14 @@ class Tested:
         return self.rows and not self.wrong
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {
             "mnemonic": self.row.mnemonic, "structured": self.rows, "wrong": self.wrong, "elements": self.total,
             "agrees": self.agrees,
         }  # fmt: skip
 
     def cells(self) -> tuple[object, ...]:
-        """For a table."""
+        """Returns the row of a table."""
         row = self.row
         kinds = f"{row.a_type} {row.b_type} {row.cd_type}"
         said = "agrees" if self.agrees else "DISAGREES"

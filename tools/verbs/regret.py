@@ -70,7 +70,7 @@ def run(options: Namespace) -> int:
 
 
 def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:
-    """The listed problems, or those drawn with a seed, each behind its kind."""
+    """Returns the listed problems, or random ones with a seed, each after its kind."""
     from simgpu.tools.cost.problems import drawn, listed
 
     return list(listed(op, dtype) if seed is None else drawn(op, dtype, seed, DRAWN))

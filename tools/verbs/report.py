@@ -45,7 +45,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the tables; ResourceError behind them if the tiles cannot fit."""
+    """Prints the tables; then raises ResourceError if the tiles cannot fit."""
     tree = operator_tree(options)
     if options.html and (options.compare_targets is not None or options.schedule):
         raise UsageError("--html shows one plan: leave --compare-targets and --schedule out")
@@ -109,7 +109,7 @@ def _resources(tree: Root, options: Namespace) -> None:
 
 
 def _kernels(tree: Root) -> tuple[EmittedKernel | None, Sequence[KernelUse], str]:
-    """The tree's kernels and what each takes as linked; where there are none on this machine, the reason."""
+    """Returns the tree's kernels and each one's use as linked; if this machine cannot make them, the reason."""
     from simgpu import asm
     from simgpu.tools.tables.kernel_use import linked_use
 

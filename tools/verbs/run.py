@@ -53,20 +53,20 @@ def _own_options(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """One of the computation's kernels, and its run."""
+    """A kernel of the computation, and its run."""
 
     step: EmittedKernel
     use: KernelUse  # as linked
     run: Any
-    resources: list[ResourceRow]  # none of a kernel without a plan
+    resources: list[ResourceRow]  # empty for a kernel without a plan
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         extents = {"kernel": self.step.name, "grid": self.step.grid, "block": self.step.block}
         return {**extents, **run_document(self.run), "resources": resource_documents(self.resources)}
 
     def show(self) -> None:
-        """For people."""
+        """Prints tables for people."""
         grid, block = (" x ".join(map(str, extents)) for extents in (self.step.grid, self.step.block))
         show(f"\n{self.step.name}: {self.use.instructions} instructions, grid {grid}, block {block}")
         if self.resources:
@@ -76,14 +76,14 @@ class KernelRun:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a computation's run came to."""
+    """Results of a computation's run."""
 
     tree: Root
     kernels: list[KernelRun]
-    whole: Any  # their runs as one
+    whole: Any  # the kernels' runs as one
     flops: int  # of the operator, 0 if these kernels do not compute it
     verdict: Verdict
-    beside: list[Verdict]  # of results beside it
+    beside: list[Verdict]  # of further results
     agreement: Agreement | None  # with the simulator, if asked for
 
     @property
@@ -97,7 +97,7 @@ class RunResult:
         return all(verdict.passed for verdict in verdicts) and not has_errors(self.whole.findings) and agrees
 
     def document(self, op: str) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         return {
             **operator_document(self.tree, op),
             "tiles": self.tree.derivation.sizes,
@@ -111,7 +111,7 @@ class RunResult:
         }
 
     def show(self) -> None:
-        """For people."""
+        """Prints tables for people."""
         show(headline(self.tree))
         for ran in self.kernels:
             ran.show()
@@ -127,7 +127,7 @@ class RunResult:
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
-    """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: in checked mode."""
+    """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: for checked mode."""
     if options.against and not options.html:
         raise UsageError("--against goes with --html FILE")
     if options.html is None:
@@ -174,7 +174,7 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
 
 
 def _plan_parts(tree: Root, launches: Sequence[Watched], flops: int) -> dict[str, Any]:
-    """What a page shows of the operator: its tree, and the launches below the roof."""
+    """Returns a page's parts on the operator: its tree, and the launches below the roof."""
     from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
 
     known = [(one.kernel.name, one.run) for one in launches if one.run is not None]

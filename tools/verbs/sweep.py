@@ -25,8 +25,8 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.parser import Parser
 
-SHOWN = 20  # cases that did not pass
-SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # of a computation's kernels, modelled
+SHOWN = 20  # cases in the list of those that did not pass
+SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # fields that are sums over a computation's kernels, modelled
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -47,11 +47,11 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Runs what is not finished yet and writes the table; status 1 if a case failed."""
+    """Runs the unfinished cases and writes the table; status 1 if a case failed."""
     suffix = next((known for known in FORMATS if options.output.endswith(known)), None)
     if suffix is None:
         raise UsageError(f"-o {options.output}: name a table that ends in {', '.join(FORMATS)}")
-    written([], suffix)  # says what lacks before anything runs
+    written([], suffix)  # reports a missing package before anything runs
     rows = SweepRows(options.output)
     claim([options.output], options.force or rows.path.exists())
     wanted = product(options.targets.split(","), options.dtypes.split(","), shapes(options.shapes))
@@ -67,10 +67,10 @@ def run(options: Namespace) -> int:
 
 
 def _row(case: SweepCase, future: Future[dict[str, Any]]) -> dict[str, Any]:
-    """What became of a case."""
+    """Returns the row of a case."""
     try:
         return future.result()
-    except Exception as error:  # whatever an executor says of a worker that died
+    except Exception as error:  # whatever an executor raises for a worker that died
         return {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
 
 
@@ -84,12 +84,12 @@ def _turn() -> Lock:
 
 
 def row_of(case: SweepCase) -> dict[str, Any]:
-    """Runs a case in this process: what it is, its status (pass, fail or error), and what the verb's JSON says."""
+    """Runs a case in this process; returns its words, its status (pass, fail or error), and the verb's JSON."""
     verb = importlib.import_module(f"simgpu.tools.verbs.{case.verb}")
     parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()
     verb.configure(parser)
     row = _named(case)
-    with _turn(), quiet(), contextlib.redirect_stdout(printed):  # an executor may have threads, and there is one standard output
+    with _turn(), quiet(), contextlib.redirect_stdout(printed):  # an executor may have threads, which share standard output
         try:
             status = verb.run(parser.parse_args([*case.words(), "--json"], Namespace(words=[case.verb, *case.words()])))
         except SimError as error:

@@ -24,7 +24,7 @@ from simgpu.tools.tables.time_tables import time_document, time_text
 if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
-EVENTS = 200_000  # of a CU that a timeline holds at most
+EVENTS = 200_000  # of a CU in a timeline at most
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
@@ -53,7 +53,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the times of the kernels that OP or FILE names, one behind the other."""
+    """Prints the times of the kernels that OP or FILE names, in order."""
     wanted, rest = own_options(_own_options, options)
     if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
         raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
@@ -93,13 +93,13 @@ def run(options: Namespace) -> int:
 
 @dataclass(frozen=True)
 class Timed:
-    """A launch, and what the model says of it."""
+    """A launch, and the model's prediction."""
 
     subject: Subject
     prediction: Prediction
 
     def places(self, offset: int) -> list[str]:
-        """The source lines that led to a code offset, the outermost call first."""
+        """Returns the source lines that led to a code offset, the outermost call first."""
         kernel, origins = self.subject.kernel, self.subject.origins
         code, address = kernel.module.code, kernel.info.start + offset
         lines = [str(frame.line) for frame in reversed(code.debug.frames(address))]

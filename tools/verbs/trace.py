@@ -176,17 +176,17 @@ def _file(options: Namespace, parser: Parser, rest: list[str]) -> Subject:
 
 
 def _operator(options: Namespace, rest: list[str]) -> Subject:
-    """One kernel of an operator; those before it are launched."""
+    """Returns one kernel of an operator; launches those before it."""
     parser = Parser(prog="simgpu trace")
     add_operator_options(parser, more=add_inputs_option)
-    before = ["--target", options.target] if options.target else []  # what stood in front of OP
+    before = ["--target", options.target] if options.target else []  # options before OP
     given = parser.parse_args([options.what, *before, *rest])
     limits = {"threads": 1, "max_instructions": options.max_instructions, "timeout": options.timeout, "seed": options.seed}
     return one_of(operator_subjects(Namespace(**{**vars(given), **limits, "kernel": "tree"}), compares=False), options.kernel)
 
 
 def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
-    """The matrix of --against."""
+    """Returns the matrix of --against."""
     name = options.against
     if name is None:
         return None
@@ -202,7 +202,7 @@ def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
 
 
 def places(where: str, code: CodeObject, kernel: str, source: str) -> list[int]:
-    """Code offsets, from the first instruction, that a PC, a label or a source line names."""
+    """Returns code offsets, from the first instruction, that a PC, a label or a source line names."""
     from simgpu.debugger.code import offsets
     from simgpu.hardware.errors import LaunchError
 
@@ -227,7 +227,7 @@ def _lanes(text: str | None) -> range:
 
 
 def _chosen(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]:
-    """The registers asked for, or the instruction's own."""
+    """Returns the chosen registers, or the instruction's own."""
     from simgpu.hardware.isa.instruction import Reg
 
     if chosen is not None:
@@ -274,7 +274,7 @@ def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: rang
 
 
 def _viewed(registers: np.ndarray, view: str) -> np.ndarray:
-    """Cells of text: (registers, 64)."""
+    """Returns cells of text: (registers, 64)."""
     if view == "raw":
         return np.array([[f"{value:08x}" for value in row] for row in registers])
     if view == "f16":

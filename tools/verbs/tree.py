@@ -14,7 +14,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the tree; ResourceError if the tiles cannot fit."""
+    """Prints the tree. Raises ResourceError if the tiles cannot fit."""
     tree = operator_tree(options)
     text = tree.tree()
     if not options.json:

@@ -30,7 +30,7 @@ USAGE = """examples:
 Status: the program's; 1 where that is 0 and something was found. docs/triton.md has more.
 """
 
-WIDTH = 100  # of a report that is no terminal's
+WIDTH = 100  # of a report outside a terminal
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Runs the program; its status, or 1 where it is 0 and something was found."""
+    """Runs the program; returns its status, or 1 if it is 0 and there are findings."""
     hardware.counted(options.target)
     if not options.command:
         raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
@@ -96,7 +96,7 @@ def _show(session: Session) -> None:
 
 @contextlib.contextmanager
 def _gpu(options: Namespace) -> Iterator[Session]:
-    """Triton's device, PyTorch's where it is installed, and the variables that child processes find them by."""
+    """Gives this process and its children Triton's device, and PyTorch's if it is installed."""
     import simgpu.triton
 
     check: Any = "collect" if options.check else False

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("start", "searches", "first trial", "trials to 2 %, median", "nine of ten", "not within the budget", "at the end")
 LAUNCHES = 20  # of a tile's kernels on a GPU; their median counts
-Measures = Callable[["Space"], Callable[["Tile"], float]]  # seconds of a space's tiles
-Ratios = dict[str, list[float]]  # by start, of each trial: the least time so far over the least of all
+Measures = Callable[["Space"], Callable[["Tile"], float]]  # gives seconds of a space's tiles
+Ratios = dict[str, list[float]]  # by start, for each trial: the least time so far over the least of all
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds OP, and below each the verb's options with those that describe one problem of it."""
+    """Adds OP, and to each operator the verb's options and those that describe one problem."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name in OPS:
@@ -57,7 +57,7 @@ def _add_search_options(parser: ArgumentParser) -> None:
                         help="what times a tile: the cost model (default) or a real GPU through HIP")  # fmt: skip
     parser.add_argument("--svg", metavar="FILE", help="draw the time over the best by trial")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
-    parser.set_defaults(timeout=None)  # a launch's on a GPU: the default
+    parser.set_defaults(timeout=None)  # of a launch on a GPU: the default
     add_cluster_option(parser)
     parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
@@ -112,7 +112,8 @@ def run(options: Namespace) -> int:
 
 
 def _problems(options: Namespace) -> list[Any]:
-    """The problem that the sizes describe, once for each search; without sizes, drawn ones. UsageError for some of the sizes."""
+    """Returns the problem of the sizes, once for each search; without sizes, random ones. Raises UsageError if some sizes are
+    missing."""
     from simgpu.tools.cost.problems import drawn
 
     lacking = [option for name, option in options.sizes.items() if getattr(options, name) is None]
@@ -125,7 +126,7 @@ def _problems(options: Namespace) -> list[Any]:
 
 @dataclass(frozen=True)
 class Search:
-    """One problem, searched from each start."""
+    """A problem, searched from each start."""
 
     op: str
     problem: Any
@@ -136,13 +137,13 @@ class Search:
 
 
 def _found(searches: list[Search], cluster: str) -> list[Ratios]:
-    """What they find where tiles are priced by the cost model, in their order."""
+    """Returns the searches' results by the cost model, in their order."""
     found = {task.seed: future.result() for task, future in finished(cluster, modelled, searches, "searches")}
     return [found[search.seed] for search in searches]
 
 
 def _found_on(searches: list[Search], device: hip.Device) -> Iterator[Ratios]:
-    """What they find on a GPU."""
+    """Yields the searches' results on a GPU."""
     with counted(len(searches), "searches") as done:
         for search in searches:
             yield _ratios(search, _on(device), known=False)
@@ -150,12 +151,12 @@ def _found_on(searches: list[Search], device: hip.Device) -> Iterator[Ratios]:
 
 
 def modelled(search: Search) -> Ratios:
-    """What a search finds where tiles are priced by the cost model."""
+    """Returns a search's result by the cost model."""
     return _ratios(search, _modelled, known=True)
 
 
 def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
-    """known: whether the space's own seconds say what the least of all is; else it is the least that was found."""
+    """Runs a search. known: the space's own seconds give the least of all; else the least is that of the trials."""
     from simgpu.tools.cost.space import space
     from simgpu.tools.cost.trials import Grid, trace
 
@@ -163,19 +164,19 @@ def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
     grid, measure = Grid.of(tiles), measures(tiles)
     found = {start: trace(grid, start, search.budget, search.seed, measure) for start in search.starts}
     least = tiles.best()[1] if known else min(best[-1] for best in found.values())
-    spent = {start: search.budget - len(best) for start, best in found.items()}  # where there are fewer tiles than trials
+    spent = {start: search.budget - len(best) for start, best in found.items()}  # for spaces with fewer tiles than trials
     return {start: [seconds / least for seconds in (*best, *spent[start] * best[-1:])] for start, best in found.items()}
 
 
 def _modelled(space: Space) -> Callable[[Tile], float]:
-    """Seconds by the cost model."""
+    """Returns a function from a tile to its seconds by the cost model."""
     rows = {row: number for number, row in enumerate(space.rows)}
     columns = {split: number for number, split in enumerate(space.splits)}
     return lambda tile: float(space.seconds[rows[tile[:-1]], columns[tile[-1]]])
 
 
 def _on(device: hip.Device) -> Measures:
-    """Seconds on a GPU: the median of LAUNCHES, after a warm-up, of all kernels that a tile takes."""
+    """Returns a measure on a GPU: the median seconds of LAUNCHES, after a warm-up, of all of a tile's kernels."""
     from simgpu import asm
     from simgpu.tools.cases.operators import workload
     from simgpu.tools.cases.timing import Timer

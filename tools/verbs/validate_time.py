@@ -27,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints the table, and what was not judged and why."""
+    """Prints the table, and the rows that were not judged with the reasons."""
     sets = tuple(options.sets.split(","))
     if unknown := [name for name in sets if name not in SETS]:
         raise UsageError(f"--sets {options.sets}: {', '.join(unknown)} is none; there are {', '.join(SETS)}")
@@ -70,7 +70,7 @@ def _cells(line: judge.ErrorLine) -> tuple[object, ...]:
 
 
 def _by_set(judged: list[judge.Judged]) -> list[float | None]:
-    """Mean absolute error of each set, in percent."""
+    """Returns the mean absolute error of each set, in percent."""
     made: list[float | None] = []
     for name in SETS:
         errors = [100 * one.error for one in judged if one.rows == name]

@@ -2,7 +2,7 @@
 
     table.py            the table that `simgpu bench` prints
     goals.py            the goals of speed, a row each
-    closed_cost.py      the closed cost against the model of time, on drawn GEMMs
+    closed_cost.py      the closed cost against the model of time, on random GEMMs
     clock_fit.py        the clock of MI355X, from published runs
     gemm.py             a GEMM against numpy's
     aiter_gemm.py       AITER's bf16 GEMM of gfx950 against numpy's
@@ -11,14 +11,14 @@
     engine.py           wave-instructions a second, by kind of work
     mfma.py             dense products, by matrix instruction
     corpus.py           compilers' kernels
-    launch.py           what an empty launch costs
-    slices.py           what cutting a launch costs
+    launch.py           the cost of an empty launch
+    slices.py           the cost of cutting a launch
     start.py            from import to the first result
     first_launch.py     new handlers, by number
     memory.py           peak memory beyond the buffers
     timing.py           the model of a compute unit: wave-instructions a second
     rates.py            nanoseconds an instruction, by class
-    turn_about.py       best times of things that are compared
+    turn_about.py       best times of compared functions
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions
 """

@@ -65,7 +65,8 @@ def main() -> int:
 def prepare(
     checkout: Path, size: int, threads: int
 ) -> tuple[Device, Callable[[], Run], tuple[np.ndarray, np.ndarray], Callable[[], np.ndarray]]:
-    """The device; a launch of the whole product, compiled; A (m, k) and B (n, k) as f32; and what reads D (m, n) as f32."""
+    """Returns the device; a launch of the whole product, compiled; A (m, k) and B (n, k) as f32; and a function that reads D
+    (m, n) as f32."""
     import ml_dtypes
     import numpy as np
 
@@ -94,7 +95,7 @@ def prepare(
 
 
 def measure(checkout: Path, size: int, threads: int) -> dict[str, Any]:
-    """Both times and what follows from them; units are in the names."""
+    """Returns both times and figures from them; units are in the names."""
     import numpy as np
 
     from simgpu.tools.benchmarks.turn_about import best_seconds, figures

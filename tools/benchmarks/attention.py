@@ -49,12 +49,12 @@ class Attention:
     buffers: list[Buffer]  # of Q, K, V and the result
 
     def launch(self) -> list[Run]:
-        """The runs of one whole computation."""
+        """Returns the runs of one whole computation."""
         return self.prepared.launch(*self.buffers)
 
 
 def prepare(length: int, dim: int, target: str, threads: int, check: bool | str = False) -> Attention:
-    """Emits the kernel and runs one workgroup, which compiles what it uses."""
+    """Emits the kernel and runs one workgroup, which compiles its handlers."""
     import numpy as np
 
     from simgpu import Device, asm
@@ -72,7 +72,7 @@ def prepare(length: int, dim: int, target: str, threads: int, check: bool | str 
 
 
 def measure(attention: Attention) -> dict[str, Any]:
-    """Both times and what follows from them; units are in the names."""
+    """Returns both times and figures from them; units are in the names."""
     import numpy as np
 
     from simgpu.tools.benchmarks.turn_about import best_seconds
@@ -97,7 +97,7 @@ def measure(attention: Attention) -> dict[str, Any]:
 
 
 def _unfused(np: Any, Q: Any, K: Any, V: Any, S: Any) -> Any:
-    """O: the five lines, S in memory that is there already."""
+    """Returns O: the five lines, with S in existing memory."""
     c = np.float32(Q.shape[1] ** -0.5)
     np.matmul(Q, K.T, out=S)
     S *= c

@@ -1,4 +1,4 @@
-"""numpy's BLAS, which benchmarks compare with: its name, and its threads and kernels, as it takes them from the environment."""
+"""numpy's BLAS, with which benchmarks compare: its name, and the threads and kernels that the environment gives it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
-# What names a CPU, or its caches, to OpenBLAS (USAGE.md, "Runtime variables"), MKL and BLIS in place of the one they would find.
+# Variables that name a CPU, or its caches, to OpenBLAS (USAGE.md, "Runtime variables"), MKL and BLIS instead of the host's.
 PIN_VARIABLES = (
     "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR", "BLIS_ARCH_TYPE",
 )  # fmt: skip
@@ -17,17 +17,17 @@ CORE_NAME = "scipy_openblas_get_corename64_"  # in numpy's wheels
 
 
 def threads_environment(threads: int) -> Mapping[str, str]:
-    """The variables that give BLAS so many threads."""
+    """Returns the variables that give BLAS `threads` threads."""
     return dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
 def limit_threads(threads: int) -> None:
-    """For this process, if numpy is not loaded yet."""
+    """Limits this process's threads, if numpy is not loaded yet."""
     os.environ.update(threads_environment(threads))
 
 
 def blas_name() -> str:
-    """Name and version, as numpy was built."""
+    """Returns name and version, from numpy's build."""
     import numpy as np
 
     config: Any = np.show_config(mode="dicts")
@@ -36,11 +36,11 @@ def blas_name() -> str:
 
 
 def blas_kernels() -> str:
-    """The CPU whose kernels OpenBLAS runs in this process, as it says itself; "" where numpy is not a wheel with OpenBLAS."""
+    """Returns the CPU whose kernels OpenBLAS runs in this process, as it reports; "" if numpy is not a wheel with OpenBLAS."""
     import numpy as np
 
     for path in (Path(np.__file__).parent.parent / "numpy.libs").glob("*openblas*"):
-        asked = getattr(ctypes.CDLL(str(path)), CORE_NAME, None)  # numpy has loaded it, so that it is the same
+        asked = getattr(ctypes.CDLL(str(path)), CORE_NAME, None)  # numpy has loaded it, so this is the same library
         if asked is not None:
             asked.restype = ctypes.c_char_p
             return str(asked().decode())
@@ -48,5 +48,5 @@ def blas_kernels() -> str:
 
 
 def blas_pins() -> list[str]:
-    """The variables, with their values, that have BLAS take another CPU's kernels or blocks than the host's."""
+    """Returns the variables, with their values, that make BLAS use another CPU's kernels or blocks than the host's."""
     return [f"{name}={os.environ[name]}" for name in PIN_VARIABLES if os.environ.get(name)]

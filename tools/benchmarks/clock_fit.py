@@ -1,9 +1,9 @@
 """The clock of MI355X by type and matrix duty, from published runs: the calibration of `hardware.rates.clocks`.
 
-ROCm/gfx950-gluon-tutorials gives for its kernels TFLOPS of the whole launch and, from thread traces, the share of the loop's
-clocks in which matrix instructions ran. All multiply 4096 x 4096 x K in one workgroup of 256 x 256 a CU, whose step is 2,048 matrix
-clocks; prologue and epilogue of the traced one take 2,708 and 18,552 clocks (docs/mfma_efficiency.md). Clocks over seconds are the
-clock.
+ROCm/gfx950-gluon-tutorials gives for its kernels TFLOPS of the whole launch. From thread traces it gives the fraction of the
+loop's clocks in which matrix instructions ran. All multiply 4096 x 4096 x K in one workgroup of 256 x 256 a CU, whose step is
+2,048 matrix clocks. Prologue and epilogue of the traced one take 2,708 and 18,552 clocks (docs/mfma_efficiency.md). Clocks over
+seconds are the clock.
 
   python -m simgpu.tools.benchmarks.clock_fit
 """
@@ -18,23 +18,23 @@ import numpy as np
 from simgpu import hardware
 
 SIDE, STEP_CLOCKS = 4096, 2048
-OUTSIDE = 2708 + 18552  # clocks of a workgroup that are not the loop's
+OUTSIDE = 2708 + 18552  # clocks of a workgroup outside the loop
 DEPTH = {"f16": 64, "f8": 128, "f4": 256}  # of a step
 
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """k: of the product; duty: of the loop, 0 to 1; source: the README's folder below kernels/gemm."""
+    """A published run."""
 
     dtype: str
-    k: int
-    duty: float
+    k: int  # of the product
+    duty: float  # of the loop, 0 to 1
     tflops: float
-    source: str
+    source: str  # the README's folder below kernels/gemm
 
     @property
     def mhz(self) -> float:
-        """The clock that the run held."""
+        """Clock of the run."""
         clocks = self.k / DEPTH[self.dtype] * STEP_CLOCKS / self.duty + OUTSIDE
         return clocks * self.tflops / (2 * SIDE * SIDE * self.k) * 1e6
 
@@ -63,7 +63,7 @@ RUNS = (
 
 
 def at_full_duty(runs: Sequence[PublishedRun] = RUNS, board: str = "mi355x") -> dict[str, float]:
-    """MHz at a duty of 1 by type: of lines from the board's peak at 0, those with the least squared error."""
+    """Returns MHz at a duty of 1 by type: of lines from the board's peak at 0, the one with the least squared error."""
     peak, found = hardware.target(board).clock_mhz, {}
     for dtype in DEPTH:
         duty, mhz = np.array([(run.duty, run.mhz) for run in runs if run.dtype == dtype]).T
@@ -72,7 +72,7 @@ def at_full_duty(runs: Sequence[PublishedRun] = RUNS, board: str = "mi355x") -> 
 
 
 def main() -> None:
-    """Prints the fit, and how far each run lies from it."""
+    """Prints the fit, and the distance of each run from it."""
     peak, full = hardware.target("mi355x").clock_mhz, at_full_duty()
     print(", ".join(f"{dtype} {mhz:.0f} MHz" for dtype, mhz in full.items()))
     for run in RUNS:

@@ -1,8 +1,8 @@
-"""The closed cost against the model of time, on drawn GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
+"""The closed cost against the model of time, on random GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
 
-Drawn are board, type, m of 1 to 8,191, n of 64 to 11,584 and k of 256 to 11,585, any of them; with `--whole` n in multiples of
-64 and k of 256, which no load cuts.
-With `--aiter CHECKOUT --data DIR` the other side is what was measured of AITER's kernels, by their tiles alone.
+Board, type, m of 1 to 8,191, n of 64 to 11,584 and k of 256 to 11,585 are random. With `--whole`, n is a multiple of 64 and k
+of 256, which no load cuts.
+With `--aiter CHECKOUT --data DIR` the other side is measured times of AITER's kernels, by their tiles only.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ STEP_BYTES = 128
 
 @dataclass(frozen=True)
 class Compared:
-    """One GEMM, seconds. other: modelled or measured."""
+    """A GEMM with its times in seconds."""
 
     problem: GemmProblem
     board: str
     tile: str
     closed: float
-    other: float
+    other: float  # modelled or measured
 
     @property
     def error(self) -> float:
-        """The closed cost's, relative to the other."""
+        """Error of the closed cost, relative to the other."""
         return self.closed / self.other - 1
 
     def row(self) -> tuple[object, ...]:
-        """The values of ROWS."""
+        """Returns the values of ROWS."""
         p = self.problem
         times = (f"{1e6 * seconds:.1f}" for seconds in (self.closed, self.other))
         return f"{p.m}x{p.n}x{p.k}", p.dtype, self.board, self.tile, *times, f"{100 * self.error:+.1f}"
 
 
 def drawn(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
-    """`count` GEMMs and boards; whole: n and k in multiples that no load cuts."""
+    """Draws `count` GEMMs and boards; whole: n and k in multiples that no load cuts."""
     source = np.random.default_rng(seed)
     boards = [name for name in targets() if not name.startswith("gpu_")]
     of_n, of_k = (64, 256) if whole else (1, 1)
@@ -72,7 +72,7 @@ def drawn(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProb
 
 
 def compared(problem: GemmProblem, chip: HardwareDescriptor) -> Compared:
-    """The problem's derived tiles by both."""
+    """Prices the problem's derived tiles by both."""
     tree = TiledComputation.of(problem, chip)
     plan = tree.plan
     tiles = Tiles(plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k, max(1, plan.resources.blocks_per_cu))
@@ -82,7 +82,7 @@ def compared(problem: GemmProblem, chip: HardwareDescriptor) -> Compared:
 
 
 def measured(row: Measurement, checkout: Path) -> Compared:
-    """A row of AITER's by its kernel's tile; raises NotJudged."""
+    """Prices a row of AITER's by its kernel's tile. Raises NotJudged."""
     call = aiter.call_of(row, checkout)
     tile, chip = aiter.tiles(call.path)[call.kernel], board(call.board)
     m, n, k = (int(part) for part in row.shape.split(" ")[0].split("x"))
@@ -96,14 +96,14 @@ def measured(row: Measurement, checkout: Path) -> Compared:
 
 
 def shipped(folder: Path, checkout: Path) -> Iterator[Compared]:
-    """All rows of AITER's that can be priced."""
+    """Yields all rows of AITER's that can be priced."""
     for row in read(folder, "aiter*.csv.gz"):
         with suppress(aiter.NotJudged):
             yield measured(row, checkout)
 
 
 def summary(name: str, found: Sequence[Compared]) -> tuple[object, ...]:
-    """The values of COLUMNS."""
+    """Returns the values of COLUMNS."""
     errors = 100 * np.array([one.error for one in found])
     size = np.abs(errors)
     values = size.mean(), np.median(size), np.quantile(size, 0.9), size.max(), errors.mean()

@@ -29,7 +29,7 @@ from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.processes import output_of
 
 REPEATS = 2
-# Imported before the processes part.
+# Imported before the processes fork.
 EVERYONES = ("simgpu", "simgpu.hardware.code_object.code_object", "simgpu.hardware.isa.fidelity")
 
 
@@ -58,19 +58,19 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """The times of one kernel."""
+    """Times of one kernel."""
 
     name: str
     target: str
-    seconds: float  # from the device's making to the last result
-    launch_seconds: float  # the launch in it
-    first_seconds: float  # the first process's, which compiled what the cache did not hold
+    seconds: float  # from making the device to the last result
+    launch_seconds: float  # of the launch only
+    first_seconds: float  # of the first process, which compiled handlers that the cache did not hold
     instructions: int
 
 
 def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
-    """The median and every kernel's Times, slowest first. UsageError for a folder without any, KernelFailed where a kernel
-    fails."""
+    """Returns the median and every kernel's KernelTimes, slowest first. Raises UsageError for a folder without any,
+    KernelFailed if a kernel fails."""
     chosen = _chosen(folder, only)
     for module in EVERYONES:
         importlib.import_module(module)
@@ -78,16 +78,16 @@ def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[st
 
 
 def measure_on(cluster: str, folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
-    """The same where `--cluster` says; see `measure`."""
+    """Measures as `measure`, on the cluster that `--cluster` names."""
     each = partial(_elsewhere, folder=str(Path(folder).resolve()), threads=threads)
     names = [case.name for case in _chosen(folder, only)]
     return _figures([future.result() for _, future in finished(cluster, each, names, "kernels")])
 
 
 def _elsewhere(name: str, folder: str, threads: int) -> dict[str, Any]:
-    """The times of a kernel in a Python of its own, whose only thread it forks."""
+    """Returns the times of a kernel in a new Python, whose only thread it forks."""
     words = ["-m", "simgpu.tools.benchmarks.corpus", folder, "--only", name, "--threads", str(threads), "--json"]
-    (row,) = (row for row in json.loads(output_of(words))["all"] if row["name"] == name)  # --only has all that contain it
+    (row,) = (row for row in json.loads(output_of(words))["all"] if row["name"] == name)  # --only selects all that contain it
     return dict(row)
 
 
@@ -104,7 +104,7 @@ def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def corpus_table(figures: dict[str, Any]) -> Any:
-    """The table of all."""
+    """Makes the table of all kernels."""
     title = f"{figures['kernels']} kernels, warm, without imports: median {figures['median_seconds']:.3f} s"
     columns = ("kernel", "target", "seconds", "launch", "first process", "wave-instructions")
     return table(title, columns, [tuple(row.values()) for row in figures["all"]], left=2)
@@ -117,13 +117,13 @@ def _times(case: CorpusCase, threads: int) -> KernelTimes:
 
 
 def _forked(case: CorpusCase, threads: int) -> tuple[float, float, float]:
-    """Seconds, the launch's seconds and wave-instructions of a run in a process that is forked for it."""
+    """Returns seconds, the launch's seconds and wave-instructions of a run in a forked process."""
     reading, writing = os.pipe()
     process = os.fork()
     if not process:
         try:
             said: Any = _run(case, threads)
-        except BaseException as error:  # whatever it is, this process ends here
+        except BaseException as error:  # this process ends here for any of them
             said = f"{type(error).__name__}: {error}"
         os.write(writing, json.dumps(said).encode())
         os._exit(0)

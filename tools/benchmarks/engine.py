@@ -28,32 +28,35 @@ if TYPE_CHECKING:
 
 REPEATS = 5
 POINTERS, COUNT = ("x", "y", "z"), "count"
-WAVES = 4  # of a workgroup
+WAVES = 4  # in a workgroup
 WORKGROUP = 64 * WAVES
 ADD_ELEMENTS, ADD_GROUPS = 1 << 20, 4096
-STREAM_BYTES = 16 * WORKGROUP  # that a workgroup moves in one step: 128 bits a lane
+STREAM_BYTES = 16 * WORKGROUP  # bytes that a workgroup moves in one step: 128 bits a lane
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One kernel. Its body finds pointers x, y, z in s[4:9], an i32 count in s10, the workgroup id in s2, the
-    work-item in v0, and may use v0 to v63, or as many as `vgprs` says, and s11 to s30."""
+    """A kernel to time.
+
+    Its body finds pointers x, y, z in s[4:9], an i32 count in s10, the workgroup id in s2, the work-item in v0. It may use v0
+    to v63, or `vgprs` registers, and s11 to s30.
+    """
 
     name: str
-    what: str  # it does, in words
+    what: str  # its work, in words
     body: str
     groups: int  # workgroups
-    count: int  # the argument
+    count: int  # value of the argument
     nbytes: int = 4096  # of each buffer
     workgroup: int = WORKGROUP  # work-items
     lds: int = 0  # bytes
     vgprs: int = 64
     agprs: int = 0
-    check: Callable[[list[np.ndarray]], bool] | None = None  # whether the buffers are right afterwards
+    check: Callable[[list[np.ndarray]], bool] | None = None  # True if the buffers are right afterwards
 
 
 def looped(lines: str, before: str = "") -> str:
-    """The lines, s10 times."""
+    """Returns a loop that runs the lines s10 times."""
     return (
         f"{before}\nloop:\n{lines}\n  s_sub_u32 s10, s10, 1\n  s_cmp_lg_u32 s10, 0\n  s_cbranch_scc1 loop\n"
     )
@@ -122,7 +125,7 @@ done:"""
 
 
 def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
-    """The kernels; `scale` multiplies the loops' counts, and the scalar one has a wave for each of the threads."""
+    """Returns the kernels; `scale` multiplies the loops' counts, and the scalar one has a wave for each thread."""
 
     def times(count: int) -> int:
         return max(1, round(scale * count))
@@ -141,7 +144,7 @@ def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
 
 
 def text_of(bench: Bench, target: str) -> str:
-    """The kernel's assembly, with descriptor and metadata."""
+    """Returns the kernel's assembly, with descriptor and metadata."""
     pointers = tuple(KernelArgument(name, 8 * i, 8, "global_buffer") for i, name in enumerate(POINTERS))
     arguments = (*pointers, KernelArgument(COUNT, 8 * len(POINTERS), 4, value_type="i32"))
     header = Header(
@@ -180,7 +183,7 @@ def prepare(bench: Bench, device: Device) -> Assembled:
 
 
 def measure(made: Assembled) -> dict[str, Any]:
-    """One bench's figures: the best of some launches, all of what `launch` takes."""
+    """Returns one bench's figures: the best of some launches, with all the time of `launch`."""
     bench, device = made.bench, made.device
     runs: list[Run] = []
     (seconds,) = best_seconds(lambda: runs.append(made.launch()), repeats=REPEATS)
@@ -200,7 +203,7 @@ def measure(made: Assembled) -> dict[str, Any]:
 
 
 def checked_ratio(bench: Bench, target: str, threads: int) -> float:
-    """CPU time of a launch in checked mode over that in plain mode, best of some of each, turn about."""
+    """Returns CPU time of a launch in checked mode over that in plain mode, best of some of each, turn about."""
     launches = [prepare(bench, Device(target, threads=threads, check=check)).launch for check in (False, True)]
     times: list[list[float]] = [[], []]
     for _ in range(REPEATS):

@@ -26,7 +26,7 @@ from simgpu.tools.benchmarks.rates import BEFORE, CLASSES, NBYTES
 from simgpu.tools.shared.console import print_figures
 from simgpu.tools.shared.processes import output_of
 
-GOLDEN = (5**0.5 - 1) / 2  # whose multiples spread evenly: the first of any number are from all classes
+GOLDEN = (5**0.5 - 1) / 2  # its multiples spread evenly: the first of any number are from all classes
 CHILD = "from simgpu.tools.benchmarks.first_launch import child; child({target!r}, {check!r}, {lines!r})"
 
 
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def measure(target: str, handlers: int, check: bool) -> dict[str, Any]:
-    """Seconds of the launch, of processor time in it, and functions that it compiled."""
+    """Returns seconds of the launch, its processor time, and the number of functions that it compiled."""
     lines = chosen(target, handlers)
     with tempfile.TemporaryDirectory() as folder:
         program = CHILD.format(target=target, check=check, lines=lines)
@@ -51,7 +51,7 @@ def measure(target: str, handlers: int, check: bool) -> dict[str, Any]:
 
 
 def chosen(target: str, count: int) -> list[str]:
-    """Instructions that the target has, of all classes; fewer than `count` where there are no more."""
+    """Returns instructions of the target, of all classes; fewer than `count` if there are no more."""
     arch = Device(target).arch
     there: dict[str, None] = {}
     for line in _candidates():
@@ -78,7 +78,7 @@ def _bench(lines: str) -> Bench:
 
 
 def child(target: str, check: bool, lines: list[str]) -> None:
-    """Prints the figures of this process, which has launched nothing."""
+    """Prints the figures of this process, which has launched nothing before."""
     import numpy as np
 
     gpu = Device(target, threads=1, check=check)

@@ -47,15 +47,15 @@ class Gemm:
     work: Workload
     prepared: Prepared
     buffers: list[Buffer]  # of the operands
-    first: float  # seconds that one workgroup took, compiling
+    first: float  # seconds of one workgroup, with compiling
 
     def launch(self) -> list[Run]:
-        """The runs of one whole product."""
+        """Returns the runs of one whole product."""
         return self.prepared.launch(*self.buffers)
 
 
 def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool | str = False) -> Gemm:
-    """Emits the kernel and runs one workgroup, which compiles what it uses."""
+    """Emits the kernel and runs one workgroup, which compiles its handlers."""
     from simgpu import Device, asm
     from simgpu.operators import TiledComputation
     from simgpu.tools.benchmarks.turn_about import best_seconds
@@ -71,7 +71,7 @@ def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: boo
 
 
 def measure(gemm: Gemm) -> dict[str, Any]:
-    """Both times and what follows from them; units are in the names."""
+    """Returns both times and figures from them; units are in the names."""
     import numpy as np
 
     from simgpu.tools.benchmarks.turn_about import best_seconds, figures

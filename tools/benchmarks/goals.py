@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from simgpu import Device
 
 CORPUS = "../shared/corpus"  # --corpus names another folder
-TARGET = "mi100"  # of the loops: what they execute is the same everywhere
+TARGET = "mi100"  # of the loops: their instructions are the same everywhere
 SIZE, LENGTH, DIM = 4096, 16384, 128
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows are measured with."""
+    """Settings for all rows."""
 
     threads: int  # of simgpu and BLAS
     corpus: str = CORPUS  # the folder of compilers' kernels
@@ -38,11 +38,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class GoalValue:
-    """What a row came to."""
+    """Result of a row."""
 
-    value: float | None  # in the goal's unit, None where it cannot be had here
-    note: str  # what explains the value
-    right: bool = True  # the results are
+    value: float | None  # in the goal's unit, None if it cannot be measured here
+    note: str  # explains the value
+    right: bool = True  # the results are right
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ Subject = tuple["Device", Callable[[], object]]  # a device, and a launch of a c
 
 @dataclass(frozen=True)
 class Goal:
-    """One row."""
+    """A goal of speed: a row of the table."""
 
     name: str
     work: str  # in words
@@ -59,14 +59,14 @@ class Goal:
     unit: str
     measure: Callable[[Setting], GoalValue]
     at_least: bool = False  # more is better
-    subject: Callable[[Setting], Subject] | None = None  # of one kernel's row, what `--profile` samples
+    subject: Callable[[Setting], Subject] | None = None  # of one kernel's row: the launch that `--profile` samples
 
     @property
     def text(self) -> str:
         return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}"
 
     def over(self, value: float) -> float:
-        """How many times too slow (or too large): met where it is at most 1."""
+        """Returns the factor by which a value is too slow (or too large); the goal is met at 1 or less."""
         if self.at_least:
             return self.limit / value if value else float("inf")
         return value / self.limit
@@ -100,7 +100,7 @@ def _attention_subject(setting: Setting) -> Subject:
 def _numerics(
     name: str, work: str, limit: float, prepare: Callable[[Setting, bool | str], gemm.Gemm | attention.Attention]
 ) -> Goal:
-    """The check of numbers beside plain mode, turn about."""
+    """Makes a row of the check of numbers next to plain mode, turn about."""
 
     def measure(setting: Setting) -> GoalValue:
         plain, checked = prepare(setting, False), prepare(setting, "numerics")
@@ -120,7 +120,7 @@ def _against(found: dict[str, Any]) -> str:
 
 
 def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -> Goal:
-    """A row of `benchmarks.engine`; millions of wave-instructions a second, or the seconds of vector add."""
+    """Makes a row of `benchmarks.engine`: millions of wave-instructions a second, or the seconds of vector add."""
     seconds = bench == "vector add"
 
     def prepare(setting: Setting) -> Any:

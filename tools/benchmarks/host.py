@@ -15,7 +15,7 @@ PACKAGES = ("numpy", "numba", "llvmlite")
 
 
 def host_document(threads: int) -> dict[str, Any]:
-    """For JSON; threads: that simgpu and BLAS are given."""
+    """Returns a JSON document; threads: of simgpu and BLAS."""
     import llvmlite.binding as llvm
 
     from simgpu.machine.compiling.helpers import hardware_threads
@@ -33,7 +33,7 @@ def host_document(threads: int) -> dict[str, Any]:
 
 
 def host_lines(found: dict[str, Any]) -> list[str]:
-    """For people."""
+    """Returns lines for people."""
     cores = f"{found['cores']} cores, {found['memory_gib']:.0f} GiB"
     threads = f"{found['threads']} threads for simgpu, {found['blas_threads']} for BLAS ({THREAD_VARIABLES[0]} and kin)"
     packages = ", ".join(f"{name} {found[name]}" for name in PACKAGES)
@@ -49,7 +49,7 @@ def host_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _cpu() -> str:
-    """The model's name, as Linux or the platform has it."""
+    """Returns the CPU's model name, from Linux or the platform."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

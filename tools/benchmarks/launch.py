@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def measured() -> dict[str, float]:
-    """Each figure by its name, in microseconds."""
+    """Returns each figure by its name, in microseconds."""
     small, large = (asm.assemble(TEXT.format(target=TARGET, words=words), TARGET) for words in (0, CODE_BYTES // 4))
     found: dict[str, float] = {}
     gpu = simgpu.Device(TARGET)

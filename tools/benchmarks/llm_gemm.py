@@ -1,7 +1,7 @@
 """60 GEMM shapes of language models, and our kernels' modelled time on them: `python -m simgpu.tools.benchmarks.llm_gemm`.
 
-The list was committed before any kernel was improved for it. Weights are stored (n,k), as the models' files have them, so B is
-transposed. A mixture of experts is a batch: its experts' weights, each with the tokens that a uniform routing gives it.
+The list was committed before any kernel was improved for it. Weights are stored (n,k), as in the models' files, so B is
+transposed. A mixture of experts is a batch: its experts' weights, each with its tokens by uniform routing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PHASES = ("prefill", "decode", "mixture")
 
 @dataclass(frozen=True)
 class LayerProduct:
-    """A product of a model's layer. tokens: of the whole layer."""
+    """A product of a model's layer."""
 
     phase: str  # of PHASES
     model: str
@@ -61,16 +61,16 @@ class LayerProduct:
 
     @property
     def shape(self) -> str:
-        """For tables."""
+        """Shape for tables."""
         return f"{f'{self.batch}x' * (self.batch > 1)}{self.m}x{self.n}x{self.k}"
 
     def problem(self, dtype: str, scales: str = "none") -> GemmProblem:
-        """The product with weights as they are stored, (n,k)."""
+        """Returns the product with weights as they are stored, (n,k)."""
         return GemmProblem(self.m, self.n, self.k, dtype, trans_b=True, batch=self.batch, scales=scales)
 
 
 def cases() -> Iterator[LayerProduct]:
-    """The 60, always the same, in the same order."""
+    """Yields the 60 cases, in a fixed order."""
     for phase, steps in (("prefill", PREFILL), ("decode", DECODE)):
         for model, tokens in steps:
             yield from (LayerProduct(phase, model, tokens, n, k) for n, k in PROJECTIONS[model])
@@ -81,19 +81,18 @@ def cases() -> Iterator[LayerProduct]:
 
 @dataclass(frozen=True)
 class CaseTime:
-    """What the model says of one case. loop: share of its clocks in which the main loop's matrix units work, None without one;
-    whole: the same of the first kernel altogether; seconds: of all kernels."""
+    """Modelled time of one case."""
 
     case: LayerProduct
     tile: str
-    seconds: float
-    loop: float | None
-    whole: float
+    seconds: float  # of all kernels
+    loop: float | None  # fraction of the main loop's clocks in which the matrix units work, None without a loop
+    whole: float  # the same for the whole first kernel
     limit: str
 
 
 def modelled(case: LayerProduct, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> CaseTime:
-    """The model's answer for a case; TargetError and LaunchError for types and scales that cannot be."""
+    """Models a case. Raises TargetError and LaunchError for impossible types and scales."""
     tree = TiledComputation.of(case.problem(dtype, scales), target if isinstance(target, HardwareDescriptor) else board(target))
     found = list(predictions(tree).values())
     plan, first = tree.plan, found[0]

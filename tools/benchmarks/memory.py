@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def each(threads: int) -> dict[str, dict[str, float]]:
-    """The works by name, MiB."""
+    """Returns the figures of each work by name, MiB."""
     found = {}
     for name in WORKS:
         for _ in range(2):  # the first may compile
@@ -52,16 +52,16 @@ def each(threads: int) -> dict[str, dict[str, float]]:
 
 
 def measure(work: str, threads: int) -> dict[str, float]:
-    """This process's peak after the work."""
+    """Returns this process's peak after the work."""
     buffers = sum(buffer.nbytes for buffer in WORKS[work](threads))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
     return {"peak_mib": peak / MIB, "buffers_mib": buffers / MIB, "beyond_mib": (peak - buffers) / MIB}
 
 
 def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
-    """Runs the tree's kernel on float32 operands of so many elements, of which no array of the host's outlives its upload.
+    """Runs the tree's kernel on float32 operands of `counts` elements. No host array outlives its upload.
 
-    Returns the buffers, scratch memory among them.
+    Returns the buffers, scratch memory included.
     """
     import numpy as np
 

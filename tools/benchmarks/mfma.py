@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from simgpu.hardware.mfma import MatrixInstruction
 
-LOAD = 16  # bytes of a lane that an instruction loads
-DEEP = 16  # reduction indices between loads, at least, as a GEMM's tile has
+LOAD = 16  # bytes of a lane in one load
+DEEP = 16  # least number of reduction indices between loads, as in a GEMM's tile
 FIRST_TWO = 0x44444444  # sparse indices: of four elements of A, the first two are stored
 ONE = 127  # E8M0
-REPEATS = 7  # of a product and sgemm, turn about
+REPEATS = 7  # repeats of a product and sgemm, turn about
 Clock = Callable[[], float]
-# (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
+# (target, mnemonic, required fraction of sgemm's rate)
 INSTRUCTIONS = (
     ("gfx908", "v_mfma_f32_32x32x2f32", 0.8),
     ("gfx908", "v_mfma_f32_16x16x4f32", 0.8),
@@ -69,7 +69,7 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Packing:
-    """How the kernel reads its operands, in loads of 16 bytes a lane."""
+    """A kernel's reads of its operands, in loads of 16 bytes a lane."""
 
     row: MatrixInstruction
     steps: int  # instructions on each tile between loads
@@ -131,9 +131,9 @@ def main() -> int:
 def measure(
     size: int, threads: int, only: str = "", clock: Clock = time.perf_counter
 ) -> tuple[list[dict[str, Any]], float]:
-    """A record for each product, and numpy's sgemm rate (GFLOP/s), the best of all.
+    """Returns a record for each product, and numpy's sgemm rate (GFLOP/s), the best of all.
 
-    A product's share of sgemm's rate is the median of pairs that follow each other: what else the machine does slows both.
+    A product's fraction of sgemm's rate is the median of consecutive pairs: other work on the machine slows both.
     """
     import numpy as np
 
@@ -178,7 +178,7 @@ def _timed(work: Callable[[], object], clock: Clock) -> float:
 def _product(
     target: str, name: str, a: np.ndarray, b: np.ndarray, threads: int, clock: Clock
 ) -> tuple[Callable[[], object], bool]:
-    """The simulated product, compiled, to be run; whether D is right: all of an exact product, else a tile's bits."""
+    """Returns the simulated product, compiled, and whether D is right: all of an exact product, else a tile's bits."""
     import numpy as np
 
     from simgpu import Device
@@ -208,7 +208,7 @@ def _product(
 
 
 def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The first m x n elements of A B as a chain of the instruction has them, by `simgpu.hardware.mfma`."""
+    """Returns the first m x n elements of A B by a chain of the instruction, from `simgpu.hardware.mfma`."""
     import numpy as np
 
     from simgpu.hardware.mfma import multiply
@@ -230,12 +230,12 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def stored(row: MatrixInstruction, a: np.ndarray) -> np.ndarray:
-    """What of A (m, k) is stored: where it is sparse, the first two of four columns."""
+    """Returns the stored part of A (m, k): if it is sparse, the first two of four columns."""
     return a.reshape(len(a), -1, 4)[..., :2].reshape(len(a), -1) if row.sparse else a
 
 
 def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
-    """A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
+    """Packs A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
     import numpy as np
 
     from simgpu.hardware.mfma.instruction import BITS
@@ -262,7 +262,7 @@ def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
 
 
 def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
-    """D from what the waves stored: [tile row][tile column][register][lane]."""
+    """Unpacks D from the waves' stores: [tile row][tile column][register][lane]."""
     import numpy as np
 
     from simgpu.matrix.one_mfma import DTYPES
@@ -277,7 +277,7 @@ def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
 
 
 def source(packing: Packing, size: int) -> str:
-    """The kernel's text: workgroup (x, y) is one wave and computes D's tile column x, tile row y."""
+    """Returns the kernel's text: workgroup (x, y) is one wave and computes D's tile column x, tile row y."""
     from simgpu.tools.matrix.kernel import FirstRegisters, clear, kernel, matrix_line
 
     row = packing.row

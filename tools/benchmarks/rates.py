@@ -20,14 +20,14 @@ from simgpu.hardware.errors import ToolchainError
 from simgpu.tools.benchmarks.engine import Bench, looped, prepare, text_of
 from simgpu.tools.shared.console import print_json, progress, show, table
 
-TIMES = 16  # an instruction in the loop's body
+TIMES = 16  # repeats of an instruction in the loop's body
 LOOPS = 40_000
 REPEATS = 3
 NBYTES = 1 << 16
-SLOW = 10  # times the class's median: marked
+SLOW = 10  # multiple of the class's median from which a row is marked
 
-# v0 is the lane; v35, v1, v33, v36 and v32 are 2, 4, 8, 12 and 16 times that, v34 is 0; v[2:3] is the lane's address in x,
-# s[4:5] x's, s[6:7] y's and s[8:9] z's; v4 to v31 hold 1.0; m0 is 0.
+# v0 is the lane; v35, v1, v33, v36 and v32 are 2, 4, 8, 12 and 16 times that, v34 is 0; v[2:3] is the lane's address in x, s[4:5]
+# x's, s[6:7] y's and s[8:9] z's; v4 to v31 hold 1.0; m0 is 0.
 CLASSES: dict[str, tuple[str, ...]] = {
     "VALU, 32 bits": (
         "v_mov_b32 v40, v4", "v_add_f32 v40, v4, v5", "v_fma_f32 v40, v4, v5, v6", "v_add_u32 v40, v4, v5",
@@ -149,11 +149,11 @@ class Rate:
 
     line: str
     ns: float
-    over: float  # the median of its class
+    over: float  # in medians of its class
 
 
 def rates(target: str, only: str = "") -> dict[str, list[Rate]]:
-    """By class, the instructions that the target has, the slowest first."""
+    """Returns the target's instructions by class, the slowest first."""
     gpu = Device(target, threads=1)
     empty = _ns(gpu, "") or 0.0
     found: dict[str, list[Rate]] = {}
@@ -174,7 +174,7 @@ def rates(target: str, only: str = "") -> dict[str, list[Rate]]:
 
 
 def _ns(gpu: Device, line: str) -> float | None:
-    """Of the loop's body once; None where the target lacks the instruction."""
+    """Times one pass of the loop's body; None if the target lacks the instruction."""
     body = looped("\n".join([f"  {line}"] * TIMES) if line else "", before=BEFORE)
     bench = Bench("rate", line, body, 1, LOOPS, NBYTES, workgroup=64, lds=4096, vgprs=96, agprs=4)
     try:

@@ -23,7 +23,7 @@ from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import KernelFailed
 
 TARGET = "mi300x"
-FIELDS = (11, 12)  # of /proc/PID/stat behind the name: clock ticks in user and in kernel mode (proc(5))
+FIELDS = (11, 12)  # fields of /proc/PID/stat after the name: clock ticks in user and in kernel mode (proc(5))
 
 
 def main() -> int:
@@ -48,7 +48,8 @@ def main() -> int:
 
 
 def measure(size: int, processes: int, pairs: int) -> list[dict[str, float]]:
-    """Seconds of each pair, and slices over one process. KernelFailed where the bytes differ, or the launch was not cut."""
+    """Returns seconds of each pair, and slices over one process. Raises KernelFailed if the bytes differ, or the launch was not
+    cut."""
     kernel = asm.emit(TiledComputation(size, size, size, target=TARGET, dtype="f16"))
     source = np.random.default_rng(0)
     a, b = (source.standard_normal((size, size)).astype(np.float16) for _ in range(2))
@@ -83,7 +84,7 @@ def measure(size: int, processes: int, pairs: int) -> list[dict[str, float]]:
 
 
 def processor_seconds(pool: Processes) -> float:
-    """What this process and the pool's used so far (Linux)."""
+    """Processor seconds of this process and the pool's so far (Linux)."""
     total = 0
     for number in (os.getpid(), *pool.pids):
         with open(f"/proc/{number}/stat") as file:

@@ -48,7 +48,8 @@ def main() -> int:
 
 
 def cold(times: int = COLD, check: bool = False) -> dict[str, Any]:
-    """Seconds of processes with empty caches, each its own, behind one that leaves Python's bytecode; check: in checked mode."""
+    """Returns seconds of processes with empty caches, each its own. A process before leaves Python's bytecode; check: in
+    checked mode."""
     taken = []
     for _ in range(1 + times):
         with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +59,7 @@ def cold(times: int = COLD, check: bool = False) -> dict[str, Any]:
 
 
 def warm(times: int = WARM) -> dict[str, Any]:
-    """Seconds of processes after one that filled the caches."""
+    """Returns seconds of processes after one that filled the caches."""
     with tempfile.TemporaryDirectory() as folder:
         _seconds(folder)
         taken = [_seconds(folder) for _ in range(times)]

@@ -34,12 +34,12 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class GoalRow:
-    """A goal, and how it went."""
+    """A goal and its measurement."""
 
     goal: Goal
-    measured: GoalValue | None  # None where it failed
+    measured: GoalValue | None  # None if it failed
     failure: str  # why it failed
-    seconds: float  # that it took
+    seconds: float  # of the measurement
 
     @property
     def fine(self) -> bool:
@@ -51,7 +51,7 @@ class GoalRow:
         return None if value is None else self.goal.over(value)
 
     def cells(self) -> tuple[object, ...]:
-        """For the table."""
+        """Returns the cells of the table's row."""
         goal, measured, over = self.goal, self.measured, self.over
         if measured is None or measured.value is None or over is None:
             return goal.name, goal.work, goal.text, "", "", "", self.failure or (measured.note if measured else "")
@@ -59,7 +59,7 @@ class GoalRow:
         return goal.name, goal.work, goal.text, f"{measured.value:.3g} {goal.unit}", f"{over:.2f}", met, measured.note
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a JSON document."""
         goal, measured, over = self.goal, self.measured, self.over
         return {
             "name": goal.name, "work": goal.work, "limit": goal.limit, "unit": goal.unit, "at_least": goal.at_least,
@@ -70,7 +70,7 @@ class GoalRow:
 
 
 def goals(options: Namespace) -> int:
-    """Measures the goals asked for and prints the table."""
+    """Measures the chosen goals and prints the table."""
     unknown = [name for name in options.only if name not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such row; there are {', '.join(NAMES)}")

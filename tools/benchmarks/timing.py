@@ -1,4 +1,4 @@
-"""How many wave-instructions a second the model of a compute unit takes, on one core: `python -m simgpu.tools.benchmarks.timing`.
+"""Wave-instructions a second of a compute unit's model, on one core: `python -m simgpu.tools.benchmarks.timing`.
 
 The mix is a matrix product's: matrix and vector instructions, LDS reads, loads, waits and barriers, of 4, 8, 16 and 32 waves.
 """
@@ -24,7 +24,7 @@ ROUNDS = 5
 
 
 def rate(waves: int) -> float:
-    """Millions a second, the best of ROUNDS."""
+    """Returns millions a second, the best of ROUNDS."""
     chip = hardware.target("mi300x")
     row = pipelines(chip.arch)
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)
@@ -42,7 +42,7 @@ def rate(waves: int) -> float:
     beyond = np.full((2, len(code.unit)), 0.3)
     shares = Shares(beyond, beyond)
     gpu = Gpu(chip, row, Mechanisms(), code, work, 1, shares, waves, chip.num_cus, chip.clock_mhz)
-    gpu.steady()  # compiled
+    gpu.steady()  # compiles it
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -52,7 +52,7 @@ def rate(waves: int) -> float:
 
 
 def main() -> None:
-    """Prints the rates beside the goals."""
+    """Prints the rates next to the goals."""
     print_figures({f"{waves} waves, M/s (goal {goal:g})": rate(waves) for waves, goal in GOALS.items()}, False)
 
 

@@ -1,4 +1,4 @@
-"""Best times of things that are compared: turn about, so that a change of the machine's speed meets all of them."""
+"""Best times of compared functions: turn about, so that a change of the machine's speed affects all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENOUGH = 30.0  # seconds after which no further turn begins
 
 
 def best_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[float]:
-    """The shortest wall time of each."""
+    """Returns the shortest wall time of each."""
     best = [float("inf")] * len(works)
     started = time.perf_counter()
     for _ in range(repeats):
@@ -24,7 +24,7 @@ def best_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[f
 
 
 def figures(simulated: float, blas: float, gflop: float, instructions: int) -> dict[str, float]:
-    """Of a product of so many GFLOP: seconds, ratio and GFLOP/s beside numpy's, and wave-instructions; units are in the names."""
+    """Returns the figures of a product of `gflop` GFLOP next to numpy's; units are in the names."""
     return {
         "simulated_seconds": simulated,
         "numpy_seconds": blas,

@@ -1,4 +1,4 @@
-"""The documentation's commands print what it says; its links and names exist."""
+"""The documentation's commands print what it shows; its links and names exist."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ TRANSCRIPTS = [page for page in (README, *PAGES) if "```console" in page.read_te
 # `folder/file.py`, `folder.module`, `folder/` in running text
 PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
 
-# What a page shows beside transcripts: an indented or fenced command line with its continuations; commands inside a sentence.
+# Commands of a page outside transcripts: an indented or fenced command line with its continuations; commands inside a sentence.
 LINE = re.compile(r"^ *((?:simgpu|python -m simgpu\.[\w.]+) (?:.*\\\n)*.*)$", re.M)
 INLINE = re.compile(r"`((?:simgpu|python -m simgpu\.[\w.]+) [^`]+)`")
 GUIDES = [README, ROOT / "CONTRIBUTING.md", *PAGES]
 
 
 def example_lines(page: str) -> list[list[str]]:
-    """The words of the command lines that stand outside transcripts, comments left out."""
+    """Returns the words of the command lines outside transcripts, without comments."""
     shown = re.findall(r"^```\w*\n.*?^```$|^ {4}[^\n]*$", transcripts.BLOCK.sub("", page), re.M | re.S)
     return [shlex.split(line.replace("\\\n", " "), comments=True) for line in LINE.findall("\n".join(shown))]
 
 
 def options_of(verb: str) -> set[str]:
-    """The options that the verb's parser, or one below it, takes."""
+    """Returns the options of the verb's parser and of its sub-parsers."""
     parser = Parser()
     module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
     module.configure(parser)
@@ -50,7 +50,7 @@ def options_of(verb: str) -> set[str]:
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name)
 def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All of them, in the page's order: later ones use files that earlier ones wrote."""
+    """Runs all commands in the page's order, since later ones use files that earlier ones wrote."""
     page = path.read_text()
     with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
         environment = {**gpu.environment, **transcripts.TERMINAL.get(path.name, {})}
@@ -61,7 +61,7 @@ def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
 def test_examples_are_command_lines(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that no transcript reruns: each is taken by its verb's parser, or names a module with these options."""
+    """Examples that no transcript reruns: each parses with its verb's parser, or names a module with these options."""
     for words in example_lines(path.read_text()):
         if words[0] == "python":
             assert_module_takes(words[2], words[3:])
@@ -74,7 +74,7 @@ def test_examples_are_command_lines(path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
 def test_commands_inside_sentences_exist(path: Path) -> None:
-    """With their options: a sentence leaves out what does not matter to it."""
+    """Commands in sentences have existing options; a sentence leaves out irrelevant words."""
     for line in INLINE.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)):
         words = line.split()
         options = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
@@ -87,7 +87,7 @@ def test_commands_inside_sentences_exist(path: Path) -> None:
 
 
 def assert_module_takes(module: str, words: list[str]) -> None:
-    """The module exists, and its source names the options, or the function that adds one to many parsers."""
+    """Asserts that the module exists, and that its source names the options, or the function that adds one to many parsers."""
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None, module
     source = Path(spec.origin).read_text()
@@ -96,7 +96,7 @@ def assert_module_takes(module: str, words: list[str]) -> None:
 
 
 def test_an_example_that_is_none_is_seen() -> None:
-    """The tests of examples: what they look at, and what they leave to the transcripts."""
+    """Tests the tests of examples: they see example lines and leave transcripts alone."""
     page = "    simgpu run gemm -m 4 \\\n        -n 5   # that's all\n\n```console\n$ simgpu help\nsimgpu is\n```\n\nsimgpu runs.\n"
     assert example_lines(page) == [["simgpu", "run", "gemm", "-m", "4", "-n", "5"]]
     assert main(["run", "gemm", "-m", "4", "-n", "5", "--tyle", "3"]) == 2
@@ -104,28 +104,28 @@ def test_an_example_that_is_none_is_seen() -> None:
 
 
 def test_a_changed_output_is_seen_and_a_time_is_not() -> None:
-    """The comparison itself."""
+    """Tests the comparison itself."""
     page = "```console\n$ simgpu run\nmedian   5.2   us\nPASS\n```\n"
     same, other = page.replace("5.2", "1,017.25"), page.replace("PASS", "FAIL")
     assert transcripts.comparable(same) == transcripts.comparable(page) != transcripts.comparable(other)
 
 
 def test_every_verb_has_its_place() -> None:
-    """A verb without a section is not documented: add one to docs/commands.md."""
+    """Every verb needs a section: add a missing one to docs/commands.md."""
     headings = re.findall(r"^## ([\w, -]+)", (ROOT / "docs" / "commands.md").read_text(), re.M)
     named = {word.strip() for heading in headings for word in heading.split(",")}
     assert not set(VERBS) - named
 
 
 def test_every_page_has_its_place() -> None:
-    """In the index by task, and in the site's."""
+    """Every page is in the index by task, and in the site's."""
     index, site = (ROOT / "docs" / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
     assert {page.name for page in PAGES} - {"index.md"} == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
     assert sorted(page.name for page in PAGES) == sorted(re.findall(r"- ([\w-]+\.md)", site))
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
-    """With nothing that a browser would fetch from elsewhere."""
+    """A page of the site loads nothing from elsewhere."""
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: pip install '.[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path]
@@ -153,14 +153,15 @@ SNIPPETS = [
 
 @pytest.mark.parametrize(("page", "number", "snippet"), SNIPPETS, ids=[f"{page}-{number}" for page, number, _ in SNIPPETS])
 def test_python_of_a_page_runs(page: str, number: int, snippet: str, tmp_path: Path) -> None:
-    """In an interpreter and a folder of its own: one of them adds an instruction, one writes a file."""
+    """Snippets run in a separate interpreter and folder: one of them adds an instruction, one writes a file."""
     done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
 def test_pictures_of_the_tour(name: str) -> None:
-    """Each shows what its commands print now, in the page that has them, and refers to nothing that a browser would fetch."""
+    """A picture shows the present output of its commands, its page includes it, and it refers to nothing that a browser would
+    fetch."""
     kept = pictures.place(name).read_text()
     assert pictures.words(pictures.draw(pictures.PICTURES[name])) == pictures.words(kept), "python -m tests.support.pictures"
     assert re.findall(r"href|src=|@import|@font-face|url\((?!#)", kept) == [] and len(kept) < 60_000
@@ -172,7 +173,7 @@ NOTEBOOKS = [page for page in PAGES if "```pycon" in page.read_text()]
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
 def test_cells_of_a_page_show_what_it_says(page: Path) -> None:
-    """The cells of a page share their names, as in a notebook."""
+    """Cells of a page share their names, as in a notebook."""
     cells = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page.read_text(), re.M | re.S))
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     assert runner.run(doctest.DocTestParser().get_doctest(cells, {}, page.name, str(page), 0)).failed == 0

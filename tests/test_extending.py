@@ -1,4 +1,4 @@
-"""docs/extending.md followed to the letter in a copy of the repository: what it adds works, and the laws and mypy accept it."""
+"""docs/extending.md followed to the letter in a copy of the repository: its additions work, and the laws and mypy accept them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAWS = (
 
 
 def apply(block: re.Match[str], at: Path) -> None:
-    """Does what a block of the page says: a new file, more of a file, or a file's lines changed."""
+    """Carries out a block of the page: makes a file, appends to a file, or changes a file's lines."""
     how, name, text = block.groups()
     file = at / name
     if how == "python new":
@@ -43,7 +43,7 @@ def apply(block: re.Match[str], at: Path) -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the repository with everything added that the page adds."""
+    """Makes a copy of the repository with all of the page's additions."""
     at = tmp_path_factory.mktemp("extended")
     for name in (*MAY_IMPORT, "tests", "docs"):
         shutil.copytree(ROOT / name, at / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
@@ -57,7 +57,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def outcome(at: Path, *command: str) -> str:
-    """What a command in the copy printed; it must end well."""
+    """Returns the output of a command in the copy; the command must succeed."""
     environment = {**os.environ, "PYTHONPATH": str(at), "MYPY_CACHE_DIR": str(at / ".mypy_cache")}
     done = subprocess.run([sys.executable, *command], cwd=at, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Imports point one way, between folders and inside each: what a file imports stands below it, types and local imports included."""
+"""Imports point one way, between folders and inside each: a file imports only files below it, types and local imports included."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "simgpu": {"simgpu", "hardware"},
     "tools": {"tools", "simgpu", "asm", "operators", "hardware"},
 }
-# Inside a folder, from the ground up. What stands on one line does not import each other; a folder stands for all below it that
-# is not named itself.
+# Order inside a folder, from the ground up. Entries of one line do not import each other. A folder includes everything below it
+# that has no entry.
 ORDER = {
     "hardware": [
         "errors.py cache.py architectures.py",
@@ -100,13 +100,13 @@ ORDER = {
         "robustness",
     ],
 }
-# Import name -> distribution, where they differ.
+# Import name -> distribution, if they differ.
 DISTRIBUTION = {"elftools": "pyelftools", "rocm": "hip-python"}
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """Our modules by name: `simgpu.asm.emit` is asm/emit.py."""
+    """Returns our modules by name: `simgpu.asm.emit` is asm/emit.py."""
     found = {}
     for top in MAY_IMPORT:
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -118,7 +118,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def handed_on() -> dict[str, str]:
-    """Full names that an __init__.py hands on, and the names that it imports them by."""
+    """Returns full names that an __init__.py passes on, and the names that it imports them by."""
     found = {}
     for package, path in modules().items():
         for node in ast.walk(ast.parse(path.read_text())) if path.name == "__init__.py" else ():
@@ -128,14 +128,14 @@ def handed_on() -> dict[str, str]:
 
 
 def module_of(name: str) -> str:
-    """The module that a full name is, or in which it is defined."""
+    """Returns the module that a full name is, or in which it is defined."""
     while name not in modules() and name in handed_on():
         name = handed_on()[name]
     return name if name in modules() else name.rpartition(".")[0]
 
 
 def imported(source: str) -> set[str]:
-    """Full names that a module imports, at any depth: of ours the module that defines it, of others what stands in the import."""
+    """Returns full names that a module imports, at any depth: for ours the defining module, for others the name in the import."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -148,7 +148,7 @@ def imported(source: str) -> set[str]:
 
 @cache
 def arrows() -> frozenset[tuple[Path, Path]]:
-    """(importer, imported) of every import between two of our files; what an __init__.py hands on is imported from its file."""
+    """Returns (importer, imported) of every import between two of our files; a name from an __init__.py counts for its file."""
     found = {(path, modules()[name]) for path in modules().values() for name in imported(path.read_text()) if name in modules()}
     return frozenset((a, b) for a, b in found if "__init__.py" not in (a.name, b.name))
 
@@ -158,7 +158,7 @@ def top_of(path: Path) -> str:
 
 
 def storey(path: Path) -> tuple[int, str]:
-    """The line of ORDER on which a file stands, and its entry there: the most specific one."""
+    """Returns the line of ORDER of a file, and its most specific entry there."""
     inside = path.relative_to(ROOT / top_of(path)).as_posix()
     entries = [
         (number, entry)
@@ -206,7 +206,7 @@ def test_the_order_names_what_there_is(top: str) -> None:
 
 
 def in_circles(pairs: Iterable[tuple[T, T]]) -> set[tuple[T, T]]:
-    """The pairs whose second leads back to the first."""
+    """Returns the pairs whose second leads back to the first."""
     following: dict[T, set[T]] = {}
     for a, b in pairs:
         following.setdefault(a, set()).add(b)
@@ -243,7 +243,7 @@ def test_nothing_undeclared_is_imported(top: str) -> None:
     files = [path for path in modules().values() if top_of(path) == top]
     names = {name.partition(".")[0] for path in files for name in imported(path.read_text())}
     outside = names - {"simgpu"} - set(sys.stdlib_module_names)
-    # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only where it is installed.
+    # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only if it is installed.
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared | {"torch"}
 
 
@@ -267,7 +267,7 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 def test_plain_simulation_loads_neither_numba_nor_the_checks() -> None:
-    """numba is the time model's."""
+    """Only the time model uses numba."""
     script = "import sys, simgpu; simgpu.Device('gfx942'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
@@ -285,7 +285,7 @@ def test_public_names_are_loaded_when_used() -> None:
 
 
 def _loaded_by(*arguments: str) -> set[str]:
-    """Names in sys.modules after a command in a fresh interpreter."""
+    """Returns the names in sys.modules after a command in a fresh interpreter."""
     script = (
         "import sys; from simgpu.tools.cli import main; "
         f"status = main({list(arguments)!r}); assert status == 0, status; print('LOADED', *sys.modules)"

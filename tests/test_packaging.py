@@ -1,4 +1,4 @@
-"""What is installed: the wheel's content, the command from an environment that has nothing else, one version."""
+"""Installation: the wheel's content, the command from an environment that has nothing else, one version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = ("-m", "40", "-n", "33", "-k", "21")
 
 
 def python(*arguments: str | Path, at: Path | str = sys.executable, cwd: Path | None = None) -> str:
-    """Standard output of a Python command that succeeds; what this process's environment adds to the path stays out."""
+    """Returns the standard output of a Python command that succeeds; this process's additions to the path stay out."""
     outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SIMGPU_CLANG")}
     done = subprocess.run([at, *arguments], cwd=cwd, env=outside, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def python(*arguments: str | Path, at: Path | str = sys.executable, cwd: Path | 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git has, so that nothing that lies about gets into the wheel or is left behind."""
+    """Copies the files that git has, so that stray files neither get into the wheel nor are left behind."""
     folder = tmp_path_factory.mktemp("source")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
@@ -45,7 +45,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by the setuptools that is here if it is new enough, else by one that pip fetches."""
+    """Builds the wheel by the setuptools that is here if it is new enough, else by one that pip fetches."""
     folder = tmp_path_factory.mktemp("wheel")
     alone = int(importlib.metadata.version("setuptools").partition(".")[0]) >= 68
     how = ["--no-build-isolation", "--no-index"] if alone else []
@@ -59,13 +59,13 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path) -> Path:
-    """An empty environment's Python."""
+    """Returns the Python of an empty environment."""
     venv.create(folder, with_pip=True)
     return folder / "bin" / "python"
 
 
 def check_command(at: Path, cwd: Path) -> None:
-    """The installed command tells its version and runs a kernel, from a folder that holds none of the sources."""
+    """Asserts that the installed command prints its version and runs a kernel, from a folder without the sources."""
     command = at.parent / "simgpu"
     assert command.is_file()
     said = python(command, "--version", at=at, cwd=cwd).splitlines()
@@ -97,7 +97,7 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python with the wheel. The dependencies are this environment's, seen through a .pth; the project is not among them."""
+    """Returns a Python with the wheel. A .pth gives it this environment's dependencies, but not the project."""
     folder = tmp_path_factory.mktemp("env")
     at = environment(folder)
     python("-m", "pip", "install", "--no-deps", "--no-index", "-q", wheel, at=at)
@@ -120,7 +120,7 @@ def test_the_wheel_times_kernels_and_leaves_the_goals_to_a_checkout(installed: P
 
 
 def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> None:
-    """Its links stand for the folders; the wheel of this environment does not."""
+    """A checkout's links replace the folders; this environment's wheel does not."""
     links = {path.name for path in (ROOT / "simgpu").iterdir() if path.is_symlink()}
     assert links == {"asm", "docs", "hardware", "operators", "tools"}
     program = "import simgpu, simgpu.tools.cli as cli; print(simgpu.asm.__file__); cli.main(['layout', 'v_mfma_f32_16x16x4f32'])"
@@ -130,7 +130,8 @@ def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> No
 
 
 def test_a_project_with_folders_of_our_names(installed: Path, tmp_path: Path) -> None:
-    """Its tests import its own `tools`, `asm`, `hardware` and `operators`, and ours below `simgpu`; pytest loads our plugin."""
+    """Tests of such a project import its own `tools`, `asm`, `hardware` and `operators`, and ours below `simgpu`; pytest loads
+    our plugin."""
     names = ("tools", "asm", "hardware", "operators")
     for name in names:
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""The tree of folders: each has a map that names what lies in it, tests lie in the same rooms, and the cache sees all of it."""
+"""The tree of folders: each has a map that names its files, tests are in the same rooms, and the cache sees every room."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.test_imports import MAY_IMPORT
 
 ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_ARGUMENTS = 500, 60, 12
-# Rooms of the simulator that decide nothing about a handler.
+# Rooms of the simulator that do not affect a handler.
 KEYLESS = {("debugger",), ("hip",), ("sampling",), ("slices",), ("timing",), ("triton",)}
 
 
 def content(room: Path) -> set[str]:
-    """Files and folders of a room, as its map names them."""
+    """Returns the files and folders of a room, as its map should name them."""
     files = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
     folders = {f"{path.name}/" for path in (ROOT / room).iterdir() if not path.is_symlink() and (path / "__init__.py").is_file()}
     return files | folders
@@ -30,7 +30,7 @@ def content(room: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ROOMS, ids=str)
 def test_a_map_names_what_lies_in_the_room(room: Path) -> None:
-    """A sentence, then indented lines: names, two or more blanks, what they are for."""
+    """A map is a sentence, then indented lines: names, two or more blanks, their purpose."""
     text = (ROOT / room / "__init__.py").read_text()
     docstring = text.split('"""')[1]
     assert re.match(r"[^\n]{10,}[.:]\n", docstring), "the first sentence says what the folder is for"
@@ -41,7 +41,7 @@ def test_a_map_names_what_lies_in_the_room(room: Path) -> None:
 
 
 def test_a_file_can_be_read_in_a_sitting() -> None:
-    """The number of a room's files is free; the tables of instructions, a file an encoding, grow with the instruction set."""
+    """A room may have any number of files; the tables of instructions, a file an encoding, grow with the instruction set."""
     tables = ROOT / "hardware" / "isa" / "instructions"
     files = [path for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py") if path.parent != tables]
     lines = {path.relative_to(ROOT).as_posix(): path.read_text().count("\n") for path in files}
@@ -61,7 +61,7 @@ def test_the_documentation_shows_the_rooms() -> None:
 
 
 def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edit in any of them gives other names to handlers; what emits, launches, times or debugs kernels decides nothing."""
+    """An edit in any of these rooms gives handlers new names; code that emits, launches, times or debugs kernels has no effect."""
     for top in MAY_IMPORT:
         shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     monkeypatch.setattr(simgpu, "__file__", str(tmp_path / "simgpu" / "__init__.py"))
@@ -79,7 +79,7 @@ def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch:
         seen.append(digest())
 
 
-# Signatures that are given from outside: the paper's keywords for a GEMM, PyTorch's for its operators.
+# Signatures that are fixed from outside: the paper's keywords for a GEMM, PyTorch's for its operators.
 GIVEN = {"operators/gemm/tree.py", "tools/torch/operators/attention.py"}
 
 

@@ -1,4 +1,4 @@
-"""docs/security.md lists every reader of a file: a new one must be put there, with its limit."""
+"""docs/security.md lists every reader of a file: a new reader must be added there, with its limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ READS = re.compile(
     r"\.read_bytes\(|\.read_text\(|(?<!def )(?<![\w.])open\(|np\.load\(|np\.fromfile\(|json\.load\(|os\.open\(self"
     r"|mmap\.mmap\((?!-1)|\.readline\("
 )
-# Rooms that measure the project, and PyTorch's suites: they read what their developer names.
+# Rooms that measure the project, and PyTorch's suites: they read files that their developer names.
 OURS = re.compile(r"tools/(benchmarks|robustness|validation|torch)/")
 
 

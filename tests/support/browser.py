@@ -19,7 +19,7 @@ FLAGS = (
 
 
 def lacking() -> str:
-    """What a browser test lacks here, or nothing."""
+    """Names the missing part of a browser test; "" if there is none."""
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
@@ -35,7 +35,7 @@ needs_browser = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
 class Opened:
-    """A page of a browser that opened a file. requests: what it asked for; errors: what it complained about."""
+    """A page of a browser that opened a file."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -54,7 +54,7 @@ class Opened:
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The value of a JavaScript function of one argument, a list."""
+        """Returns the value of a JavaScript function of one argument, a list."""
         return self.page.evaluate(script, list(arguments))
 
     @property
@@ -62,7 +62,7 @@ class Opened:
         return str(self.page.evaluate("location.hash.slice(1)"))
 
     def difference(self, one: bytes, other: bytes) -> float:
-        """How far two PNG pictures are from each other, 0 to 1 on average; 1 where their sizes differ."""
+        """Returns the average difference of two PNG pictures, 0 to 1; 1 if their sizes differ."""
         urls = [f"data:image/png;base64,{base64.b64encode(data).decode()}" for data in (one, other)]
         return float(self.run(DIFFERENCE, *urls))
 
@@ -86,7 +86,7 @@ DIFFERENCE = """async (urls) => {
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium, headless."""
+    """Yields Chromium, headless."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -99,7 +99,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def window(made: Any, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Opened]:
-    """A window of a browser, offline."""
+    """Yields a window of a browser, offline."""
     context = made.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", offline=True, reduced_motion="reduce"
     )

@@ -1,4 +1,4 @@
-"""Pairs of instructions as kernels: what checked mode says about each, by the line of the text."""
+"""Pairs of instructions as kernels: checked mode's findings on each, by the line of the text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def device(target: str) -> simgpu.Device:
 
 
 def assembled(target: str, lines: Sequence[str]) -> bytes:
-    """Around the lines as `engine_kernel.source`: s[4:5], s[6:7] two buffers, v60 4·lane, v61 16·lane."""
+    """Assembles the lines inside `engine_kernel.source`: s[4:5], s[6:7] two buffers, v60 4·lane, v61 16·lane."""
     arch = target.partition(":")[0]
     options = {**OPTIONS, **({} if arch == "gfx908" else UNIFIED)}
     try:
@@ -37,9 +37,9 @@ def assembled(target: str, lines: Sequence[str]) -> bytes:
 
 
 def findings(target: str, lines: Sequence[str], block: int = 64, grid: int = 1) -> list[Finding]:
-    """What checked mode finds, in the order of the code; a finding's source is its line of the text.
+    """Returns checked mode's findings, in the order of the code; a finding's source is its line of the text.
 
-    These pairs compute on registers that nothing wrote, which is not what they are about.
+    These pairs compute on registers that nothing wrote; findings on that are left out.
     """
     gpu = device(target.partition(":")[0])
     buffers = [gpu.upload(np.zeros(4096, np.uint32)) for _ in range(2)]
@@ -52,7 +52,7 @@ def findings(target: str, lines: Sequence[str], block: int = 64, grid: int = 1) 
 
 
 def line_of(target: str, lines: Sequence[str], index: int) -> str:
-    """The `Finding.source` of lines[index]; each entry is one line."""
+    """Returns the `Finding.source` of lines[index]; each entry is one line."""
     text = source(target, "\n".join(lines), (), {})
     before = text.index("\n".join(lines))
     return f"kernel.s:{text.count(chr(10), 0, before) + 1 + index}"

@@ -1,4 +1,4 @@
-"""What LLVM makes of lines of assembly and of C: the clang of the ziglang wheel."""
+"""LLVM's code for lines of assembly and for C: the clang of the ziglang wheel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ERROR = re.compile(r"^<stdin>:(\d+):\d+: error: (.*)$", re.MULTILINE)
 
 
 class Assembled(NamedTuple):
-    """One line as LLVM takes it."""
+    """A line that LLVM accepted."""
 
     text: str  # printed again, single spaces
     code: bytes
 
 
 def assemble(lines: Sequence[str], target: str) -> list[Assembled | None]:
-    """What LLVM makes of each line, one instruction each; None where it refuses the line. Skips the test without clang."""
+    """Assembles each line, one instruction each; None for a line that LLVM refuses. Skips the test without clang."""
     options = ["-triple", "amdgcn-amd-amdhsa", "-target-cpu", target, "-filetype", "asm", "-show-encoding", "-o", "-", "-"]
     command = [sys.executable, "-m", "ziglang", "clang", "-cc1as", *options]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=120)
@@ -42,7 +42,7 @@ def _assembled(text: str, code: str) -> Assembled:
 
 
 def linked(text: str, *options: str, target: str = "gfx90a", language: str = "c") -> bytes:
-    """The code object of C or C++ source, which is compiled in a folder of its own as `k.c`. Skips the test without clang."""
+    """Compiles C or C++ source to a code object, in a folder of its own as `k.c`. Skips the test without clang."""
     clang = ["clang", "-x", language, "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-nogpulib", *options]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.c").write_text(text)
@@ -56,7 +56,7 @@ def linked(text: str, *options: str, target: str = "gfx90a", language: str = "c"
 
 
 def emitted(ir: str, target: str, *options: str) -> str:
-    """The assembly of LLVM IR at -O1. Skips the test without clang."""
+    """Returns the assembly of LLVM IR at -O1. Skips the test without clang."""
     clang = ["clang", "-x", "ir", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-nogpulib", "-O1", "-Wno-override-module"]
     command = [sys.executable, "-m", "ziglang", *clang, *options, "-S", "-o", "-", "-"]
     done = subprocess.run(command, input=ir, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""Every instruction with an inline constant in each source that takes one, as encoded words."""
+"""Every instruction with an inline constant in each source that accepts one, as encoded words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LD_SCALE = 44
 
 
 def _words(spec: Spec, opcode: int, sources: tuple[int, int, int]) -> Iterator[tuple[int, int]]:
-    """(word, bytes) of every form of an instruction whose source fields hold `sources`."""
+    """Yields (word, bytes) of every form of an instruction whose source fields hold `sources`."""
     first, second, third = sources
     wide = first << 32 | second << 41 | third << 50
     match spec.encoding:
@@ -31,7 +31,7 @@ def _words(spec: Spec, opcode: int, sources: tuple[int, int, int]) -> Iterator[t
             }[spec.encoding]
             if second >= VGPR:
                 yield short | first, 4
-            # SDWA, whole dwords selected: a source of less than 256 has its own bit.
+            # SDWA, whole dwords selected: a source below 256 has its own bit.
             chosen = 6 << 40 | 6 << 48 | 6 << 56 if spec.encoding != "vopc" else 6 << 48 | 6 << 56
             scalar = (first < VGPR) << 55 | (second < VGPR) << 63
             fields = short & ~(255 << 9) | (second & 255) << 9 if spec.encoding != "vop1" else short
@@ -46,7 +46,8 @@ def _words(spec: Spec, opcode: int, sources: tuple[int, int, int]) -> Iterator[t
 
 
 def constant_operands(target: str, code: int) -> Iterator[tuple[Instruction, str]]:
-    """(instruction, name of the source that is `Const(code)`), one source at a time, for every form of every instruction."""
+    """Yields (instruction, name of the source that is `Const(code)`), one source at a time, for every form of every
+    instruction."""
     seen = set()
     for spec in REGISTRY.specs:
         if target not in spec.opcodes:

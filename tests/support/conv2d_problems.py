@@ -1,4 +1,4 @@
-"""Convolutions of any shape, for property tests, and what is right of their results."""
+"""Convolutions of any shape, for property tests, and the test of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
 def problems(
     high: int, wide: int, taps: int, padding: int, dilations: st.SearchStrategy[tuple[int, int]] = PAIR
 ) -> st.SearchStrategy[Conv2dProblem]:
-    """Of up to so many rows and columns beyond what the filter takes, taps and rows of padding each way."""
+    """Draws problems with limits on rows and columns beyond the filter's need, taps, and rows of padding each way."""
     return st.builds(
         lambda n, g, ic, oc, ih, iw, kh, kw, stride, padding, dilation: Conv2dProblem(
             n, ic * g, ih + dilation[0] * (kh - 1), iw + dilation[1] * (kw - 1), oc * g, kh, kw, stride, padding, dilation, g
@@ -27,8 +27,11 @@ def problems(
 
 
 def assert_right(result: Any) -> None:
-    """Both verdicts on what a launch gave: `got`, `want` and `bound` in float64, `untouched` memory, a faithful kernel's `typical`
-    error or None. An infinity or NaN is wanted exactly, a finite number within its bound: infinite where it may overflow."""
+    """Asserts both verdicts on a launch's result: `got`, `want` and `bound` in float64, `untouched` memory, a faithful kernel's
+    `typical` error or None.
+
+    An infinity or NaN must match exactly, a finite number within its bound: infinite if it may overflow.
+    """
     got, want = np.asarray(result.got, float), np.asarray(result.want, float)
     same = (got == want) | np.isnan(got) & np.isnan(want)
     error = np.abs(np.subtract(got, want, out=np.zeros_like(want), where=np.isfinite(want) & ~np.isnan(got)))

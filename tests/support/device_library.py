@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# What ROCm's control libraries (oclc_*.bc) say, one constant each.
+# Constants of ROCm's control libraries (oclc_*.bc), one each.
 VERSIONS = {"gfx908": 9008, "gfx90a": 9010, "gfx942": 9402, "gfx950": 9500}
 HEAD = """
 typedef unsigned int uint; typedef unsigned long ulong; typedef unsigned char uchar;
@@ -36,7 +36,7 @@ ulong __ockl_printf_append_args(ulong, uint, ulong, ulong, ulong, ulong, ulong, 
 
 @functools.cache
 def compiled(target: str, source: str, library: bool = True) -> bytes:
-    """The code object of kernels in OpenCL C, behind HEAD; skips the test where a wheel is missing."""
+    """Compiles kernels in OpenCL C, after HEAD, to a code object; skips the test if a wheel is missing."""
     triton = importlib.util.find_spec("triton")
     if importlib.util.find_spec("ziglang") is None or (library and triton is None):
         pytest.skip("needs the wheels ziglang and triton")

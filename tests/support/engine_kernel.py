@@ -1,7 +1,7 @@
 """Runs a few lines of assembly as a kernel of one workgroup and returns registers.
 
-Around the lines: s[4:5] is the address of the input buffer, s[6:7] of the output buffer, v0 the
-lane's number, v60 four times that; s[10:11] stay free for what a test passes.
+Around the lines: s[4:5] is the address of the input buffer, s[6:7] of the output buffer, v0 the lane's number, v60 four times
+that. s[10:11] stay free for the test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAVED = "v60"
 
 
 def source(target: str, lines: str, dump: Sequence[str], options: dict[str, Any]) -> str:
-    """The kernel `k`: dump: registers stored one after the other, 256 bytes each and wave."""
+    """Returns the kernel `k`; dump: registers to store consecutively, 256 bytes each and wave."""
     stores = []
     for register in dump:
         data = register
@@ -90,7 +90,7 @@ amdhsa.kernels:
 
 
 class Executed:
-    """What a kernel left: `rows` by dumped register, uint32 (work-items,), `memory` the input."""
+    """Results of a kernel: `rows` by dumped register, uint32 (work-items,), `memory` the input."""
 
     def __init__(self, rows: dict[str, np.ndarray], memory: np.ndarray, run: Run) -> None:
         self.rows = rows
@@ -102,10 +102,10 @@ class Executed:
 
 
 class Kernel:
-    """Assembled lines, to be run on one workgroup as often as wanted.
+    """Assembled lines, to run on one workgroup any number of times.
 
-    check: whether in checked mode; options: `.amdhsa_` directives by name; also `kernarg`, the SGPR pair of the
-    kernel arguments, and `before`, lines that come first.
+    check: in checked mode; options: `.amdhsa_` directives by name; also `kernarg`, the SGPR pair of the kernel arguments, and
+    `before`, lines that come first.
     """
 
     def __init__(self, target: str, lines: str, dump: Sequence[str] = (), check: bool | str = False, **options: Any) -> None:
@@ -120,7 +120,7 @@ class Kernel:
         self.dump = list(dump)
 
     def run(self, data: np.ndarray | None = None, block: int = 64) -> Executed:
-        """data: contents of the input buffer."""
+        """Runs the lines. data: contents of the input buffer."""
         given = self.gpu.upload(np.zeros(64, np.uint32) if data is None else data)
         count = max(1, len(self.dump))
         out = self.gpu.alloc(1024 * count)
@@ -142,5 +142,5 @@ def execute(
     block: int = 64,
     **options: Any,
 ) -> Executed:
-    """Assemble the lines, run them once, return the dumped registers."""
+    """Assembles the lines, runs them once, returns the dumped registers."""
     return Kernel(target, lines, dump, **options).run(data, block)

@@ -1,4 +1,4 @@
-"""One GEMM on the simulated GPU, its operands in guarded memory, beside float64: what the GEMM tests share."""
+"""One GEMM on the simulated GPU, its operands in guarded memory, compared with float64: shared by the GEMM tests."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ class Result:
     typical: TypicalError | None
 
     def check(self) -> None:
-        """Every element within its bound and all as near as a faithful kernel's, NaN and infinities where the reference has them,
-        nothing else written."""
+        """Asserts that every element is within its bound, and that nothing else was written.
+
+        All elements must be as near as a faithful kernel's, and NaN and infinities must be where the reference has them.
+        """
         finite = np.isfinite(self.want) & np.isfinite(self.bound)
         error = np.abs(np.where(finite, self.got - np.where(finite, self.want, 0), 0))
         bad = ~(error <= np.where(finite, self.bound, 0))
@@ -63,14 +65,14 @@ def poison(kind: np.dtype) -> Any:
 
 
 def window(memory: np.ndarray, shape: tuple[int, ...], stride: int, guard: int) -> np.ndarray:
-    """The view of `shape` in its memory."""
+    """Returns the view of `shape` in its memory."""
     *outer, rows, columns = shape
     count = int(np.prod(outer, dtype=int)) * rows * stride
     return memory[guard : guard + count].reshape(*outer, rows, stride)[..., :columns]
 
 
 def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.random.Generator, guard: int = GUARD):
-    """A view of `shape` with rows `stride` apart, and the poisoned memory that it lies in."""
+    """Returns a view of `shape` with rows `stride` apart, and its poisoned memory."""
     *outer, rows, _ = shape
     count = int(np.prod(outer, dtype=int)) * rows
     memory = np.full(2 * guard + count * stride, poison(kind), kind)
@@ -85,9 +87,11 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
          activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False, tiling=None,
          group_rows=(), **epilogue) -> Result:  # fmt: skip
-    """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the
-    device's; tiling: another than the plan's; group_rows: of a grouped product; epilogue: dtype_c, scale_c, residual, scales of
-    GemmProblem."""
+    """Runs one GEMM; `edit(a, b, c)` changes the inputs.
+
+    descriptor: a HardwareDescriptor that replaces the target's; check: the device's; tiling: replaces the plan's; group_rows:
+    of a grouped product; epilogue: dtype_c, scale_c, residual, scales of GemmProblem.
+    """
     source = np.random.default_rng(m * 90001 + n * 301 + k)
     outer, each = () if batch == 1 else (batch,), (len(group_rows),) if group_rows else ()
     problem = GemmProblem(

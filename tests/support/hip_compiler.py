@@ -1,4 +1,4 @@
-"""Compiles HIP programs with what pip brings: the clang and lld of the ziglang wheel, and our own library to link against."""
+"""Compiles HIP programs with pip's packages: the clang and lld of the ziglang wheel, and our own library to link against."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FROM_THE_LINKER = re.compile(rb"__hip_(?:fatbin|gpubin_handle)_\w+")
 
 
 def run(command: Sequence[object], **options: object) -> None:
-    """Run a tool to its end. Skips the test without the wheel, fails it with what the tool says."""
+    """Runs a tool to its end. Skips the test without the wheel, fails it with the tool's message."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload]
     if "No module named ziglang" in done.stderr:
         pytest.skip("the ziglang wheel is not installed")
@@ -39,7 +39,7 @@ def run(command: Sequence[object], **options: object) -> None:
 
 @cache
 def folder() -> Path:
-    """Where programs of this user are kept between sessions, by content."""
+    """Returns the folder that keeps this user's programs between sessions, by content."""
     made = Path(tempfile.gettempdir(), f"simgpu-hip-programs-{os.getuid()}")
     made.mkdir(mode=0o700, exist_ok=True)
     assert made.stat().st_uid == os.getuid()
@@ -47,7 +47,7 @@ def folder() -> Path:
 
 
 def bundle(code: dict[str, bytes]) -> bytes:
-    """An uncompressed offload bundle of code objects by target."""
+    """Packs code objects by target into an uncompressed offload bundle."""
     rows = {b"host-x86_64-unknown-linux-gnu-": b""} | {b"hipv4-amdgcn-amd-amdhsa--" + t.encode(): data for t, data in code.items()}
     table, body, at = b"", b"", PAGE
     for name, data in rows.items():
@@ -58,7 +58,7 @@ def bundle(code: dict[str, bytes]) -> bytes:
 
 
 def device_code(source: Path, target: str, scratch: Path, options: Sequence[str] = ()) -> bytes:
-    """The linked code object of a program's kernels."""
+    """Returns the linked code object of a program's kernels."""
     (scratch / "lld").write_text(LLD)
     (scratch / "lld").chmod(0o755)
     environment = {**os.environ, "PATH": f"{scratch}:{os.environ['PATH']}"}
@@ -69,7 +69,7 @@ def device_code(source: Path, target: str, scratch: Path, options: Sequence[str]
 
 
 def with_device_library(target: str, scratch: Path) -> list[str]:
-    """Options that link what device code uses of ocml and ockl. Skips the test where they are not installed."""
+    """Returns options that link ocml's and ockl's functions. Skips the test if they are not installed."""
     found = hiprtc.device_library()
     if found is None:
         pytest.skip("no ocml.bc and ockl.bc: neither ROCm nor the triton wheel is installed")
@@ -82,7 +82,7 @@ def with_device_library(target: str, scratch: Path) -> list[str]:
 
 
 def linked(target: str, *names: str) -> Path:
-    """The executable of several sources of -fgpu-rdc, whose device code is linked as one, as clang's driver has it done.
+    """Returns the executable of several sources of -fgpu-rdc, whose device code is linked as one, as clang's driver does it.
 
     Every object's registration refers to one fat binary and one handle, by symbols that the link defines
     (clang/lib/Driver/ToolChains/HIPUtility.cpp).
@@ -112,12 +112,13 @@ def linked(target: str, *names: str) -> Path:
 
 
 def program(name: str, *targets: str) -> Path:
-    """The executable of tests/support/hip_programs/NAME.hip with code for the targets."""
+    """Returns the executable of tests/support/hip_programs/NAME.hip with code for the targets."""
     return compiled(PROGRAMS / f"{name}.hip", *targets)
 
 
 def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_library: bool = False, ccob: int = 0) -> Path:
-    """The executable of a source with code for the targets, linked against our own library; ccob: a compressed bundle's version."""
+    """Returns the executable of a source with code for the targets, linked against our own library; ccob: a compressed bundle's
+    version."""
     about = (targets, options, device_library, ccob)
     made = folder() / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
     if not made.exists():
@@ -135,7 +136,7 @@ def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_li
 
 
 def _digest(*sources: Path, about: object) -> str:
-    """What an executable is kept by."""
+    """Returns the key of an executable."""
     content = b"".join(path.read_bytes() for path in (*sources, PROGRAMS / "api.h", Path(__file__)))
     return hashlib.sha256(content + repr((about, library.folder())).encode()).hexdigest()[:16]
 

@@ -30,7 +30,7 @@ TICK_SECONDS = 1e-6  # an event's own time
 
 
 def build(folder: Path) -> Path:
-    """The stand-in as a library, by the wheel's clang or the system's compiler."""
+    """Builds the stand-in as a library, by the wheel's clang or the system's compiler."""
     library = folder / "libamdhip64.so"
     compiler = [sys.executable, "-m", "ziglang", "cc"]
     if subprocess.run([*compiler, "--version"], capture_output=True).returncode:
@@ -45,23 +45,18 @@ FINE: Reply = (0, 0, 0, b"")
 
 @dataclass
 class GPU:
-    """A GPU that the stand-in pretends to have.
-
-    fail: hipError_t by call, answered instead of carrying the call out; hang: no event is ever reached;
-    corrupt: the first bytes of every download are spoiled; drift: those of each after the first; largest: bytes of an allocation.
-    calls, violations, launches: what came.
-    """
+    """A GPU that the stand-in pretends to have."""
 
     library: Path
     target_id: str = "gfx908:sramecc+:xnack-"
     product: str = "AMD Instinct MI100"
     count: int = 1
-    fail: dict[str, int] = field(default_factory=dict)
-    hang: bool = False
-    corrupt: bool = False
-    drift: bool = False
-    largest: int = 1 << 40
-    calls: Counter[str] = field(default_factory=Counter)
+    fail: dict[str, int] = field(default_factory=dict)  # hipError_t by call, returned instead of carrying the call out
+    hang: bool = False  # no event is ever reached
+    corrupt: bool = False  # the first bytes of every download are spoiled
+    drift: bool = False  # those of each download after the first are spoiled
+    largest: int = 1 << 40  # bytes of an allocation
+    calls: Counter[str] = field(default_factory=Counter)  # calls that came, as violations and launches
     violations: list[str] = field(default_factory=list)
     launches: list[tuple[str, Geometry, bytes]] = field(default_factory=list)
 
@@ -144,7 +139,7 @@ class GPU:
         return 0, FUNCTION + len(self.functions) - 1, 0, b""
 
     def hipModuleLaunchKernel(self, numbers: tuple[int, ...], raw: bytes) -> Reply:
-        """Runs it at once; what the kernel does wrong is told by the next event, as a stream does."""
+        """Runs the kernel at once; the next event reports its error, as in a stream."""
         kernel = self.functions[numbers[0] - FUNCTION]
         grid, block, lds = numbers[1:4], numbers[4:7], numbers[7]
         geometry = Geometry.of(grid, block, lds)
@@ -164,7 +159,7 @@ class GPU:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to meet this GPU."""
+        """Environment that a process needs to meet this GPU."""
         return {**os.environ, "SIMGPU_HIP": str(self.library), "SIMGPU_STAND_IN": self._path}
 
     def __enter__(self) -> GPU:
@@ -207,6 +202,6 @@ class GPU:
         method: Callable[[tuple[int, ...], bytes], Reply] | None = getattr(self, name, None)
         try:
             return method(numbers, raw) if method else FINE
-        except Exception as error:  # a wrong call is told to the test, not lost in a thread
+        except Exception as error:  # a wrong call is reported to the test, not lost in a thread
             self.violations.append(f"{name}: {type(error).__name__}: {error}")
             return 1, 0, 0, b""

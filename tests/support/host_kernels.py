@@ -1,6 +1,6 @@
 """Kernels whose results must have the same bits on every host: operators of every kind, and handwritten ones.
 
-As a program, prints the digest of each as JSON, for a run with another CPU's name (`test_hosts`).
+As a program, it prints the digest of each as JSON, for a run with another CPU's name (`test_hosts`).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ OPERATORS: dict[str, Callable[[], Any]] = {
 
 @functools.cache
 def prepared(name: str) -> tuple[str, asm.EmittedKernel, Workload]:
-    """Target, kernel and random inputs of an operator."""
+    """Returns target, kernel and random inputs of an operator."""
     tree = OPERATORS[name]()
     return tree.descriptor.arch, asm.emit(tree), workload(tree, tree.descriptor.arch, 0)
 
 
 def operator(name: str, threads: int | None = None) -> bytes:
-    """The result of an operator's kernels."""
+    """Returns the result of an operator's kernels."""
     target, kernel, work = prepared(name)
     gpu = simgpu.Device(target, threads=threads)
     buffers = [gpu.upload(array) for array in work.arrays]
@@ -130,7 +130,7 @@ ds_add_rtn_f32 v15, v2, v4 offset:4
 s_waitcnt lgkmcnt(0)
 v_mov_b32_dpp v16, v4 row_shr:1 row_mask:0xf bank_mask:0xf
 """
-# What compiles in a moment on a host of narrow vectors too: name, target, lines, rows to look at.
+# Kernels that compile in a moment, even on a host of narrow vectors: name, target, lines, rows to look at.
 LINES: dict[str, tuple[str, str, int]] = {
     "floats": ("gfx90a", FLOATS, 37),
     "small floats": ("gfx942", SMALL, 18),
@@ -142,7 +142,8 @@ LINES: dict[str, tuple[str, str, int]] = {
 
 
 def written(name: str) -> bytes:
-    """The rows that a handwritten kernel leaves, from ordinary numbers in one half of the lanes and from any bits in the other."""
+    """Returns the rows that a handwritten kernel leaves, from ordinary numbers in one half of the lanes and any bits in the
+    other."""
     target, lines, rows = LINES[name]
     rng = np.random.default_rng(5)
     bits = rng.integers(0, 2**32, (64, 4), dtype=np.uint32)
@@ -154,7 +155,7 @@ def written(name: str) -> bytes:
     return b"".join(found[row].tobytes() for row in dump)
 
 
-# Types of matrix instruction whose sums hand NaN on by floating-point operations of the host.
+# Types of matrix instruction whose sums pass NaN on by floating-point operations of the host.
 MATRICES = [
     ("gfx908", "v_mfma_f32_16x16x4f32"), ("gfx908", "v_mfma_f32_4x4x1f32"), ("gfx908", "v_mfma_f32_16x16x8bf16"),
     ("gfx90a", "v_mfma_f32_16x16x16f16"), ("gfx90a", "v_mfma_f64_16x16x4f64"), ("gfx942", "v_mfma_f32_16x16x16_f16"),
@@ -168,7 +169,7 @@ NANS = [
 
 
 def matrices() -> bytes:
-    """D of matrix instructions on registers of which a quarter are NaN or infinite."""
+    """Returns D of matrix instructions on registers of which a quarter are NaN or infinite."""
     rng, found = np.random.default_rng(11), []
     for target, mnemonic in MATRICES:
         row = mfma.find(mnemonic, target)
@@ -184,14 +185,14 @@ def matrices() -> bytes:
 
 
 def result(name: str) -> bytes:
-    """The bytes that kernel `name` leaves."""
+    """Returns the bytes that kernel `name` leaves."""
     if name == "matrices":
         return matrices()
     return written(name) if name in LINES else operator(name)
 
 
 def digests(names: list[str]) -> dict[str, str]:
-    """sha256 of each kernel's result."""
+    """Returns the sha256 of each kernel's result."""
     return {name: hashlib.sha256(result(name)).hexdigest() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Kernels from a few lines of assembly: descriptor and metadata are written around them."""
+"""Kernels from a few lines of assembly, with descriptor and metadata added."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ s_waitcnt vmcnt(0)
 
 @dataclass(frozen=True)
 class KernelText:
-    """One kernel: body without s_endpgm at its end, arguments and `.amdhsa_` directives.
+    """A kernel: body without s_endpgm at its end, arguments and `.amdhsa_` directives.
 
-    args: "buffer", "i32", "f32", ... or a hidden value kind with its size, "hidden_grid_dims:2";
-    each at the next multiple of its size. s[0:1] is the kernel argument segment unless the options
-    ask for something before it, the workgroup ids follow the user SGPRs.
+    args: "buffer", "i32", "f32", ... or a hidden value kind with its size, "hidden_grid_dims:2"; each at the next multiple of
+    its size. s[0:1] is the kernel argument segment unless the options request something before it; the workgroup ids follow the
+    user SGPRs.
     """
 
     name: str
@@ -109,7 +109,7 @@ def _size(arg: str) -> int:
 
 
 def source(target: str, *kernels: KernelText, data: str = "") -> str:
-    """Assembly of a module with the kernels; data: lines after them (global variables)."""
+    """Returns assembly of a module with the kernels; data: lines after them (global variables)."""
     return f"""
 .amdgcn_target "amdgcn-amd-amdhsa--{target}"
 {"".join(kernel.text(target) for kernel in kernels)}
@@ -125,7 +125,7 @@ amdhsa.kernels:
 
 
 def assemble(target: str, *kernels: KernelText, data: str = "") -> bytes:
-    """The linked code object; skips the test where there is no assembler."""
+    """Returns the linked code object; skips the test if there is no assembler."""
     try:
         return toolchain.assemble(source(target, *kernels, data=data), target)
     except ToolchainError as error:
@@ -135,12 +135,12 @@ def assemble(target: str, *kernels: KernelText, data: str = "") -> bytes:
 
 
 def loaded_module(gpu, *kernels, data=""):
-    """A module of these kernels on `gpu`."""
+    """Loads a module of these kernels on `gpu`."""
     return gpu.load(assemble(gpu.arch, *kernels, data=data))
 
 
 def loaded_kernel(gpu, lines, *args, **options):
-    """The kernel of one text; options: KernelText's, and max_block."""
+    """Loads the kernel of one text; options: KernelText's, and max_block."""
     max_block = options.pop("max_block", 1024)
     text = KernelText("k", lines, args, options, max_block)
     return loaded_module(gpu, text)["k"]

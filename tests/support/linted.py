@@ -1,4 +1,4 @@
-"""Lines of assembly and kernels' texts, as `simgpu.checks.lint` sees them."""
+"""Lint's findings (`simgpu.checks.lint`) in lines of assembly and kernels' texts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.kernels import KernelText, assemble
 
 
 def linted(target: str, lines: Sequence[str]) -> list[Finding]:
-    """What lint finds in the lines that `tests.support.checked.findings` would run; registers that nothing wrote left out."""
+    """Lints the lines that `tests.support.checked.findings` would run, without findings on registers that nothing wrote."""
     found = lint(CodeObject.parse(assembled(target, lines)))
     return [finding for finding in found if finding.kind != "uninitialized"]
 
 
 def kernel_linted(target: str, lines: str, max_block: int = 1024, **options: int) -> list[Finding]:
-    """What lint finds in a kernel with these lines, options as `KernelText` has them."""
+    """Lints a kernel with these lines; options: `KernelText`'s."""
     text = KernelText("k", lines, ("buffer", "buffer"), options, max_block)
     return lint(CodeObject.parse(assemble(target, text)))

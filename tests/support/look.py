@@ -18,7 +18,7 @@ from tests.support.places import ROOT
 
 EXHIBIT = "padding-that-does-not-help"
 GEMM = "run gemm -m 200 -n 136 -k 150 --dtype f16 --target mi300x"
-# name: command, what is selected, whether it is dark, height in pixels
+# name: command, the page's selection, whether it is dark, height in pixels
 PICTURES = {
     "source": (GEMM, "view=source&row=319", False, 860),
     "lds": (f"check --performance {EXHIBIT}-before.s --grid 1 --arg zeros:f32:64 --arg zeros:f32:64", "view=lds", True, 760),
@@ -29,7 +29,7 @@ PICTURES = {
 
 
 def drawn(made: Any) -> Iterator[tuple[str, bytes]]:
-    """Each picture's name and its PNG, by a browser."""
+    """Yields each picture's name and its PNG, drawn by a browser."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         files: dict[str, Path] = {}
         _run(f"museum {EXHIBIT} --save .")

@@ -1,4 +1,4 @@
-"""Raw operands of matrix instructions, what the arithmetic says of them, and what the compiled handler makes of them."""
+"""Raw operands of matrix instructions, the arithmetic's result for them, and the compiled handler's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rng_of(*what: object) -> np.random.Generator:
 
 
 def moderate(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Raw bits of ordinary numbers, of either sign and of spread exponents."""
+    """Draws raw bits of ordinary numbers, of either sign and of spread exponents."""
     if kind in ("i8", "i32") or BITS[kind] < 16:
         return rng.integers(0, 1 << BITS[kind], shape, dtype=np.uint64)
     spread = 2.0 ** rng.integers(-6, 4, shape)
@@ -32,7 +32,7 @@ def moderate(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.
 
 
 def special(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Any bits, a third of them extremes: zeros, denormals, the largest, infinities, NaNs."""
+    """Draws any bits, a third of them extremes: zeros, denormals, the largest, infinities, NaNs."""
     bits = BITS[kind]
     values = rng.integers(0, (1 << bits) - 1, shape, dtype=np.uint64, endpoint=True)
     sign, top = 1 << (bits - 1), (1 << bits) - 1
@@ -43,7 +43,7 @@ def special(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.n
 
 
 def operands(row: MatrixInstruction, rng: np.random.Generator, fill) -> dict[str, np.ndarray]:
-    """Random raw operands of all blocks, by operand name."""
+    """Draws raw operands of all blocks, by operand name."""
     kinds = {"A": row.a_type, "B": row.b_type, "C": row.cd_type}
     made = {name: fill(rng, kind, (row.blocks, *stored_shape(row, name))) for name, kind in kinds.items()}
     if row.sparse:
@@ -71,7 +71,7 @@ def executed(row: MatrixInstruction, made: dict[str, np.ndarray], **mods: int) -
 
 
 def assert_same(row: MatrixInstruction, got: np.ndarray, wanted: np.ndarray, any_nan: bool = False) -> None:
-    """Equal bits; any_nan: NaN payloads aside, of which the model says nothing."""
+    """Asserts equal bits; any_nan: NaN payloads may differ, since the model does not define them."""
     kind = DTYPES[row.cd_type]
     wrong = got != wanted
     if any_nan and kind.kind == "f":

@@ -46,12 +46,12 @@ class Wave:
         self.raw[layout.SCC] = value
 
     def run(self, inst: Instruction, mode: Mode | None = None) -> None:
-        """Execute one instruction that neither branches nor touches memory."""
+        """Executes one instruction that neither branches nor touches memory."""
         address, slots = handler_of(inst, mode or Mode(), compiler())
         self.call(address, slots, inst.size // 4)
 
     def call(self, address: int, slots: Sequence[int] = (), dwords: int = 1) -> None:
-        """Call a handler of an instruction of so many dwords."""
+        """Calls a handler of an instruction of `dwords` dwords."""
         records = aligned_bytes(layout.RECORD * (1 + dwords)).view(np.uint32).reshape(-1, 16)
         records[0, :2].view(np.uint64)[0] = address
         records[0, 2 : 2 + len(slots)] = slots

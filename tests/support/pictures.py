@@ -42,15 +42,15 @@ PICTURES = {
 
 
 class Terminal(io.StringIO):
-    """Standard output that says that it is a terminal."""
+    """Standard output that reports a terminal."""
 
     def isatty(self) -> bool:
-        """True: titles are bold, what is wrong is red."""
+        """True: titles are bold, errors are red."""
         return True
 
 
 def draw(commands: tuple[str, ...]) -> str:
-    """The SVG of a terminal in which the commands ran one after the other, in an empty folder."""
+    """Returns the SVG of a terminal in which the commands ran in order, in an empty folder."""
     screen = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="standard")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for command in commands:
@@ -58,8 +58,8 @@ def draw(commands: tuple[str, ...]) -> str:
             screen.print(Text.from_ansi(_output(command)))
         screen.print(Text("$", "bold"))
     svg = screen.export_svg(title="simgpu", unique_id="simgpu")
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.S)  # fonts of a server: the reader's own monospaced one does
-    svg = svg.replace("<svg ", '<svg xml:space="preserve" ', 1)  # indented lines stay so in every viewer
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.S)  # fonts of a server: the reader's own monospaced font will do
+    svg = svg.replace("<svg ", '<svg xml:space="preserve" ', 1)  # keeps indented lines in every viewer
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
     return "".join(f"{line.rstrip()}\n" for line in svg.splitlines() if line.strip())
 
@@ -77,13 +77,13 @@ def _output(command: str) -> str:
 
 
 def words(svg: str) -> list[str]:
-    """What the picture says, text by text; another version of rich may draw it otherwise."""
+    """Returns the picture's words, text by text; another version of rich may draw it differently."""
     texts = (text.text or "" for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
     return [" ".join(text.split()) for text in texts if text.strip()]
 
 
 def place(name: str) -> Path:
-    """Where the picture is kept."""
+    """Returns the picture's path."""
     return ROOT / "docs" / f"tour_{name}.svg"
 
 

@@ -1,4 +1,4 @@
-"""Where the project lies, and the material that some tests compare with where it is at hand."""
+"""The project's folder, and the folder of material that some tests compare with, if it is available."""
 
 from __future__ import annotations
 

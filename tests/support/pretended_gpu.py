@@ -1,4 +1,4 @@
-"""PyTorch on the pretended GPU, for tests of it: they are skipped where Triton or PyTorch is not installed."""
+"""PyTorch on the pretended GPU, for tests of it, which are skipped if Triton or PyTorch is not installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def session() -> Iterator[Any]:
 
 
 def double(x: Any) -> Any:
-    """2 x by a kernel."""
+    """Computes 2 x by a kernel."""
     out = torch.empty_like(x)
     kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
     return out

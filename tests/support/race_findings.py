@@ -1,4 +1,4 @@
-"""A kernel in checked mode, and its races and barriers that are found."""
+"""A kernel in checked mode, and its races and barrier findings."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def check(
     lines: str, *, target: str = "gfx90a", grid: int = 1, block: int = 256, lds: int = 4096, threads: int = 1,
     how: bool | str = True, kinds: tuple[str, ...] = ("race", "barrier"),
 ) -> list[Finding]:  # fmt: skip
-    """Findings of some kinds, races and barriers of a kernel: v0 is the work-item, v1 four times it, s9 the
-    wave, v10 0, v11 1, s2 the workgroup, s[4:5] a buffer of 64 KiB, s[6:7] another; s8, v2.. are free."""
+    """Returns findings of some kinds, by default races and barriers, of a kernel.
+
+    v0 is the work-item, v1 four times it, s9 the wave, v10 0, v11 1, s2 the workgroup, s[4:5] a buffer of 64 KiB, s[6:7]
+    another; s8, v2.. are free.
+    """
     gpu = simgpu.Device(target, check=how, threads=threads)
     text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": lds})
     buffers = [gpu.alloc(1 << 16), gpu.alloc(1 << 16)]
@@ -32,6 +35,6 @@ def check(
 
 
 def one(found: list[Finding], kind: str, text: str, other: str) -> Finding:
-    """The only finding, which is of a kind and between two instructions."""
+    """Returns the only finding, which must be of a kind and between two instructions."""
     assert [(f.kind, {f.text, f.other_text}) for f in found] == [(kind, {text, other})], [str(f) for f in found]
     return found[0]

@@ -1,4 +1,4 @@
-"""What a code object takes beside what its plan said."""
+"""A code object's resources compared with the plan's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simgpu.tools.tables.kernel_use import KernelUse, kernel_use
 
 
 def assert_takes(kernel: Any, planned: Any, sgpr_granule: int) -> KernelUse:
-    """An emitted kernel's registers and LDS are the planned `Resources`; what it takes."""
+    """Asserts that an emitted kernel's registers and LDS are the planned `Resources`; returns its use."""
     parsed = CodeObject.parse(kernel.assemble())
     use = kernel_use(parsed, parsed.kernels[kernel.name])
     assert (use.lds_bytes, use.acc_vgprs) == (planned.lds_bytes, planned.acc_vgprs)

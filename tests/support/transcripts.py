@@ -1,10 +1,10 @@
-"""Commands in a page of documentation with what they print: run, compared, and rewritten.
+"""Commands in a page of documentation with their output: run, compared, and rewritten.
 
     python -m tests.support.transcripts docs/commands.md       # rewrites the outputs of its ```console blocks
 
-A block is `$ simgpu …` lines, each followed by its output. `| head -N` and `| tail -N` shorten it, `2>&1` shows what
-a failing command says. Other commands are the shell's; a block ```LANGUAGE FILE is written as a file first. Figures that depend
-on the machine are compared by the words around them.
+A block is `$ simgpu …` lines, each followed by its output. `| head -N` and `| tail -N` shorten it, `2>&1` shows the message of a
+failing command. The shell runs other commands. A block ```LANGUAGE FILE is written as a file first. For figures that depend on the
+machine, only the words around them are compared.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from tests.tools.test_exec import SCALE, code_object
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"^```\w+ (\w[\w.]*)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^\$ simgpu (?P<words>.*?)(?P<errors> 2>&1)?(?: \| (?P<part>head|tail) -(?P<lines>\d+))?$")
-# Lines whose numbers are times of this machine; a table's rules and gaps follow the widest number.
+# Lines whose numbers are times of this machine; the widest number sets a table's rules and gaps.
 MEASURED = re.compile(
     r"^Simulated .* in|^Ran \d+ in|useful work|by HIP events|^(median|fastest|slowest|spread|product|operands|matrix peak) |"
     r"^clang version|^Linux|^numpy "
 )
 
 
-TERMINAL = {"README.md": {"COLUMNS": "80"}}  # pages that show a terminal of some width; the others, output through a pipe
+TERMINAL = {"README.md": {"COLUMNS": "80"}}  # pages that show a terminal of some width; on the others, output goes through a pipe
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A command line as it stands in the page, and its output."""
+    """A command line of the page, and its output."""
 
     line: str
     output: str
 
     @property
     def comparable(self) -> str:
-        """The output without what another machine, or another minute, prints otherwise."""
+        """Output without the parts that differ on another machine, or in another minute."""
         return "\n".join(_comparable(line) for line in self.output.splitlines())
 
 
@@ -59,7 +59,7 @@ def _comparable(line: str) -> str:
 
 
 def transcripts(block: str) -> list[Transcript]:
-    """The commands of a block with their outputs."""
+    """Returns the commands of a block with their outputs."""
     found: list[Transcript] = []
     for line in block.splitlines(keepends=True):
         if line.startswith("$ "):
@@ -70,7 +70,7 @@ def transcripts(block: str) -> list[Transcript]:
 
 
 def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
-    """What the command prints, run in `folder`; one for a GPU in a process that has its environment."""
+    """Returns the output of a command in `folder`; a command for a GPU runs in a process with its environment."""
     parsed = COMMAND.match(line)
     if parsed is None:
         return subprocess.run(["sh", "-ec", line.removeprefix("$ ")], cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -100,7 +100,7 @@ def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tup
 
 
 def rerun(page: str, folder: Path, environment: dict[str, str]) -> str:
-    """The page with the outputs that its commands print now, one after the other in `folder`, where scale.co lies."""
+    """Returns the page with the present outputs of its commands, run in order in `folder`, which has scale.co."""
     (folder / "scale.co").write_bytes(code_object(SCALE))
     for name, content in FILE.findall(page):
         (folder / name).write_text(content)
@@ -115,7 +115,7 @@ def rerun(page: str, folder: Path, environment: dict[str, str]) -> str:
 
 
 def comparable(page: str) -> list[tuple[str, str]]:
-    """(command, comparable output) of all blocks."""
+    """Returns (command, comparable output) of all blocks."""
     return [(entry.line, entry.comparable) for match in BLOCK.finditer(page) for entry in transcripts(match[1])]
 
 

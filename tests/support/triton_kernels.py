@@ -15,7 +15,7 @@ def vector_add(x, y, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def softmax_rows(x, out, x_stride, out_stride, rows, cols, BLOCK: tl.constexpr):
-    """Row by row, rows dealt out over the programs; max subtracted."""
+    """Computes softmax row by row, rows dealt out over the programs; max subtracted."""
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
         at = tl.arange(0, BLOCK)
         live = at < cols
@@ -29,7 +29,7 @@ def matmul(
     a, b, c, M, N, K, a_row, a_col, b_row, b_col, c_row, c_col,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """C = A B, tiles in groups of rows so that neighbours share B."""
+    """Computes C = A B, tiles in groups of rows so that neighbours share B."""
     program = tl.program_id(0)
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     in_group = GROUP * tiles_n
@@ -57,7 +57,7 @@ def matmul(
 
 @triton.jit
 def layer_norm(x, out, weight, bias, mean_out, rstd_out, stride, cols, eps, BLOCK: tl.constexpr):
-    """One row a program, in steps of BLOCK: mean, variance, then the affine map."""
+    """Normalizes one row a program, in steps of BLOCK: mean, variance, then the affine map."""
     row = tl.program_id(0)
     x += row * stride
     out += row * stride
@@ -86,7 +86,7 @@ def attention(
     q, k, v, out, scale, q_head, q_row, k_head, k_row, v_head, v_row, out_head, out_row, L,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """softmax(scale Q K^T) V of one block of rows of one head, the softmax kept running over blocks of keys."""
+    """Computes softmax(scale Q K^T) V of one block of rows of one head, with a running softmax over blocks of keys."""
     block, head = tl.program_id(0), tl.program_id(1)
     rows = block * BM + tl.arange(0, BM)
     dims = tl.arange(0, D)
@@ -117,7 +117,7 @@ def attention(
 
 @triton.jit
 def neighbours_racy(x, out, scratch, n, BLOCK: tl.constexpr):
-    """Each program reads what the next one stores: no order between them."""
+    """Each program reads the value that the next one stores, without an order between them."""
     program = tl.program_id(0)
     tl.store(scratch + program, tl.load(x + program) * 2)
     tl.store(out + program, tl.load(scratch + (program + 1) % n))  # races
@@ -241,7 +241,7 @@ def add_halves(x, total, BLOCK: tl.constexpr):
 
 @triton.jit
 def copy_by_table(table, out, first, second, third, BLOCK: tl.constexpr):
-    """Row n of out from where the table's entry n points to; the others are passed so that they are reached."""
+    """Copies to row n of out from the address in the table's entry n; the others are passed so that they are reached."""
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     source = tl.load(table + row).to(tl.pointer_type(tl.float32))
     tl.store(out + row * BLOCK + at, tl.load(source + at))
@@ -256,7 +256,7 @@ def ratio(x, y, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def gated_in_place(a, b, n, BLOCK: tl.constexpr):
-    """Rows of a and b become silu(a) b and its gate; a block of fewer elements than threads is loaded by all waves."""
+    """Replaces rows of a and b by silu(a) b and its gate; all waves load a block of fewer elements than threads."""
     at = tl.program_id(0) * n + tl.arange(0, BLOCK)
     live = tl.arange(0, BLOCK) < n
     gate, value = tl.load(a + at, mask=live, other=0), tl.load(b + at, mask=live, other=0)
@@ -273,7 +273,7 @@ def cumsum_in_place(x, BLOCK: tl.constexpr):
 
 @triton.jit
 def count_and_go_on(counter, out, BLOCK: tl.constexpr):
-    """Wave 1 may load what wave 0 stored: no redundant load, as all threads go on with it."""
+    """Wave 1 may load a value that wave 0 stored: no redundant load, as all threads go on with it."""
     seen = tl.load(counter)
     tl.store(counter, seen + 1)  # the load may come behind
     at = tl.arange(0, BLOCK)

@@ -1,7 +1,7 @@
 """Scalar reference arithmetic on bit patterns: rationals and Python integers, no numpy.
 
-Independent of `simgpu.hardware.isa`: formats, rounding, NaN rules and integer helpers are written out
-again here. Also the operand patterns that the tests run over, and `run`.
+It is independent of `simgpu.hardware.isa`: formats, rounding, NaN rules and integer helpers are written again here. It also has
+the operand patterns of the tests, and `run`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Format:
         return bool(x & self.sign)
 
     def value(self, x: int) -> Fraction:
-        """The number of finite bits x."""
+        """Returns the number of finite bits x."""
         field, fraction = x >> self.fraction & (2 * self.bias + 1), x & ((1 << self.fraction) - 1)
         if field:
             fraction |= 1 << self.fraction
@@ -68,7 +68,7 @@ class Format:
         return -number if self.negative(x) else number
 
     def round(self, number: Fraction, negative_zero: bool = False, toward_zero: bool = False) -> int:
-        """Bits nearest to the number (ties to even), or the next ones toward zero."""
+        """Returns the bits nearest to the number (ties to even), or the next ones toward zero."""
         sign = self.sign if number < 0 or (number == 0 and negative_zero) else 0
         number = abs(number)
         if number == 0:
@@ -229,7 +229,7 @@ def f_max(f: Format, a: int, b: int, ieee: int = 1) -> int:
 
 
 def order(f: Format, x: int) -> int:
-    """A key that sorts numbers, -0 before +0."""
+    """Returns a key that sorts numbers, -0 before +0."""
     return -1 - (x & ~f.sign) if f.negative(x) else x
 
 
@@ -269,7 +269,7 @@ SPECIAL_FLOATS = {
 
 
 def float_patterns(bits: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Specials of both signs, any bits, and numbers within a few powers of two of 1."""
+    """Draws specials of both signs, any bits, and numbers within a few powers of two of 1."""
     sign = 1 << (bits - 1)
     pool = [x | s for x in SPECIAL_FLOATS[bits] for s in (0, sign)]
     fmt = {16: F16, 32: F32, 64: F64}[bits]
@@ -291,7 +291,7 @@ def random_word(rng: np.random.Generator) -> int:
 
 
 def int_patterns(bits: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Extremes, small numbers, powers of two and their neighbours, any bits."""
+    """Draws extremes, small numbers, powers of two and their neighbours, any bits."""
     mask = (1 << bits) - 1
     out = []
     for kind in rng.integers(0, 4, count):
@@ -307,7 +307,7 @@ def int_patterns(bits: int, count: int, rng: np.random.Generator) -> list[int]:
 
 
 def patterns(type_: Type, count: int, rng: np.random.Generator) -> list[Any]:
-    """`count` raw operands of a type: ints; bools for masks; lists of ints for `pair` types."""
+    """Draws `count` raw operands of a type: ints; bools for masks; lists of ints for `pair` types."""
     if type_.kind == "mask":
         return [bool(x) for x in rng.integers(0, 2, count)]
     if type_.kind == "pair":
@@ -328,7 +328,7 @@ def joined(type_: Type, elements: list[int]) -> int:
 
 
 def to_raw(type_: Type, column: list[Any]) -> np.ndarray:
-    """A column of operands in the layout of `lane_numpy.wrap`."""
+    """Returns a column of operands in the layout of `lane_numpy.wrap`."""
     if type_.kind == "mask":
         return np.array(column, np.bool_)
     words = [joined(type_, x) for x in column] if type_.kind == "pair" else column
@@ -339,7 +339,7 @@ def to_raw(type_: Type, column: list[Any]) -> np.ndarray:
 
 
 def from_raw(type_: Type, raw: np.ndarray, lanes: int) -> list[Any]:
-    """A result's column as ints (bools for masks), `pair` types joined."""
+    """Returns a result's column as ints (bools for masks), `pair` types joined."""
     if type_.kind == "mask":
         return [bool(x) for x in np.broadcast_to(raw, (lanes,))]
     if type_.bits <= 64:
@@ -355,7 +355,7 @@ def find(mnemonic: str, target: str = "") -> Spec:
 
 
 def run(spec: Spec, columns: list[list[Any]], **modifiers: int) -> list[Any]:
-    """Results of a body, one for each lane; a tuple each where the instruction has several."""
+    """Returns the results of a body, one for each lane; a tuple each if the instruction has several."""
     operands = [p.type for p in spec.params if p.type.state != "modifier"]
     raw = [to_raw(t, column) for t, column in zip(operands, columns, strict=True)]
     result = evaluate(spec, *raw, **modifiers)
@@ -367,8 +367,10 @@ def run(spec: Spec, columns: list[list[Any]], **modifiers: int) -> list[Any]:
 
 
 def check(spec: Spec, reference: Any, lanes: int = 300, seed: int = 0, **modifiers: int) -> None:
-    """Runs the body over patterns and compares each lane with `reference(*operands)`, which takes
-    ints (tuples for `pair` types, bools for masks) and returns the raw result, signed or not."""
+    """Runs the body over patterns and compares each lane with `reference(*operands)`.
+
+    The reference takes ints (tuples for `pair` types, bools for masks) and returns the raw result, signed or not.
+    """
     rng = np.random.default_rng(abs(hash_name(spec.mnemonic)) + seed)
     types = [p.type for p in spec.params if p.type.state != "modifier"]
     columns = [patterns(t, lanes, rng) for t in types]
@@ -389,7 +391,7 @@ def show(value: Any) -> str:
 
 
 def normal(spec: Spec, want: Any) -> Any:
-    """A reference's answer as `run` gives it: masked to the result's width, tuples joined."""
+    """Returns a reference's answer in the form of `run`: masked to the result's width, tuples joined."""
     if len(spec.results) > 1:
         return tuple(_normal(t, w) for t, w in zip(spec.results, want, strict=True))
     return _normal(spec.results[0], want)

@@ -1,4 +1,4 @@
-"""`simgpu.profile`: executions are those of the launches, and times those of kernels that hold one opcode alone."""
+"""`simgpu.profile`: executions match the launches, and times match kernels that have only one opcode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENOUGH = 0.25  # seconds of processor time
 
 
 def looping(gpu: simgpu.Device, lines: list[str], times: int = 20_000) -> simgpu.Kernel:
-    """A kernel that executes the lines `times` times."""
+    """Makes a kernel that executes the lines `times` times."""
     body = [f"s_mov_b32 s20, {times}", "loop:", *lines, "s_sub_u32 s20, s20, 1", "s_cmp_lg_u32 s20, 0", "s_cbranch_scc1 loop"]
     try:
         return gpu.load(assemble(kernel(gpu.arch, body), gpu.arch))[NAME]
@@ -39,7 +39,7 @@ def looping(gpu: simgpu.Device, lines: list[str], times: int = 20_000) -> simgpu
 
 
 def profiled(gpu: simgpu.Device, entry: simgpu.Kernel, enough: float = ENOUGH) -> tuple[Profile, list[simgpu.Run], float]:
-    """Launches until the workers had enough processor time; and what the process used meanwhile."""
+    """Launches until the workers have used enough processor time; also returns the runs and the process's time."""
     out = gpu.alloc(4096)
     entry.launch(grid=2, args=[out, out])
     with Profiler() as profiler:
@@ -67,13 +67,13 @@ def test_executions_are_the_launches_and_the_parts_make_the_whole(threads: int) 
     assert sum(row.samples for row in profile.opcodes) <= profile.samples
     parts = sum(row.seconds for row in profile.opcodes) + sum(profile.others.values())
     assert parts == pytest.approx(profile.seconds)
-    # Handlers are what long kernels spend their time in, and the workers' time is within the process's.
+    # Long kernels spend their time in handlers, and the workers' time is within the process's.
     assert sum(row.seconds for row in profile.opcodes) > 0.8 * profile.seconds > 0
     assert profile.seconds <= 1.05 * took + 0.02
 
 
 def test_opcodes_take_in_a_mix_what_they_take_alone() -> None:
-    """The oracle is the clock: kernels with many of one opcode in a loop."""
+    """The clock is the oracle: kernels with many of one opcode in a loop."""
     gpu = simgpu.Device("gfx90a", threads=1)
     alone = {}
     for line in (SLOW, QUICK):
@@ -85,9 +85,9 @@ def test_opcodes_take_in_a_mix_what_they_take_alone() -> None:
             run = entry.launch(grid=1, args=[out, out])
             taken.append((time.thread_time() - began) / run.instructions)
         alone[line.split()[0]] = 1e9 * min(taken)
-    assert alone["v_rsq_f64"] > 4 * alone["v_add_u32"]  # else the test would show nothing
+    assert alone["v_rsq_f64"] > 4 * alone["v_add_u32"]  # else the test would prove nothing
     mix = nanoseconds(profiled(gpu, looping(gpu, [SLOW] * 20 + [QUICK] * 200, 5000))[0])
-    for mnemonic, each in alone.items():  # a factor of 2: the machine may be another's too
+    for mnemonic, each in alone.items():  # a factor of 2: others may use the machine, too
         assert each / 2 < mix[mnemonic] < each * 2, mnemonic
 
 

@@ -1,4 +1,4 @@
-"""Tiles of others beside ours, and the trials that a search needs: the tables, their accounting, what they refuse."""
+"""Others' tiles next to ours, and the trials that a search needs: the tables, their accounting, their refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLE = "problem,rank,latency,mt_m,mt_n,mt_k\n4096x4096x4096x1,0,5.1e+07,128,128
 def test_every_baseline_fits_and_none_beats_the_search_by_its_own_kernel(target: str, dtype: str) -> None:
     d, p = hardware.target(target), GemmProblem(4096, 4096, 4096, dtype)
     found = {row.name: row for row in baselines(p, d)}
-    more = set() if target == "mi355x" else {"the paper"}  # whose tile passes its registers there
+    more = set() if target == "mi355x" else {"the paper"}  # there, the paper's tile exceeds its registers
     assert set(found) == {"simgpu", "exhaustive search", "Triton's tutorial, best of 8"} | more
     assert all(0 < row.lds_bytes <= d.lds_bytes and row.tiles.resident >= 1 for row in found.values())
     assert found["exhaustive search"].seconds <= found["simgpu"].seconds <= 1.25 * found["exhaustive search"].seconds
@@ -47,7 +47,7 @@ def test_every_baseline_fits_and_none_beats_the_search_by_its_own_kernel(target:
 
 
 def in_lines(run: int, arch: str) -> float:
-    """Bytes of the cache lines that a run touches, on average over where tiles beside each other begin."""
+    """Bytes of the cache lines that a run touches, averaged over the starts of consecutive runs."""
     line = 128 if arch in ("gfx942", "gfx950") else 64
     return sum(((at + run - 1) // line - at // line + 1) * line for at in range(0, run * line, run)) / line
 
@@ -77,7 +77,8 @@ def test_the_verb(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_the_closed_form_is_a_warm_start() -> None:
-    """Within 2 % in fewer trials than from random starts, on most of ten problems; each search counts a tile once."""
+    """From the closed form, a search comes within 2 % in fewer trials than from random starts, on most of ten problems. It
+    counts a tile once."""
     d, fewer = hardware.target("mi300x"), 0
     for number, sizes in enumerate([(64 * n, 32 * n, 128 * n) for n in range(3, 40, 4)]):
         tiles = space("gemm", GemmProblem(*sizes, "f16"), d)
@@ -94,7 +95,7 @@ def test_the_closed_form_is_a_warm_start() -> None:
 
 
 def modelled(tiles: Space, measured: list[Tile]) -> Callable[[Tile], float]:
-    """Seconds by the cost model; measured: where each tile that was asked for goes."""
+    """Returns a function from a tile to seconds by the cost model; measured: receives each measured tile."""
 
     def seconds(tile: Tile) -> float:
         measured.append(tile)
@@ -112,7 +113,7 @@ SMALL = {
 @pytest.mark.parametrize("target", ["mi100", "mi300x"])
 @pytest.mark.parametrize("op", TILES)
 def test_every_tile_of_a_space_is_a_kernel_with_the_right_result(op: str, target: str) -> None:
-    """Of each operator the fastest, the slowest and some others, run in the simulator."""
+    """For each operator the fastest, the slowest and some other tiles run in the simulator."""
     tiles, rng = space(op, SMALL[op], hardware.target(target)), np.random.default_rng(3)
     places = np.argwhere(np.isfinite(tiles.seconds))
     order = tiles.seconds[tuple(places.T)].argsort()
@@ -157,7 +158,7 @@ def test_tune(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_search_of_one_problem(capsys: pytest.CaptureFixture[str]) -> None:
-    """Sizes as every verb of an operator takes them; drawn problems without."""
+    """A search takes sizes as every verb of an operator does; without sizes, problems are random."""
     words = ["--budget", "20", "--problems", "2", "--json"]
     assert main(["tune", "gemm", "-m", "512", "-n", "512", "-k", "512", *words]) == 0
     given = json.loads(capsys.readouterr().out)["rows"]

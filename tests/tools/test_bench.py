@@ -54,7 +54,7 @@ def made(name: str, value: float | None, right: bool = True) -> GoalRow:
 
 
 def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
-    """The tables of issues 8 and 29, the later's goals where both have one; and the check of numbers."""
+    """Goals of issues 8 and 29, the later's if both have one; and the check of numbers."""
     assert [(goal.name, goal.limit, goal.unit, goal.at_least) for goal in GOALS] == [
         ("gemm f32", 1.9, "x numpy", False), ("gemm f16", 5, "x numpy", False), ("gemm aiter", 6, "x numpy", False),
         ("attention", 2, "x numpy", False),
@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_is_told(capsys: Capture) -> None:
 
 @pytest.mark.parametrize(("target", "dtype"), [("mi100", "f32"), ("mi300x", "f16")])
 def test_gemm_figures_come_from_whole_and_right_products(target: str, dtype: str) -> None:
-    """A size at which K is split: the kernel that adds the parts belongs to the launch."""
+    """At this size K is split: the kernel that adds the parts belongs to the launch."""
     gemm = bench_gemm.prepare(96, target, 2, dtype)
     figures = bench_gemm.measure(gemm)
     assert figures["pass"] and figures["ratio"] == figures["simulated_seconds"] / figures["numpy_seconds"]
@@ -291,7 +291,8 @@ def test_a_first_launch_compiles_what_is_asked_for() -> None:
 
 
 def test_measured_processes_find_pythons_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As users do, also where the environment forbids to write it: modules that are compiled anew take half of an import."""
+    """Measurements find bytecode as users do, even if the environment forbids writing it: compiling modules takes half of an
+    import."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     where = output_of(["-c", "import simgpu, sys; print(sys.pycache_prefix, sys.dont_write_bytecode)"]).split()

@@ -1,4 +1,4 @@
-"""Captures of kerncap: replayed at their addresses, and refused in words where something is missing."""
+"""Captures of kerncap: replayed at their addresses, and refused with a message if a part is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X, Y = 0x7F0000200000, 0x7F0000400000
 
 
 def write_capture(folder: Path, code: bytes, elements: int = 128) -> Path:
-    """A capture of y = 2 x + 1 over 128 elements; y's region holds `elements`."""
+    """Writes a capture of y = 2 x + 1 over 128 elements; y's region has `elements`."""
     (folder / "memory").mkdir(parents=True)
     (folder / "kernel.hsaco").write_bytes(code)
     (folder / "kernarg.bin").write_bytes(struct.pack("<QQfi", X + 256, Y, 2.0, 1) + bytes(64))
@@ -44,7 +44,7 @@ def test_a_dispatch_is_replayed(code: bytes, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_dispatch_is_debugged(code: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its memory has no types: elements go by their addresses."""
+    """A capture's memory has no types, so elements go by their addresses."""
     folder, element = write_capture(tmp_path / "capture", code), f"{Y + 28:#x}"
     assert main(["why", element, str(folder)]) == 0
     said = capsys.readouterr().out
@@ -106,7 +106,7 @@ def broken(folder: Path, what: str) -> None:
             (folder / "memory_regions.json").write_text('{"regions": [3]}')
         case "base is None, not a whole number":
             (folder / "memory_regions.json").write_text('{"regions": [{"size": 64}]}')
-        case "region_fff00000.bin: 0 bytes of the 1,152,921,504,606,846,976":  # more memory than there is, which no file holds
+        case "region_fff00000.bin: 0 bytes of the 1,152,921,504,606,846,976":  # more memory than exists, and no file holds it
             (folder / "memory_regions.json").write_text(json.dumps({"regions": [{"base": 0xFFF00000, "size": 1 << 60}]}))
         case "maximum recursion depth":
             (folder / "dispatch.json").write_text("[" * 100_000)

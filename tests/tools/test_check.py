@@ -118,7 +118,7 @@ def test_notes_do_not_fail(capsys: Capture, tmp_path: Path) -> None:
 def test_a_check_that_fails_itself_has_a_status_of_its_own(
     capsys: Capture, tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """3 where nothing else is found; findings of the others come first."""
+    """Status 3 if nothing else is found; other findings take precedence."""
 
     def broken(*_: object) -> None:
         raise ValueError("broken on purpose")

@@ -1,4 +1,4 @@
-"""The verbs for gemm, called as functions: what they print, return and write."""
+"""The verbs for gemm, called as functions: their output, return value and files."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_version_and_help(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(capsys: Capture, verb: str) -> None:
-    """`dap` speaks nothing but JSON."""
+    """`dap` speaks only JSON."""
     assert ("--json" in printed(capsys, verb, "--help")) == (verb != "dap")
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
 def test_examples_are_command_lines(capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    """Of the help; they parse, and what they would run is the verb's."""
+    """Examples of the help parse, and each runs its verb."""
     shown = printed(capsys, verb, "--help")
     module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
     ran: list[object] = []
@@ -206,7 +206,7 @@ def test_run_in_words(capsys: Capture) -> None:
 def test_run_fails_when_an_instructions_bytes_change(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes that are linked are the ones that run: without one matrix instruction the result is wrong."""
+    """The linked bytes are the ones that run: without one matrix instruction the result is wrong."""
     original = asm.EmittedKernel.assemble
 
     def broken(kernel: asm.EmittedKernel) -> bytes:

@@ -1,4 +1,4 @@
-"""Where work runs beside a process: `--cluster`, with Slurm's command pretended."""
+"""Where work runs: `--cluster`, with a pretended Slurm command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.tools.robustness import fuzz
 from simgpu.tools.shared.errors import UsageError
 from tests.support.places import ROOT, SHARED
 
-# Slurm's srun as far as executorlib asks for it: a task runs here.
+# A stand-in for Slurm's srun with the options that executorlib uses: a task runs here.
 SRUN = """#!/bin/sh
 printf '%s\\n' "$*" >> {log}
 while true; do
@@ -34,7 +34,7 @@ done
 
 @pytest.fixture
 def srun(tmp_path, monkeypatch):
-    """The file in which each call of the pretended command is a line."""
+    """Returns the file in which each call of the pretended command is a line."""
     pytest.importorskip("executorlib", reason="executorlib is not installed")
     log, command = tmp_path / "log", tmp_path / "srun"
     command.write_text(SRUN.format(log=log))
@@ -63,7 +63,7 @@ def test_tasks_of_srun_stay_and_are_replaced(srun, tmp_path):
         number: number * number for number in range(12)
     }  # fmt: skip
     calls = srun.read_text().splitlines()
-    assert 2 <= len(calls) <= 3 and all("interactive_serial" in call for call in calls)  # two, and perhaps one for the dead
+    assert 2 <= len(calls) <= 3 and all("interactive_serial" in call for call in calls)  # two, and perhaps one for the dead one
 
 
 def test_without_slurm_it_says_what_to_do(monkeypatch, tmp_path, srun):
@@ -102,7 +102,7 @@ def test_searches_are_the_same_wherever_they_run(capsys):
 
 
 def test_fuzzed_cases_run_in_processes_of_the_workers(monkeypatch):
-    """A cluster's worker is none that a case may end: it has one of its own."""
+    """A case must not end a cluster's worker: it has a process of its own."""
     monkeypatch.setattr(cluster, "executor_of", lambda where: executor_of("here"))
     monkeypatch.setattr(fuzz, "CASES_PER_TASK", 2)
     cases = [fuzz.FuzzCase("arrays", 1, number) for number in range(3)]

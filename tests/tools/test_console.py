@@ -1,4 +1,4 @@
-"""Tables for whatever width there is."""
+"""Tables for any width."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_columns_that_do_not_fit_follow() -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written."""
+    """A terminal that keeps its output."""
 
     def isatty(self) -> bool:
         return True
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Stderr from here on; pytest sets its own behind fixtures."""
+    """Replaces stderr from here on; pytest sets its own after fixtures."""
     made = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr", made)

@@ -1,4 +1,4 @@
-"""`simgpu doctor` says what is there and what is not; `--completion` completes what the parsers take."""
+"""`simgpu doctor` lists present and missing software; `--completion` completes the parsers' words."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_every_shell_knows_every_verb(shell: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_option_of_every_verb_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the parsers as `--help` prints them."""
+    """Options are those of the parsers, as `--help` prints them."""
     assert main(["--completion", shell]) == 0
     script = capsys.readouterr().out
     for verb in VERBS:

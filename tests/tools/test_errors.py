@@ -1,4 +1,4 @@
-"""Bad input: one line that says what and what to do, exit status 2, never a traceback."""
+"""Bad input: one line with the error and the remedy, exit status 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_no_clang(
 
 
 def test_tiles_that_cannot_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The published policy's tiles for one-byte types need more registers on gfx950 than 16 waves leave."""
+    """Published tiles for one-byte types need more registers on gfx950 than 16 waves leave."""
     sizes = [
         "-m",
         "4096",
@@ -157,7 +157,7 @@ def test_what_is_wrong_first_is_said(words: list[str], said: str, capsys: pytest
 
 
 def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
-    """No traceback, no process and no file that was half written; 200 moments were tried by hand."""
+    """Ctrl-C leaves no traceback, no process and no half-written file; 200 moments were tried by hand."""
     rng = random.Random(5)
     command = [sys.executable, "-m", "simgpu", "run", "gemm", "-m", "70", "-n", "60", "-k", "50"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
@@ -184,7 +184,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [0, 3000])
 def test_a_full_disk(tmp_path: Path, most: int) -> None:
-    """Of files that may have so many bytes at most: words, and nothing half written; what needs no file runs."""
+    """Files may have at most `most` bytes: there is a message, and nothing half written; commands without a file run."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     for words, status in ((["tree", "gemm", *SIZES], 0), (["emit", "gemm", *SIZES, "-o", "k.s"], 2), (["run", "gemm", *SIZES], 2)):
         command = [sys.executable, "-m", "simgpu", *words]

@@ -59,7 +59,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def error(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) -> str:
-    """The one line that a failing command prints."""
+    """Returns the one line that a failing command prints."""
     assert main(arguments) == status
     out = capsys.readouterr()
     assert out.err.count("\n") == 1 and out.err.startswith("simgpu ") and "Traceback" not in out.err
@@ -225,7 +225,7 @@ EXPECT = ["--arg", "f32:2", "--arg", "i32:0", "--grid", "4"]
 
 
 def scaled(scale: str, folder: Path, want: np.ndarray, *options: str) -> list[str]:
-    """The command that compares y = 2 x, x = 0, 1, ... 255, with an array."""
+    """Returns the command that compares y = 2 x, x = 0, 1, ... 255, with an array."""
     np.save(folder / "x.npy", np.arange(256, dtype=np.float32))
     np.save(folder / "want.npy", want)
     given = ["--arg", str(folder / "x.npy"), "--arg", "zeros:f32:256", *EXPECT]
@@ -261,7 +261,7 @@ def test_expected_arrays(scale: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @given(st.integers(2, 9), st.integers(2, 9), st.integers(0, 2**32 - 1))
 def test_an_explanation_is_true(rows: int, columns: int, seed: int) -> None:
-    """Whatever it says was done is what turns one array into the other."""
+    """Explanations are right: the named mistake turns one array into the other."""
     rng = np.random.default_rng(seed)
     want = rng.permutation(rows * columns).reshape(rows, columns) + 1.0
     step = int(rng.integers(1, rows))

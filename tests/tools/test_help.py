@@ -1,4 +1,4 @@
-"""`simgpu help`: every page, by name, set for a terminal or as it is."""
+"""`simgpu help`: every page, by name, formatted for a terminal or unchanged."""
 
 from __future__ import annotations
 

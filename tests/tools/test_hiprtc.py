@@ -1,4 +1,4 @@
-"""HIP source compiled without ROCm: functions of the device library are those of C, whatever the board."""
+"""HIP source compiled without ROCm: functions of the device library give C's results on every board."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simgpu.tools.shared import hiprtc
 from simgpu.tools.shared.hiprtc import compile_source, device_library
 from tests.support.device_library import VERSIONS
 
-# Limits in units in the last place of float: OpenCL C 3.0, table "ULP values for single precision built-in math functions";
-# of double the same, which ROCm's device library keeps too (doc/OCML.md).
+# Limits in units in the last place of float: OpenCL C 3.0, table "ULP values for single precision built-in math functions". Those
+# of double are the same, and ROCm's device library keeps them, too (doc/OCML.md).
 ULP = {
     "sin": 4, "cos": 4, "tan": 5, "exp": 3, "exp2": 3, "log": 3, "log2": 3, "log10": 3, "tanh": 5, "sinh": 4, "cosh": 4, "asin": 4,
     "acos": 4, "atan": 5, "cbrt": 2, "expm1": 3, "log1p": 2, "sqrt": 3, "floor": 0, "fabs": 0,
@@ -27,7 +27,7 @@ needs_library = pytest.mark.skipif(LIBRARY is None, reason="no ocml.bc: neither 
 
 
 def built(source: str, target: str, *options: str) -> bytes:
-    """The code object; skips the test without clang."""
+    """Returns the code object; skips the test without clang."""
     code, log = compile_source(HipSource(source, target, options, file="k.hip"))
     if code is None and "no clang" in log:
         pytest.skip(log)
@@ -36,7 +36,7 @@ def built(source: str, target: str, *options: str) -> bytes:
 
 
 def math(kind: str) -> str:
-    """A kernel for each function of x, and of x and y."""
+    """Returns a kernel for each function of x, and of x and y."""
     suffix = "f" if kind == "float" else ""
     head, body = "extern \"C\" __global__ void", "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;"
     one = (f"{head} {n}_k(const {kind} *x, {kind} *z) {{ {body} z[i] = {n}{suffix}(x[i]); }}" for n in ULP)
@@ -46,7 +46,7 @@ def math(kind: str) -> str:
 
 
 def distance(got: np.ndarray, want: np.ndarray) -> float:
-    """Units in the last place between results and those of a wider type; NaN and infinity are to be the same."""
+    """Returns the units in the last place between results and those of a wider type; NaN and infinity must be the same."""
     with np.errstate(over="ignore"):
         rounded = want.astype(got.dtype)
     special = ~np.isfinite(rounded)
@@ -95,7 +95,7 @@ def test_integers_are_taken_as_double_and_floats_stay_float() -> None:
 
 @needs_library
 def test_fast_math_reaches_the_library() -> None:
-    """It is another code: without the cases of special values."""
+    """Fast math gives other code: without the cases of special values."""
     source = 'extern "C" __global__ void k(float *x) { x[0] = powf(x[0], x[1]); }'
     assert len(built(source, "gfx90a", "-ffast-math")) < len(built(source, "gfx90a"))
 
@@ -135,7 +135,7 @@ def test_vectors_are_those_of_hip() -> None:
 
 @pytest.mark.parametrize("width", [64, 32, 8, 2])
 def test_lanes_exchange_values(width: int) -> None:
-    """As ROCm's documentation of the cross-lane functions has it: a lane without a partner keeps its own value."""
+    """By ROCm's documentation of the cross-lane functions, a lane without a partner keeps its own value."""
     source = f"""extern "C" __global__ void k(const long *x, long *z) {{
         int i = threadIdx.x;
         long v = x[i];
@@ -158,7 +158,7 @@ def test_lanes_exchange_values(width: int) -> None:
 
 
 def run_on(target: str, body: str, n: int, *inputs: np.ndarray) -> np.ndarray:
-    """What n lanes write to `double *z` of a kernel that also has the inputs, as x, y and so on."""
+    """Returns the values that n lanes write to `double *z` of a kernel that also has the inputs, as x, y and so on."""
     types = {"f4": "float", "f8": "double", "i4": "int", "u2": "unsigned short"}
     arguments = "".join(f"const {types[data.dtype.str[1:]]} *{name}, " for name, data in zip("xyw", inputs))
     source = f'extern "C" __global__ void k({arguments}double *z) {{ int i = threadIdx.x; {body} }}'

@@ -117,7 +117,7 @@ def test_list(capsys: Capture, target: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_printed_formulas_are_the_maps(row: MatrixInstruction) -> None:
-    """Evaluate the text that people read."""
+    """Evaluates the printed text."""
     row = row._formats()
     for operand in ["A", "B", "D"] + ["IDX"] * row.sparse + ["SCALE_A", "SCALE_B"] * row.scaled:
         text = formula(row, operand).partition(": lane = ")[2]
@@ -173,7 +173,7 @@ def test_the_pictures_of_the_documentation(capsys: Capture, tmp_path, name: str)
 
 
 def _assert_that_texts_lie_apart(root: ET.Element, width: float, height: float) -> None:
-    """By the sizes of the style sheet, and monospaced characters 0.6 of them wide."""
+    """Asserts it with the sizes of the style sheet, and monospaced characters 0.6 of them wide."""
     boxes = []
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
         size = float(text.get("font-size") or {"l": 12, "r": 9, "i": 9}[str(text.get("class"))])
@@ -194,14 +194,14 @@ def assembler() -> None:
         pytest.skip(str(error))
 
 
-# One of each shape and type; of the large formats, which are slow to compile, one.
+# One of each shape and type; only one of the large formats, which are slow to compile.
 PROBED = list({(r.m, r.n, r.k, r.blocks, r.a_type, r.sparse): r for r in ROWS if r.k <= 32}.values())
 PROBED.append(find("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950"))
 
 
 @pytest.mark.parametrize("row", PROBED, ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_the_probe_finds_the_layout_that_the_table_says(row: MatrixInstruction) -> None:
-    """Real code: assembled, launched, D's registers read back; a layout off by one lane fails."""
+    """The probe is real code: assembled, launched, D's registers read back. A layout that is off by one lane fails."""
     assembler()
     gpu = simgpu.Device(row.target, threads=1)
     result = probe(row, gpu)

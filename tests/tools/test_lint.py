@@ -1,4 +1,4 @@
-"""`simgpu lint`: what it prints, its status, and files that are none."""
+"""`simgpu lint`: its output, its status, and files that are no code objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_finding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the page shows it."""
+    """A finding is printed as the page shows it."""
     assert main(["lint", "k.s"]) == 1
     said = capsys.readouterr().out
     page = (ROOT / "docs" / "lint.md").read_text()

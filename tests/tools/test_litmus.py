@@ -1,4 +1,4 @@
-"""Litmus tests: the model's verdicts against published ones, compiled tests against the model, and mutants of what clang emits."""
+"""Litmus tests: the model's verdicts against published ones, compiled tests against the model, and mutants of clang's code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def explored(test: LitmusTest, target: str) -> LitmusReport:
 
 # -- the model ----------------------------------------------------------------------------------------
 
-# Verdicts of C11 and its repairs, as the literature has them: Alglave's tests by name, what orders them, a result, whether allowed.
+# Verdicts of C11 and its repairs in the literature: Alglave's tests by name, their ordering, a result, whether it is allowed.
 MP = "thread\nstore x 1\nstore y 1 {w} agent\nthread\nr0 = load y {r} agent\nr1 = load x\n"
 SB = "thread\nstore x 1 {w} agent\nr0 = load y {r} agent\nthread\nstore y 1 {w} agent\nr1 = load x {r} agent\n"
 SB_FENCED = SB.replace("\nr", "\nfence {f} agent\nr").replace("{w}", "relaxed").replace("{r}", "relaxed")
@@ -83,7 +83,7 @@ def test_the_model_agrees_with_published_verdicts(number: int) -> None:
     text, result, fine = VERDICTS[number]
     (wanted,) = parse(f"{text}sometimes {result}\n", "test").sometimes
     assert any(matches(one, wanted) for one in allowed(parse(text, "test"))) == fine
-    # Scopes that leave the other workgroup out order nothing, and the same within one do.
+    # Scopes that leave the other workgroup out order nothing; within one workgroup the same ones do.
     narrow = text.replace(" agent", " workgroup")
     if not fine and text != CORR:
         assert any(matches(one, wanted) for one in allowed(parse(narrow, "test")))
@@ -105,7 +105,7 @@ def test_right_tests_end_with_nothing_forbidden(shape: object, scope: Scope, tar
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("name", ["mp", "mp.rmw", "mp.access", "sb", "lb"])
 def test_each_weakening_is_seen_and_allowed(name: str, target: str) -> None:
-    """Between workgroups, whatever is taken from a right test lets it end with what it must never end with."""
+    """Between workgroups, every weakening of a right test lets it end with its forbidden result."""
     shape = next(shape for shape in SHAPES if shape.name == name)
     test = right(shape, Scope.AGENT)
     (never,) = test.never
@@ -120,7 +120,8 @@ def test_each_weakening_is_seen_and_allowed(name: str, target: str) -> None:
 @pytest.mark.parametrize("scope", [Scope.AGENT, Scope.SYSTEM])
 @pytest.mark.parametrize("name", ["mp", "mp.rmw", "mp.access", "relay", "relay.full"])
 def test_every_mutant_of_a_fence_is_reported(name: str, scope: Scope, target: str) -> None:
-    """One instruction less, or one bit that chooses a scope: in fences of all orders, and in the atomics beside them."""
+    """A mutant lacks one instruction, or one bit that chooses a scope: in fences of all orders, and in the atomics next to
+    them."""
     test = right(next(shape for shape in SHAPES if shape.name == name), scope)
     found = dict(mutants(target, compiled(test, target)))
     missed = [what for what, threads in found.items() if not explore(test, target, threads).wrong]
@@ -135,7 +136,7 @@ def test_weakened_suite_is_what_the_verb_runs() -> None:
 
 
 def random_test(seed: int) -> LitmusTest:
-    """Two or three threads of a few steps, of any orders and scopes."""
+    """Draws two or three threads of a few steps, of any orders and scopes."""
     rng = random.Random(seed)
     lines, register = [f"place {rng.choice(['together', 'apart', 'apart'])}"], 0
     for _ in range(rng.choice([2, 2, 3])):

@@ -21,7 +21,7 @@ def test_the_bug_shows_and_its_repair_is_silent(name: str) -> None:
 
 
 def test_what_is_found_names_a_marked_place() -> None:
-    """A finding of a missing wait or a hazard stands within a few lines of the repair."""
+    """A finding of a missing wait or a hazard is within a few lines of the repair."""
     for exhibit in exhibits().values():
         number, marked = exhibit.text(False).splitlines().index(exhibit.before.splitlines()[0]) + 1, []
         for line in exhibit.body.splitlines():

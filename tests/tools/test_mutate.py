@@ -1,4 +1,4 @@
-"""The mutation test's own parts: which mutants there are, which are harmless, what is found."""
+"""The mutation test's own parts: the mutants, the harmless ones, the findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = [
     "s_waitcnt vmcnt(0)",
     "v_cmpx_eq_u32 s[22:23], v2, v2",
     "s_nop 4",
-    "s_nop 0",  # one more than is needed
+    "s_nop 0",  # one more than needed
     "v_mov_b32_dpp v4, v60 quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf",
     "ds_write_b32 v60, v2",
     "s_waitcnt vmcnt(0) lgkmcnt(0)",
@@ -57,7 +57,7 @@ def test_every_mutant_is_judged() -> None:
     assert verdict("s_nop 4", "removed") == (FOUND, "hazard")
     assert verdict("s_nop 0", "removed") == (HARMLESS, DISTANCE)
     assert verdict("s_barrier", "dropped") == (HARMLESS, ALONE)
-    # In the kernel's own ends: the wait behind its scalar loads is needed, that of its tail is not.
+    # In the kernel's own ends: the wait after its scalar loads is needed, the one of its tail is not.
     assert verdict("s_waitcnt lgkmcnt(0)", "removed") == (FOUND, "missing-wait")
     assert verdict("s_waitcnt vmcnt(0) lgkmcnt(0)", "lgkmcnt(1)") == (HARMLESS, FOLLOWS)
     assert {o.verdict for o in said.values()} <= {FOUND, HARMLESS}
@@ -80,7 +80,7 @@ def test_the_code_is_put_back() -> None:
 
 
 def test_a_wait_that_only_another_path_needs() -> None:
-    """What did not run is no finding; it does not count as harmless either."""
+    """Code that did not run has no finding; it does not count as harmless either."""
     lines = [
         "global_load_dword v1, v60, s[4:5]", "s_waitcnt vmcnt(0)", "s_cmp_eq_u32 s4, s4", "s_cbranch_scc1 past",
         "v_mov_b32 v2, v1", "past:", "s_nop 0",
@@ -91,7 +91,7 @@ def test_a_wait_that_only_another_path_needs() -> None:
 
 
 def test_a_load_to_lds_that_only_another_path_needs() -> None:
-    """Lint does not know which bytes of LDS a load writes: that it finds nothing does not make a mutant harmless."""
+    """Lint does not know which bytes of LDS a load writes, so its silence does not make a mutant harmless."""
     skip = ["s_cmp_eq_u32 s4, s4", "s_cbranch_scc1 past", "ds_read_b32 v2, v60", "past:"]
     lines = [*DMA, "s_waitcnt vmcnt(0)", *skip, "s_waitcnt vmcnt(0) lgkmcnt(0)", "s_nop 0"]
     said = [o for o in outcomes(lines) if o.mutant.before == "s_waitcnt vmcnt(0)" and o.mutant.what == "removed"]
@@ -100,7 +100,7 @@ def test_a_load_to_lds_that_only_another_path_needs() -> None:
 
 
 def test_paths_that_lint_does_not_follow() -> None:
-    """The same s_nop too many is harmless in a kernel that lint follows."""
+    """A needless s_nop is harmless in a kernel that lint follows."""
     jump = ["s_getpc_b64 s[30:31]", "s_add_u32 s30, s30, {to}-.", "s_addc_u32 s31, s31, 0", "v_mov_b32 v9, s30", "s_nop 4",
             "v_readfirstlane_b32 s30, v9", "s_nop 4", "s_setpc_b64 s[30:31]", "past:", "s_nop 0"]  # fmt: skip
     for lines, verdict in ((jump, MISSED), ([line for line in jump if "first" not in line], HARMLESS)):

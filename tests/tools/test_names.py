@@ -1,4 +1,4 @@
-"""Names that a file brings reach no terminal as orders, and no table as markup, through any verb."""
+"""Names from a file never act as a terminal's control codes or a table's markup, in any verb."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = r"\x1b]0;owned\x07[red]k[/red]\u202e\r\n::error::"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A code object whose kernel and argument have such names."""
+    """Makes a code object whose kernel and argument have such names."""
     good = assemble("gfx90a", KernelText("k", "s_nop 0", ("buffer",)))
     document = dict(CodeObject.parse(good).metadata)
     kernel = document["amdhsa.kernels"][0]

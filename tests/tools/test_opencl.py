@@ -1,4 +1,4 @@
-"""Files of OpenCL C kernels, taken wherever a code object is."""
+"""Files of OpenCL C kernels, accepted wherever a code object is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_kernel_runs_and_is_right(tmp_path: Path, target: str) -> None:
 
 
 def test_a_finding_names_the_line_of_the_file(tmp_path: Path, capsys: Capture) -> None:
-    """The user's, also where the instruction comes from a function of the header."""
+    """A finding names the user's line, even if the instruction comes from a function of the header."""
     path = written(tmp_path, re.sub(r"    barrier.*\n", "\n", SUMS))
     assert main(["check", path, *LAUNCH]) == 1
     found = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_a_file_beside_it_is_included(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(read_code_object("k.cl", "mi300x").kernels) == ["other"]
 
 
-# Results of a work-item i in 0 .. 127, beside numpy's of x = i / 8 - 5.5 (f32), n = 3 * i - 90 (int32), u = n as uint32.
+# Results of a work-item i in 0 .. 127, and numpy's for x = i / 8 - 5.5 (f32), n = 3 * i - 90 (int32), u = n as uint32.
 FLOATS = {
     "min(x, 1.5f)": lambda x: np.minimum(x, 1.5),
     "fmax(x, -2.0f)": lambda x: np.maximum(x, -2),
@@ -172,7 +172,7 @@ INTEGERS = {
 
 
 def test_functions_give_what_numpy_gives(tmp_path: Path) -> None:
-    """Floats to a few units in the last place, as OpenCL C allows; integers exactly."""
+    """Floats match to a few units in the last place, as OpenCL C allows; integers match exactly."""
     floats = "".join(f"    f[{row * 128} + i] = {text};\n" for row, text in enumerate(FLOATS))
     integers = "".join(f"    g[{row * 128} + i] = {text};\n" for row, text in enumerate(INTEGERS))
     path = written(tmp_path, f"""__kernel void all(__global float *f, __global int *g) {{
@@ -210,7 +210,7 @@ ATOMICS = {"add": 2016, "sub": -2016, "min": -1, "max": 63, "and": 0, "or": -1, 
 
 
 def test_atomics_of_both_memories(tmp_path: Path) -> None:
-    """64 work-items, each with its number; the device's atomics and LDS's."""
+    """Each of 64 work-items passes its number to the device's atomics and LDS's."""
     operand = {name: "" if name in ("inc", "dec") else ", i" for name in ATOMICS}
     lines = "".join(
         f"    atomic_{name}(g + {at}{operand[name]}); atomic_{name}(&s[{at}]{operand[name]});\n" for at, name in enumerate(ATOMICS)

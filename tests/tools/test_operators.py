@@ -46,7 +46,7 @@ def test_run_passes_and_says_what_ran(capsys: Capture, line: str) -> None:
     assert made["pass"] and made["error"]["wrong"] == made["error"]["touched"] == 0 < made["error"]["total"]
     for kernel in made["kernels"]:
         planned = {row["name"]: row for row in kernel["resources"]}
-        registers = planned.get("ArchVGPR")  # not split in two files by the paper's formulas
+        registers = planned.get("ArchVGPR")  # the paper's formulas do not split it in two files
         if registers and not any(word in kernel["kernel"] for word in ("merge", "gemm")):
             granule = 4  # of accum_offset (LLVM, "Kernel Descriptor")
             assert -(-registers["derived"] // granule) == -(-registers["actual"] // granule)
@@ -60,7 +60,7 @@ def test_run_is_a_report_for_people(capsys: Capture) -> None:
 
 
 def test_an_operator_is_one_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every verb that takes OP reads the table: a row that is added there is all that the command needs."""
+    """Every verb with OP reads the table: a new row is all that the command needs."""
     monkeypatch.setitem(OPERATORS, "added", OPERATORS["softmax"])
     added = ["added", "--rows", "3", "-n", "70"]
     for verb in ("derive", "tree", "report", "run", "bench", "check"):

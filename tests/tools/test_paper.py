@@ -73,7 +73,7 @@ def test_tiles_a_and_b() -> None:
 @pytest.mark.parametrize("gpu", [GPU_A, GPU_B])
 @pytest.mark.parametrize("length", [1, 500, 1919, 1920, 3808, 3809, 4096, 8192, 10**5])
 def test_published_q_tiles_shrink_only_while_cus_are_idle(gpu: hardware.HardwareDescriptor, length: int, d: int) -> None:
-    """The paper's rule of occupancy, against trying: none of the lengths in its tables is short enough for it."""
+    """The paper's rule of occupancy, against trial: no length in its tables is short enough for it."""
     plan, alone = (derive_tiles(each, L=length, d=d, policy="published") for each in (gpu, replace(gpu, num_cus=1)))
     enough = [queries for queries in range(16, alone.tile_Q + 1, 16) if -(-length // queries) >= gpu.num_cus]
     assert plan.tile_Q == max(enough, default=16) and plan.tile_KV == alone.tile_KV
@@ -83,8 +83,8 @@ def test_published_q_tiles_shrink_only_while_cus_are_idle(gpu: hardware.Hardware
 
 
 def test_e16_lds_of_every_resident_array() -> None:
-    """None of Q, K, V, E: four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two statistics a
-    query."""
+    """LDS has none of Q, K, V, E: only four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two
+    statistics a query."""
     corrected = derive_tiles(GPU_A, L=16384, d=128)
     assert next(c for c in corrected.constraints if c.name == "LDS").use == 4 * 16 * (64 + 4) * 4 + 4 * 2 * 32 * 4
 

@@ -1,4 +1,4 @@
-"""The verdict: faulty results fail, faithful ones pass; whole by `python -m simgpu.tools.robustness.power`."""
+"""The verdict: faulty results fail, faithful ones pass. The whole test is `python -m simgpu.tools.robustness.power`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PAIRS = [(*case, LENGTHS[number % 5]) for number, case in enumerate(CASES)]
 
 @pytest.mark.parametrize(("op", "target", "kind", "length"), PAIRS[::2], ids=lambda part: str(part))
 def test_every_fault_fails(op: str, target: str, kind: str, length: int) -> None:
-    """Each fault of a result on normal deviates, 4096 elements: FAIL; the result itself: PASS."""
+    """Each fault of a result on normal deviates, 4096 elements, gives FAIL; the result itself gives PASS."""
     _, asked, mistakes = judged(ran(problem(op, target, kind, length), 3, "normal"))
     assert not mistakes and asked > 4
 
 
 def test_long_sums_keep_their_power() -> None:
-    """Where the bound alone passes half of the elements as zero, and nearly any attention."""
+    """At these lengths the bound without likeness passes half of the elements as zero, and nearly any attention."""
     for op, kind, length in (("gemm", "f16", 28672), ("attention", "f16", 8192), ("attention", "f32", 16384)):
         subject = ran(problem(op, "mi210", kind, length), 0, "normal")
         assert not judged(subject)[2]
@@ -45,7 +45,7 @@ def test_long_sums_keep_their_power() -> None:
 
 
 def test_faithful_kernels_pass_on_every_distribution() -> None:
-    """Eight random problems, each on all of them."""
+    """Eight random problems run on all distributions."""
     asked = 0
     for title, count, mistakes in faithful(8 * len(DISTRIBUTIONS), seed=11):
         assert not mistakes, title
@@ -69,7 +69,7 @@ SPOILT = [
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("tree", SPOILT, ids=lambda tree: tree.derivation.title)
 def test_operands_that_are_not_finite_warn_of_nothing_and_hide_nothing(tree: Any, value: float) -> None:
-    """The first operand's first element: what float64 gives passes, another finite element than it gives does not."""
+    """With such a first element of the first operand, the float64 result passes and another finite element fails."""
     given = workload(tree, tree.descriptor.arch, 0).operands[0].view
     (row,) = [row for row in OPERATORS.values() if type(tree) is row.root]
 
@@ -94,7 +94,7 @@ def test_operands_that_are_not_finite_warn_of_nothing_and_hide_nothing(tree: Any
 
 
 def typical(shape: tuple[int, ...], seed: int = 0, shared: float = 0.0, drift: float = 0.0) -> tuple[TypicalError, np.ndarray]:
-    """An expectation with elements of many sizes, and a result with just the errors that it says."""
+    """Returns an expectation with elements of many sizes, and a result with exactly its errors."""
     rng = np.random.default_rng(seed)
     want = rng.standard_normal(shape)
     deviation = 1e-3 * (0.1 + rng.random(shape))
@@ -136,7 +136,7 @@ def test_equal_elements_count_once() -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "fp8"])
 def test_the_variance_of_a_sum_is_the_one_that_emulation_shows(kind: str) -> None:
-    """Sums in f32, rounded at every step, against `Accumulation.variance`: within a factor of 2 in the mean."""
+    """Sums in f32, rounded at every step, agree with `Accumulation.variance` within a factor of 2 in the mean."""
     rng, k = np.random.default_rng(4), 2048
     rule = Accumulation.of(kind, "gfx908" if kind != "fp8" else "gfx942")
     narrow = np.float32 if kind != "f64" else np.longdouble
@@ -162,7 +162,7 @@ def test_gamma_is_positive_for_any_number_of_steps(steps: int) -> None:
 
 
 def test_bounds_of_long_sums_are_no_less_than_of_short_ones() -> None:
-    """Where steps times the roundoff pass 1, the bounds were negative."""
+    """When steps times the roundoff passed 1, the bounds were negative."""
     p = SoftmaxProblem(1, 3_000_000)
     x = np.zeros((1, p.n), np.float32)
     assert (reference.softmax_error_bound(p, x) >= reference.softmax(p, x) * 2.0**-24).all()

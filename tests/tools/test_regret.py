@@ -1,4 +1,4 @@
-"""The closed forms against exhaustive search under the cost model: listed problems and drawn ones; the search is checked too."""
+"""The closed forms against exhaustive search under the cost model: listed problems and random ones. The search is checked, too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from simgpu.tools.cost.problems import GEMMS, drawn, listed, shapes
 from simgpu.tools.cost.ranking import Ranking, rank, summarise
 from tests.support.places import ROOT
 
-# The named tiles do not look for sides that leave no edge to be loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
+# Named tiles need not have sides without an edge that is loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
 MEAN, WORST, ABOVE = 1.03, 1.36, 2
-SEEDS = {"gemm": 6, "conv2d": 9, "attention": 4, "softmax": 5}  # of docs/regret.md: drawn once, after the formulas were final
+SEEDS = {"gemm": 6, "conv2d": 9, "attention": 4, "softmax": 5}  # of docs/regret.md: chosen once, after the formulas were final
 # A row of each kind of chip and rate; `simgpu regret --all` has the others.
 ROWS = [("mi100", "f32"), ("mi210", "f64"), ("mi300a", "xf32"), ("mi300x", "f16"), ("mi355x", "bf16"), ("mi355x", "fp8")]
 OTHERS = [(op, *row) for op in ("conv2d", "attention", "softmax") for row in (("mi100", "f32"), ("mi300x", "f16"))]
@@ -43,7 +43,7 @@ def test_regret(op: str, target: str, dtype: str, listed_ones: bool) -> None:
 
 
 def test_a_worse_formula_would_fail() -> None:
-    """The published tiles miss the bounds by far, so do two blocks a CU as this project had them: the bounds say something."""
+    """Published tiles miss the bounds by far, and so do this project's former two blocks a CU: the bounds discriminate."""
     d, regrets, halved = hardware.target("mi300x"), [], []
     for _, shape in list(shapes())[::4]:
         p = GemmProblem(*shape, "f16")
@@ -58,7 +58,7 @@ def test_a_worse_formula_would_fail() -> None:
 
 
 def test_the_search_takes_what_fits_and_nothing_else() -> None:
-    """Residency of every candidate is the emitter's; a tile beside the list does not fit."""
+    """Residency of every candidate is the emitter's; a tile outside the list does not fit."""
     for target, dtype in ROWS:
         plan = plan_gemm(GemmProblem(512, 512, 512, dtype), hardware.target(target))
         rows = {row[:3]: row[3] for row in candidates(plan).rows}

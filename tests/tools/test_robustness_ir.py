@@ -1,4 +1,5 @@
-"""Random LLVM IR: the host and the simulator agree, a wrong instruction is found, a program shrinks. At length: `robustness.ir`."""
+"""Random LLVM IR: the host and the simulator agree, a wrong instruction is found, a program shrinks. The long run is
+`robustness.ir`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SETTING = Setting("gfx950", "-O0", False)
 
 
 def small_programs(count: int) -> list[Program]:
-    """The shortest of some, as each has many handlers to compile."""
+    """Returns the shortest of some, as each has many handlers to compile."""
     drawn = [program(SEED, number) for number in range(40)]
     return sorted(drawn, key=lambda one: sum(map(len, one.bodies)))[:count]
 
@@ -37,13 +38,13 @@ def test_levels_of_the_host_agree() -> None:
 
 
 def shifted_stores(code: bytes) -> bytes:
-    """The code object with one byte more (or less) in the offset of each global store."""
+    """Returns the code object with one byte more (or less) in the offset of each global store."""
     changed = bytearray(code)
     (segment,) = (segment for segment in CodeObject.parse(code).segments if segment.executable)
     start = code.index(segment.data)
     for place in range(start, start + len(segment.data) - 3, 4):
         word = int.from_bytes(code[place : place + 4], "little")
-        # The encoding of flat instructions: bits 26 to 31; the segment, 2 for global: bits 14 and 15; the opcode: bits 18 to 24.
+        # Encoding of flat instructions: bits 26 to 31; the segment, 2 for global: bits 14 and 15; the opcode: bits 18 to 24.
         if word >> 26 == 0x37 and word >> 14 & 3 == 2 and 24 <= word >> 18 & 0x7F <= 31:
             changed[place] ^= 1
     return bytes(changed)

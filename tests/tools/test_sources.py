@@ -1,4 +1,5 @@
-"""A file that a user names is resolved in one way, whatever it holds: for every verb, `simgpu.load` and `simgpu.compile`."""
+"""A file that a user names is resolved in the same way for every verb, `simgpu.load` and `simgpu.compile`, whatever its
+content."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ KERNELS = {
 
 @pytest.fixture(params=[*KERNELS, "cube.co"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A file whose kernel cubes 64 floats."""
+    """Makes a file whose kernel cubes 64 floats."""
     path = tmp_path / request.param
     if path.suffix == ".co":
         path.write_bytes(asm.assemble(KERNELS["cube.s"], "gfx942"))

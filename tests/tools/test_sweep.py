@@ -1,4 +1,4 @@
-"""`simgpu sweep`: a row a case, resumed where it stopped, read by others."""
+"""`simgpu sweep`: a row a case, resumed where it stopped, read by other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simgpu.tools.verbs import sweep
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
-    """Cases run in threads of this process, and a file of shapes."""
+    """Runs cases in threads of this process, and makes a file of shapes."""
     monkeypatch.setattr(cluster, "Processes", ThreadPoolExecutor)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shapes").write_text("# two shapes\n-m 40 -n 33 -k 7\n-m 9 -n 5 -k 17 --trans-b  # odd\n\n")

@@ -1,4 +1,4 @@
-"""`simgpu time` and `simgpu report --schedule`: what they print, and what they refuse."""
+"""`simgpu time` and `simgpu report --schedule`: their output and their refusals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_stacks_for_speedscope_hold_every_clock(tmp_path: Path, capsys: Capture)
     assert {stack[0] for stack in stacks} == {kernel["kernel"]} and {len(stack) for stack in stacks} == {3, 4}
     assert all(frames[stack[1]]["file"].endswith(".py") and frames[stack[1]]["line"] for stack in profile["samples"])
     assert main(["time", "--speedscope", str(path), *GEMM]) == 2
-    # What speedscope's src/lib/file-format-spec.ts asks for, and nothing that it does not name but `exporter`, of its schema.
+    # The fields that speedscope's src/lib/file-format-spec.ts requires, and no others but `exporter`, of its schema.
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(document) == {"$schema", "name", "exporter", "shared", "profiles"} and set(document["shared"]) == {"frames"}
     assert all({"name"} <= set(frame) <= {"name", "file", "line", "col"} for frame in frames)
@@ -71,7 +71,7 @@ def test_stacks_for_speedscope_hold_every_clock(tmp_path: Path, capsys: Capture)
 
 
 def test_room_is_asked_for_what_the_command_uses(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operands of 0.5 MB: `debug` shows float64 results beside them and is refused on a host of 16 MB, `time` is not."""
+    """With operands of 0.5 MB, `debug` also needs float64 results and is refused on a host of 16 MB; `time` is not."""
     softmax = ["softmax", "--rows", "256", "-n", "512", "--dtype", "f16"]
     monkeypatch.setattr(arrays.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4096}[name])
     assert main(["time", *softmax]) == 0
@@ -96,7 +96,7 @@ def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
 
 
 def test_the_schedule_counts_waves_that_are_in_the_loop() -> None:
-    """Four workgroups reside, but the oldest leaves the others hardly a clock to come to the loop: it counts, not the four."""
+    """Four workgroups reside, but the oldest hardly leaves the others a clock to enter the loop: it counts, not the four."""
     board = replace(target("mi355x"), num_cus=4, xcds=1)
     tree = TiledComputation(1024, 512, 512, board, dtype="f64")
     (loop,) = schedules(tree).values()

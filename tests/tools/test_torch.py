@@ -1,4 +1,4 @@
-"""PyTorch's pretended GPU: where tensors lie, and where the GPU is seen; skipped where Triton or PyTorch is not installed."""
+"""PyTorch's pretended GPU: places of tensors, and where the GPU is visible; skipped if Triton or PyTorch is not installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.pretended_gpu import double, kernels, pretended_gpu, session,
 
 
 class Double(torch.autograd.Function):
-    """2 x, forward and backward by a kernel."""
+    """Computes 2 x, forward and backward by a kernel."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -35,7 +35,7 @@ class Double(torch.autograd.Function):
 
 
 def _seeds(device: Any) -> Any:
-    """As code that Inductor and Helion wrote makes them: the device is no keyword."""
+    """Calls it as Inductor's and Helion's code does: the device is not a keyword."""
     from torch._inductor import inductor_prims
 
     return inductor_prims.seeds(3, device)
@@ -114,7 +114,7 @@ def test_tensors_of_the_gpu_are_printed_with_their_device() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_sampled_benchmark_computes_no_products(dtype: Any, monkeypatch: Any) -> None:
-    """Of the GPU; the host's, and all where whole launches run, are computed."""
+    """A sampled benchmark skips the GPU's products; the host's, and all in whole launches, are computed."""
     import triton
     from triton._C.libtriton import amd
 
@@ -178,7 +178,7 @@ def test_threads_see_the_gpu() -> None:
 def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_alone() -> None:
     library = torch.library.Library("aten", "IMPL")
     x, h = torch.arange(10.0, device="cuda"), torch.arange(10.0)
-    library.impl("abs", double, "CUDA")  # a kernel that tells itself from PyTorch's
+    library.impl("abs", double, "CUDA")  # a kernel that differs from PyTorch's
     library.impl("ones", lambda size, **options: torch.full(size, 7.0, device="cuda"), "CUDA")
     library.impl("silu", double, dispatch_key="CUDA")
     try:
@@ -197,7 +197,7 @@ def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype
     torch.manual_seed(3)
     a, b = torch.randn(33, 70).to(kind), torch.randn(70, 5).to(kind)
     a[3], a[4] = tiny / 4, 0.0
-    a[4, 0] = tiny * 4  # alone: of bf16, sums on the way may be denormals, too
+    a[4, 0] = tiny * 4  # alone, since sums of bf16 may be denormals on the way, too
     b[:, 1] = 0.0
     b[0, 1] = 0.0625
     exact = a.double() @ b.double()
@@ -293,7 +293,7 @@ def test_gradients_of_norms_are_summed_in_f32(dtype: str) -> None:
 
 
 def _embedded(rows: Any) -> Any:
-    """The gradient of a table of four rows, each of which 75 of 300 numbers look up."""
+    """Returns the gradient of a table of four rows; 75 of 300 numbers look up each row."""
     table = torch.zeros(4, 50, dtype=rows.dtype, device=rows.device, requires_grad=True)
     torch.nn.functional.embedding(torch.arange(300, device=rows.device) % 4, table).backward(rows)
     return table.grad
@@ -348,7 +348,7 @@ def test_a_composite_operator_for_the_gpu_keeps_the_host_s_steps() -> None:
 def test_a_kernel_that_an_operator_of_pytorch_s_calls_sees_the_gpu() -> None:
     library, seen = torch.library.Library("aten", "IMPL"), []
     library.impl("square", lambda x: seen.append(x.device.type) or double(x), "CUDA")
-    library.impl("relu", double, "CUDA")  # another: operators are looked at one by one, and square comes as PyTorch's own
+    library.impl("relu", double, "CUDA")  # operators are handled one by one: square still arrives as PyTorch's own
     try:
         torch.square(torch.ones(3, device="cuda"))
         assert seen == ["cuda"]

@@ -1,4 +1,4 @@
-"""On the pretended GPU: classes of tensors that compute their operators themselves, tracers, PyTorch's own class of tests."""
+"""Classes of tensors that compute their operators themselves, tracers, and PyTorch's own class of tests, on the pretended GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ tree_map = torch.utils._pytree.tree_map
 
 
 class Halved(torch.Tensor):
-    """A tensor that holds half of its elements' values in another; its products by a kernel."""
+    """A tensor that stores half of its elements' values in another tensor; a kernel multiplies."""
 
     @staticmethod
     def __new__(cls, half: Any) -> Any:

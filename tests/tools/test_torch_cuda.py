@@ -1,4 +1,4 @@
-"""`torch.cuda` of the pretended GPU: streams, graphs, memory, autocast, files; skipped where Triton or PyTorch is missing."""
+"""`torch.cuda` of the pretended GPU: streams, graphs, memory, autocast, files; skipped if Triton or PyTorch is missing."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _nothing(gpu: Any) -> float:
 
 
 def test_a_program_times_launches_by_a_loop_of_its_own() -> None:
-    """As copies of Triton's `do_bench` do."""
+    """Copies of Triton's `do_bench` have such a loop."""
     from triton.runtime import driver
 
     gpu, x = driver.active.get_device_interface(), torch.ones(64, device="cuda")

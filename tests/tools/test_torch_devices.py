@@ -1,4 +1,4 @@
-"""Several pretended GPUs: where tensors lie, which one is current, and what crosses; skipped where Triton or PyTorch is missing."""
+"""Several pretended GPUs: places of tensors, the current GPU, and copies between GPUs; skipped if Triton or PyTorch is missing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_kernel_runs_on_the_current_gpu_and_reaches_its_tensors_alone(session:
 
 
 class Double(torch.autograd.Function):
-    """2 x, whose backward launches a kernel without a word on the GPU, as PyTorch's engine chooses it."""
+    """Computes 2 x; its backward launches a kernel without naming the GPU, which PyTorch's engine chooses."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -176,7 +176,7 @@ def test_a_model_is_replicated_and_its_gradients_are_gathered() -> None:
 
 
 def test_rocm_s_package_amdsmi_knows_the_gpus() -> None:
-    """vLLM takes itself to be on ROCm where this package names a GPU."""
+    """vLLM assumes ROCm if this package names a GPU."""
     smi = importlib.import_module("amdsmi")
     smi.amdsmi_init()
     handles = smi.amdsmi_get_processor_handles()

@@ -1,4 +1,4 @@
-"""`torch.compile` with Inductor for the pretended GPU; skipped where Triton or PyTorch is missing."""
+"""`torch.compile` with Inductor for the pretended GPU; skipped if Triton or PyTorch is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from simgpu.hardware.errors import LaunchError
 from tests.support.pretended_gpu import kernels, pretended_gpu, simgpu, torch
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and that times are a model's
+pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and the warning that times are a model's
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 
 def launched(session: Any) -> list[str]:
-    """The kernels of Inductor's that ran."""
+    """Returns Inductor's kernels that ran."""
     return [name for name in session.used if name.startswith("triton_")]
 
 
@@ -70,7 +70,7 @@ def test_what_a_compiled_function_sees_of_devices(session: Any) -> None:
 
 
 def test_between_and_after_graphs() -> None:
-    """Python between two graphs, where it makes a tensor on the GPU, a graph that ends on the host, and `torch.autocast`."""
+    """Covers Python between two graphs that makes a tensor on the GPU, a graph that ends on the host, and `torch.autocast`."""
     @torch._dynamo.disable
     def apart(x: Any) -> Any:
         return x + torch.ones(3, device="cuda")
@@ -95,7 +95,7 @@ def test_between_and_after_graphs() -> None:
 
 
 def test_templates_and_candidates_by_the_model() -> None:
-    """Flex attention's template, and a product whose candidates are timed."""
+    """Covers flex attention's template, and a product whose candidates are timed."""
     from torch.nn.attention.flex_attention import flex_attention
 
     q = torch.randn(1, 2, 128, 16, device="cuda", dtype=torch.float16)
@@ -112,7 +112,7 @@ def test_other_words() -> None:
     before = torch.compile
     with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match="SIMGPU_COMPILE='aot': give eager or inductor"):
         changed.setenv("SIMGPU_COMPILE", "aot")
-        changed.setattr(torch, "Generator", torch._C.Generator)  # so that it begins anew
+        changed.setattr(torch, "Generator", torch._C.Generator)  # so that it starts again
         with pretended_gpu():
             pass
     assert torch.compile is before

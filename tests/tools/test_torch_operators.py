@@ -1,4 +1,4 @@
-"""PyTorch's operators that only GPUs have, on the pretended GPU; skipped where Triton or PyTorch is missing."""
+"""PyTorch's operators that only GPUs have, on the pretended GPU; skipped if Triton or PyTorch is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.pretended_gpu import session, torch  # noqa: F401  (the fixtu
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_as_only_gpus_have_it(causal: bool, bias: bool) -> None:
-    """Memory-efficient attention, forward and backward, against its formula; three rows attend to five columns."""
+    """Memory-efficient attention, forward and backward, agrees with its formula; three rows attend to five columns."""
     made = [torch.randn(2, 4, rows, 8, device="cuda", requires_grad=True) for rows in (3, 5, 5)]
     q, k, v = made
     added = torch.randn(1, 4, 3, 5, device="cuda", requires_grad=True) if bias else None
@@ -48,7 +48,7 @@ def test_flash_attention_s_own_operators_have_windows_and_groups_of_heads() -> N
 
 @pytest.mark.parametrize("mask", [0, 1, 2])
 def test_efficient_attention_s_own_operators(mask: int) -> None:
-    """Sequences of 3, 1 and 4 rows behind one another attend as each of them alone; masks: none, from the first, to the last."""
+    """Consecutive sequences of 3, 1 and 4 rows attend as each one separately; masks: none, from the first, to the last."""
     rows, columns = [0, 3, 4, 8], [0, 5, 7, 11]
     starts = [torch.tensor(ends, dtype=torch.int32, device="cuda") for ends in (rows, columns)]
     q, k, v = (torch.randn(1, length, 2, 8, device="cuda") for length in (8, 11, 11))
@@ -77,7 +77,7 @@ def test_efficient_attention_s_own_operators(mask: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batch_norm_over_processes(dtype: Any) -> None:
-    """What each of two processes computes of its part of a batch is together the batch norm of the whole."""
+    """Results of two processes on parts of a batch give together the batch norm of the whole."""
     x, grad = (torch.randn(6, 3, 5, device="cuda").to(dtype) for _ in range(2))
     weight, bias = (torch.randn(3, device="cuda", requires_grad=True) for _ in range(2))
     whole = x.double().requires_grad_()

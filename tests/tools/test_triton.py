@@ -1,4 +1,4 @@
-"""`simgpu triton`: a program with Triton kernels, its code untouched; skipped where Triton is not installed."""
+"""`simgpu triton`: an unchanged program with Triton kernels; skipped if Triton is not installed."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def conforms(value: Any, wanted: Any) -> bool:
 
 
 class Client:
-    """Sends requests, and keeps what comes back."""
+    """Sends requests, and keeps the answers."""
 
     def __init__(self, stream: Any) -> None:
         self._channel = Channel(stream, stream)
@@ -66,7 +66,7 @@ class Client:
         return message
 
     def request(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """The response; events before it are kept."""
+        """Returns the response and keeps the events before it."""
         self._seq += 1
         self._channel.send("request", command=command, arguments=arguments)
         while (message := self.message())["type"] != "response":
@@ -80,7 +80,7 @@ class Client:
         return response["body"]
 
     def stopped(self) -> dict[str, Any]:
-        """The next stop."""
+        """Returns the next stop."""
         while (message := self.message()).get("event") != "stopped":
             pass
         return message["body"]
@@ -194,7 +194,7 @@ def test_what_cannot_be_done_is_an_answer(client: Client) -> None:
     b"POST /launch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}", b"x" * 5000 + b"\r\n\r\n", b"\r\n{}", b"{}\n",
 ], ids=["web page", "long line", "no length", "no header"])  # fmt: skip
 def test_what_is_no_client_ends_the_session(request_: bytes, tmp_path: Path) -> None:
-    """A web page may have the browser send a POST to a local port: nothing that its body asks for is done."""
+    """A web page may have the browser send a POST to a local port: the adapter does nothing that its body requests."""
     sink = io.BytesIO()
     with pytest.raises(LaunchError, match=r"header line|Content-Length"):
         Channel(io.BytesIO(request_), sink).read()
@@ -238,7 +238,7 @@ class Gone(io.BytesIO):
 
 
 def test_a_session_ends_with_its_client() -> None:
-    """Also where reading fails, or a message nests deeper than JSON can be read."""
+    """A session also ends if reading fails, or if a message nests deeper than JSON can be read."""
     Adapter(Channel(Gone(), io.BytesIO())).serve()
     deep, sink = b"[" * 100_000, io.BytesIO()
     Adapter(Channel(io.BytesIO(b"Content-Length: %d\r\n\r\n%s" % (len(deep), deep)), sink)).serve()

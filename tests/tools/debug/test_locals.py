@@ -1,4 +1,4 @@
-"""Variables of HIP sources at the prompt and in editors: their values are what the source computes."""
+"""Variables of HIP sources at the prompt and in editors have the values that the source computes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_values_are_what_the_source_computes(file: str) -> None:
-    """At every instruction, each variable that a register holds has a value that it has in the source at some time."""
+    """At every instruction, each variable in a register has a value that it has in the source at some time."""
     lane, x = np.arange(64), np.arange(256, dtype=np.float32).reshape(64, 4)
     partial = np.cumsum(np.concatenate([np.zeros((64, 1)), (x * np.arange(4)) ** 2], axis=1), axis=1)
     may_be = {"i": [lane], "acc": list(partial.T), "a": list(x.T), "d": [2.0 * lane], "n": [np.int32(4)],

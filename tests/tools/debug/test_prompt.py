@@ -1,4 +1,4 @@
-"""The prompt: what its commands print, and that nothing that is typed ends it but quit."""
+"""The prompt: the output of its commands, and that only quit ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GEMM = "-m 20 -n 18 -k 20 --threads 1".split()
 
 
 def typed(*commands: str) -> list[str]:
-    """What the prompt prints for commands on a GEMM."""
+    """Returns the prompt's output for commands on a GEMM."""
     asked, lines = subject("debug", "gemm", GEMM), []
     with asked.debugger() as debugger:
         carry_out(Prompt(debugger, asked, lines.append), commands)
@@ -36,7 +36,7 @@ def test_a_session() -> None:
 def test_why_at_a_moment() -> None:
     lines = typed("finish", "reverse-step 12", "why C[3,5]", "where")
     assert any(line.endswith("more, smaller") for line in lines) and "ends in elements: 20 of B, 20 of A" in lines
-    assert lines[-1] == lines[lines.index("(simgpu) why C[3,5]") - 1]  # the moment is the same afterwards
+    assert lines[-1] == lines[lines.index("(simgpu) why C[3,5]") - 1]  # the prompt is back at the same moment
 
 
 @pytest.mark.parametrize("command", [
@@ -102,7 +102,7 @@ ANYTHING = (
 
 
 def test_no_line_ends_the_session(session: tuple[Prompt, list[str]]) -> None:
-    """Commands with arguments drawn at random: a line or an answer each, and the prompt is back."""
+    """Commands with random arguments give a line or an answer each, and the prompt is back."""
     prompt, lines = session
     rng = random.Random(25)
     names = [name for name in prompt.commands() if name not in ("quit", "findings", "why", "who")]  # these take long the first time

@@ -1,4 +1,4 @@
-"""Triton's variables in the debugger: what numpy computes, whatever layout a block has; skipped where Triton is not installed."""
+"""Triton's variables in the debugger have numpy's values in any layout of a block; skipped if Triton is not installed."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_blocks_are_what_numpy_computes(script: str, target: str) -> None:
         debugger.go_on()
         a, b, acc, top, inside, brain, scaled = values(debugger, "a", "b", "acc", "top", "inside", "brain", "scaled")
         assert a.dtype == np.float16 and np.array_equal(a, A[:, 32:]) and np.array_equal(b, B[32:])  # of the last step
-        assert acc.dtype == np.float32 and np.allclose(acc, A.astype(np.float64) @ B, atol=1e-4)  # as the matrix units lay it out
-        assert np.array_equal(top, acc.max(1))  # a slice of that
+        assert acc.dtype == np.float32 and np.allclose(acc, A.astype(np.float64) @ B, atol=1e-4)  # in the matrix units' layout
+        assert np.array_equal(top, acc.max(1))  # a slice of it
         assert inside.dtype == bool and np.array_equal(inside, np.arange(64) < 50)
         assert np.array_equal(brain, acc.astype(ml_dtypes.bfloat16)) and np.array_equal(scaled, acc / 2)
         assert np.array_equal(values(debugger, "wide"), 5000000000 * np.arange(64))
@@ -111,7 +111,8 @@ def test_blocks_are_what_numpy_computes(script: str, target: str) -> None:
 
 
 def test_a_variable_is_what_was_assigned_last(script: str) -> None:
-    """At each visit of a line in the loop, whatever other waves have done meanwhile; backward as forward."""
+    """A variable's value is right at each visit of a line in the loop, whatever other waves have done meanwhile; backward as
+    forward."""
 
     def look(debugger: Debugger) -> None:
         debugger.breakpoint(line("acc = tl.dot"), wave=0)

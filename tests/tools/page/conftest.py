@@ -1,4 +1,4 @@
-"""A browser for all tests of pages, and pages that several of them look at."""
+"""A browser for all tests of pages, and pages that several of them use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(chromium: Any) -> Iterator[Opened]:
 
 @pytest.fixture(scope="session")
 def gemm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a GEMM's run."""
+    """Makes the page of a GEMM's run."""
     file = tmp_path_factory.mktemp("page") / "gemm.html"
     words = ["run", "gemm", "-m", "100", "-n", "70", "-k", "50", "--dtype", "f16", "--target", "mi300x", "--html", str(file)]
     assert main(words) == 0
@@ -35,7 +35,7 @@ def gemm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a kernel with a finding."""
+    """Makes the page of a kernel with a finding."""
     folder = tmp_path_factory.mktemp("page")
     assert main(["museum", "barrier-before-wait", "--save", str(folder)]) == 0
     kernel = str(folder / "barrier-before-wait-before.s")

@@ -1,4 +1,4 @@
-"""A kernel's instructions with what each cost: against the run's own counters, the emitter's liveness, the code's branches."""
+"""A kernel's instructions with their costs: against the run's own counters, the emitter's liveness, the code's branches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TREES = (
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{type(tree).__name__}-{tree.descriptor.arch}")
 def test_live_registers_are_the_emitters(tree: TiledComputation) -> None:
-    """Both go backwards over the same instructions; the emitter's items, ours what the bytes decode to."""
+    """Both analyses go backwards over the same instructions: the emitter's over its items, ours over the decoded bytes."""
     kernel = asm.emit(tree)
     device = Device(tree.descriptor.name)
     module = device.load(kernel.assemble())
@@ -63,7 +63,7 @@ def test_columns_add_up_to_the_counters() -> None:
 
 
 def test_looking_leaves_memory_and_the_run_as_they_are() -> None:
-    """C is read and written: were it not put back, the second look at it would differ."""
+    """C is read and written: if it were not restored, the second look at it would differ."""
     tree = TiledComputation(24, 24, 24, target="mi300x", dtype="f16", beta=1.0)
     results = []
     for watched in (False, True):

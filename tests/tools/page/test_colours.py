@@ -1,4 +1,4 @@
-"""Colours that must be told apart are, by every kind of colour vision; text is read on its ground.
+"""Colours that must differ do so in every kind of colour vision; text is legible on its ground.
 
 Simulation: Machado, Oliveira, Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009),
 severity 1, on linear RGB. Distance: CIE 1976 in CIELAB, D65. Contrast: WCAG 2.1.

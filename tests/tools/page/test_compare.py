@@ -1,4 +1,4 @@
-"""`--against`: two runs of the same kernels beside each other, and what cannot be compared; pages of every kind of kernel."""
+"""`--against`: two runs of the same kernels side by side, and pages that cannot be compared; pages of every kind of kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_browser
 def test_runs_of_other_sizes_differ_in_counts(first: Path, tmp_path: Path, opened: Opened) -> None:
-    """The kernel takes the number of rows as an argument: both runs have the same code."""
+    """The kernel takes the number of rows as an argument, so both runs have the same code."""
     second = tmp_path / "second.html"
     assert main([*RUN.replace("20", "60").split(), "--html", str(second), "--against", str(first)]) == 0
     mine, other = (read_document(str(file))["kernels"][0] for file in (second, first))
@@ -104,7 +104,7 @@ def doubled(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Compiled here: Triton's cache may hold what another checkout compiled, whose lines are that one's."""
+    """Compiles it here: Triton's cache may hold another checkout's code, with that checkout's lines."""
     from triton.backends.compiler import GPUTarget
 
     types = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
@@ -134,7 +134,7 @@ def test_a_triton_kernels_lines_are_this_files(compiled: bytes) -> None:
 
 
 def test_a_prologue_that_loads_arguments_is_none_of_the_kernel(compiled: bytes) -> None:
-    """gfx942 preloads arguments: execution begins behind the first 256 bytes, and offsets count from there."""
+    """gfx942 preloads arguments: execution begins after the first 256 bytes, and offsets count from there."""
     code = CodeObject.parse(compiled)
     info = code.kernels["doubled"]
     assert info.start - info.entry == 256
@@ -143,7 +143,7 @@ def test_a_prologue_that_loads_arguments_is_none_of_the_kernel(compiled: bytes) 
 
 
 def test_a_page_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its data are decompressed up to a limit, whatever they would come to."""
+    """Data of a page are decompressed only up to a limit."""
     monkeypatch.setattr(page, "LARGEST", 1 << 20)
     data = base64.b64encode(zlib.compress(b"[" + b" " * (4 << 20) + b"]")).decode()
     file = tmp_path / "bomb.html"

@@ -1,4 +1,4 @@
-"""Names that a file brings are text in a page, whatever markup they spell; also those that another page brings."""
+"""Names from a file are text in a page, whatever markup they spell; so are those from another page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = MARKUP.replace("\x1b", r"\x1b").replace("\x07", r"\x07")
 
 
 def page_of_hostile_names(folder: Path) -> Path:
-    """A kernel, its argument, its source file and a page to compare with, all of such names."""
+    """Makes a page from hostile names only: of a kernel, its argument, its source file and a page to compare with."""
     store = "s_load_dwordx2 s[2:3], s[0:1], 0x0\nv_lshlrev_b32 v1, 2, v0\ns_waitcnt lgkmcnt(0)\nglobal_store_dword v1, v0, s[2:3]"
     good = assemble("gfx90a", KernelText("k", store, ("buffer",)))
     document = dict(CodeObject.parse(good).metadata)
@@ -35,7 +35,7 @@ def page_of_hostile_names(folder: Path) -> Path:
 
 
 def test_a_page_has_no_markup_of_a_file(tmp_path: Path) -> None:
-    """The document is packed, so that what the file spells is the page's own but for its title."""
+    """The document is packed, so only its title brings the file's text into the page's markup."""
     text = page_of_hostile_names(tmp_path).read_text()
     assert "owned" not in text.partition("<title>")[2].partition("</title>")[2] and "<script>window" not in text
 

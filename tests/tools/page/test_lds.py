@@ -23,7 +23,7 @@ SIZES = (1, 2, 4, 8, 12, 16)
 
 
 def addresses(rng: np.random.Generator, visits: int) -> np.ndarray:
-    """Strided, swizzled and random ones, some lanes inactive."""
+    """Draws strided, swizzled and random addresses, some lanes inactive."""
     lane = np.arange(64)
     strided = 4 * lane * rng.integers(0, 40, (visits, 1)) + 4 * rng.integers(0, 9, (visits, 1))
     drawn = np.where(rng.random((visits, 1)) < 0.4, 4 * rng.integers(0, 300, (visits, 64)), strided)
@@ -104,7 +104,7 @@ again:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shift", [2, 4, 7])
 def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> None:
-    """The check counts at each access, from the addresses that the engine computes; a launch of one wave, so that all are seen."""
+    """The check counts at each access, from the engine's addresses; the launch has one wave, so all are recorded."""
     device = Device(target, check="performance")
     kernel = loaded_kernel(device, BODY.format(shift=shift), group_segment_fixed_size=16384)
     call = {"grid": 1, "block": 64, "args": []}
@@ -120,7 +120,7 @@ def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> N
 
 
 def test_a_checked_devices_buffers_serve_the_wave_that_is_looked_at() -> None:
-    """It runs on a device of its own that shares the memory and checks nothing."""
+    """The wave runs on a separate device that shares the memory and has no checks."""
     device = Device("mi300x", check=True)
     kernel = loaded_kernel(device, BODY.format(shift=4), "buffer", group_segment_fixed_size=16384)
     assert Watched(kernel, {"grid": 1, "block": 64, "args": [device.zeros(64)]}).look().visits
@@ -135,7 +135,8 @@ MODEL = """([rules, cases]) => cases.map(([name, size, addresses, base, layout])
 @needs_browser
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_pages_banks_are_the_hardwares(target: str, gemm: Path, opened: Opened) -> None:
-    """Random accesses of every size, as they are and in layouts: clocks by `lds_banks.conflicts`, addresses by `Layout.moved`."""
+    """Random accesses of every size, in the present and other layouts: clocks by `lds_banks.conflicts`, addresses by
+    `Layout.moved`."""
     rng = np.random.default_rng(5)
     layouts = [None, Layout(128, 4), Layout(160, 16), Layout(64, 0, 2, 16), Layout(256, 8, 3, 4)]
     rules, cases, want = {}, [], []

@@ -1,4 +1,4 @@
-"""Fragments as Triton and CuTe write them: element by element what `MatrixInstruction.map` says."""
+"""Fragments in Triton's and CuTe's notation match `MatrixInstruction.map` element by element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = [row.with_formats(0, 0) for target in ("gfx90a", "gfx942", "gfx950") for 
 
 
 def elements_of(row: MatrixInstruction, name: str, width: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """(value, lane) -> element, by the table's own map."""
+    """Returns (value, lane) -> element, by the table's own map."""
     found = {}
     for (block, i, j, _), _ in np.ndenumerate(owners := places(row, name)):
         register, lane, low = map(int, owners[block, i, j])
@@ -27,7 +27,7 @@ def elements_of(row: MatrixInstruction, name: str, width: int) -> dict[tuple[int
 
 
 def triton_elements(text: str) -> dict[tuple[int, int], tuple[int, ...]]:
-    """What Triton's notation says, read by itself: the XOR of the bases of the bits that are set."""
+    """Evaluates Triton's notation independently: the XOR of the bases of the set bits."""
     bases = {name: json.loads(found) for name, found in re.findall(r"(\w+) = (\[(?:\[[^\]]*\](?:, )?)*\])", text)}
     assert bases["warp"] == bases["block"] == []
     found = {}
@@ -42,7 +42,7 @@ def triton_elements(text: str) -> dict[tuple[int, int], tuple[int, ...]]:
 
 
 def cute_elements(text: str, rows: int, columns: int, blocks: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """What CuTe's notation says, read by itself: a colexicographic walk over modes."""
+    """Evaluates CuTe's notation independently: a colexicographic walk over modes."""
     shape, stride = (json.loads(part.replace("(", "[").replace(")", "]")) for part in text.split(":"))
 
     def flat(mode: object) -> list[int]:

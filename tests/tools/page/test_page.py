@@ -24,7 +24,7 @@ PAGES = ("gemm", "broken", "layout", "chain", "time", "trace", "report", "tight"
 
 @pytest.fixture
 def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A page by its name in PAGES."""
+    """Returns a page by its name in PAGES."""
     if request.param in ("gemm", "broken"):
         file: Path = request.getfixturevalue(request.param)
         return file
@@ -82,12 +82,12 @@ def test_a_selection_holds_in_all_views_and_in_the_address(gemm: Path, opened: O
     assert re.search(r"D\[1, 1\]\s+lane", opened.page.inner_text(".info"))
     chosen = {key: value[0] for key, value in parse_qs(opened.fragment).items()}
     assert chosen == {"view": "fragments", "row": str(row), "operand": "D", "element": "17", "lane": "1"}
-    # A copy of the address opens the same place; so does going back to another one.
+    # A copy of the address opens the same place; so does going back from another one.
     opened.open(gemm, opened.fragment)
     assert "D[1, 1]" in opened.page.inner_text(".info")
     opened.run("() => { location.hash = 'view=source&row=3'; }")
     opened.page.wait_for_selector("#i3.on")
-    # With the keyboard alone.
+    # With the keyboard only.
     opened.page.focus(".list[role=listbox]")
     opened.page.keyboard.press("ArrowDown")
     assert opened.page.get_attribute(".row.on[role=option]", "id") == "i4"
@@ -118,7 +118,7 @@ VALUES = """([type, width, count]) => Array.from({length: count}, (_, raw) => St
 
 @needs_browser
 def test_numbers_are_those_of_ml_dtypes(gemm: Path, opened: Opened) -> None:
-    """All of them, of every type of up to 16 bits."""
+    """Every number of every type of up to 16 bits is compared."""
     opened.open(gemm)
     for kind, dtype in TYPES.items():
         width = {"fp6": 6, "bf6": 6, "fp4": 4}.get(kind, 8 * np.dtype(dtype).itemsize)
@@ -156,7 +156,7 @@ def test_a_pasted_layout_is_compared_element_by_element(mnemonic: str, opened: O
             opened.page.select_option("select[aria-label=operand]", name)
             opened.page.click("text=Compare")
             assert f"The same as {name}: all {len(operand['places']):,} elements" in opened.page.inner_text(".said")
-    # Two lanes' bases exchanged: what moves is outlined.
+    # Two lanes' bases exchanged: moved elements are outlined.
     text = re.sub(r"(lane = \[)(\[[^\]]*\]), (\[[^\]]*\])", r"\1\3, \2", document["operands"]["D"]["triton"])
     opened.page.fill("textarea", text)
     opened.page.select_option("select[aria-label=operand]", "D")
@@ -171,7 +171,7 @@ def test_a_pasted_layout_is_compared_element_by_element(mnemonic: str, opened: O
 
 @needs_browser
 def test_values_of_a_visit_are_the_products(gemm: Path, opened: Opened) -> None:
-    """D - C is A B in every visit that the page shows, as float64 has it."""
+    """D - C is A B in every visit on the page, within float64."""
     opened.open(gemm, "view=fragments")
     found: list[dict[str, Any]] = opened.run(PRODUCTS)
     assert len(found) > 3
@@ -207,7 +207,7 @@ def test_nothing_reaches_over_the_window(width: int, dark: bool, gemm: Path, chr
 
 @needs_browser
 def test_it_prints(gemm: Path, opened: Opened) -> None:
-    """All instructions are on the paper, not only those in sight."""
+    """All instructions are on the paper, not only the visible ones."""
     opened.open(gemm)
     opened.page.emulate_media(media="print")
     opened.run("() => dispatchEvent(new Event('beforeprint'))")
@@ -278,7 +278,7 @@ def test_a_file_that_is_no_page(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_fails_leaves_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the error in it, and the instructions without counts."""
+    """A failed kernel's page has the error, and the instructions without counts."""
     assert main(["museum", "barrier-before-wait", "--save", str(tmp_path)]) == 0
     words = ["exec", str(tmp_path / "barrier-before-wait-before.s"), "--grid", "1", "--arg", "zeros:f32:2", "--arg", "zeros:f32:2"]
     assert main([*words, "--html", str(tmp_path / "page.html")]) == 1

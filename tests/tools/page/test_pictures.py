@@ -1,4 +1,4 @@
-"""The pictures of docs/look.md are what pages look like."""
+"""Pictures of docs/look.md match the pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support import look
 from tests.support.browser import Opened, needs_browser
 from tests.support.places import ROOT
 
-ALIKE = 0.03  # mean difference of pixels: fonts are the machine's
+ALIKE = 0.03  # mean difference of pixels: fonts depend on the machine
 
 
 @needs_browser

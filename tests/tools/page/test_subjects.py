@@ -1,4 +1,4 @@
-"""`simgpu.page`, `Run.html` and what Jupyter shows: self-contained, of what was asked for, without a change to it."""
+"""`simgpu.page`, `Run.html` and Jupyter's view: self-contained, of the requested subject, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADD = """
 
 
 def parsed(html: str) -> ElementTree.Element:
-    """The fragment as XML: every tag is closed, every character that must be is escaped."""
+    """Parses the fragment as XML: every tag is closed, every character that must be is escaped."""
     return ElementTree.fromstring(f"<div>{re.sub(r'<br>', '<br/>', html)}</div>")
 
 

@@ -1,4 +1,4 @@
-"""What each instruction touches and how often each byte is read: against addresses worked out here, and the bitmaps."""
+"""Bytes that each instruction touches, and reads of each byte: against addresses computed here, and the bitmaps."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_bytes_are_those_of_the_addresses(kind: str, width: int, stride: int, sh
 
 
 def test_a_gemms_instructions_touch_what_the_launch_does() -> None:
-    """How often a byte of A is read is how many tiles C has in a row; what lies beyond A is clipped."""
+    """A byte of A is read once for each tile of C in a row; accesses beyond A are clipped."""
     tree = TiledComputation(100, 70, 50, target="mi300x", dtype="f16")
     device, watching = Device("mi300x"), Watching()
     arrays = [np.ones((100, 50), np.float16), np.ones((50, 70), np.float16), np.zeros((100, 70), np.float32)]
@@ -94,7 +94,7 @@ def test_more_reads_than_are_counted_stay_at_the_most() -> None:
 
 
 def test_a_launch_that_fails_shows_what_it_touched() -> None:
-    """The load lies in the buffer, what follows it does not."""
+    """The load is inside the buffer, its successor is not."""
     text = READS.format(exec=-1, stride=4, shift=0, kind="dword") + "  global_load_dword v5, v1, s[4:5] offset:4000\n"
     device, watching = Device("mi300x"), Watching()
     buffers = [device.upload(np.zeros(256, np.uint8)) for _ in range(2)]
@@ -105,7 +105,7 @@ def test_a_launch_that_fails_shows_what_it_touched() -> None:
 
 
 def test_a_finding_stands_at_its_buffer(tmp_path: Path) -> None:
-    """Checked mode: a pointer to the first buffer that reaches into the second one."""
+    """Checked mode: a pointer to the first buffer reaches into the second one."""
     text = READS.format(exec=-1, stride=4, shift=0, kind="dword") + "  global_load_dword v5, v1, s[4:5] offset:4000\n"
     device, watching = Device("mi300x", check=True), Watching()
     buffers = [device.upload(np.zeros(256, np.uint32)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What views are drawn from: buffers against their bytes, waves against the model's log, trees and roofs against plans."""
+"""The data of views: buffers against their bytes, waves against the model's log, trees and roofs against plans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_picture_holds_every_byte(rows: int, width: int, behind: int, seed: in
 
 
 def test_what_a_kernel_does_not_touch_is_told() -> None:
-    """Softmax of rows with a stride: the bytes between rows are neither read nor written."""
+    """Softmax of rows with a stride neither reads nor writes the bytes between rows."""
     tree = Softmax(SoftmaxProblem(20, 30, ldx=50, ldy=40), "mi300x", "corrected")
     device, watching = Device("mi300x"), Watching()
     buffers = [device.upload(np.zeros(20 * width, np.float32)) for width in (50, 40)]

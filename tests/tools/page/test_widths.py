@@ -1,4 +1,4 @@
-"""Pages in narrow and wide windows: nothing scrolls sideways but lists and pictures, no code is cut, findings are read at once."""
+"""Pages in narrow and wide windows: only lists and pictures scroll sideways, no code is cut, findings are visible at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.browser import needs_browser, window
 WIDTHS = (390, 1280, 2560)
 CUT = """() => [...document.querySelectorAll("main .row .text")]
   .filter((text) => text.scrollWidth > text.clientWidth + 1 || text.offsetWidth < text.firstChild?.offsetWidth).length"""
-# Of each list of code: whether its last column can be scrolled into sight.
+# For each list of code: whether its last column can be scrolled into sight.
 REACHED = """() => [...document.querySelectorAll("main .list")].every((list) => {
   list.scrollLeft = 1e6;
   const end = list.querySelector(".rows > .row").lastElementChild.getBoundingClientRect(), room = list.getBoundingClientRect();

@@ -1,4 +1,4 @@
-"""Lint before and after commits, of the objects of today, and reports: a repaired kernel's findings are gone, others are told."""
+"""Lint before and after commits, of today's objects, and reports: a repaired kernel's findings are gone, others are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POSSIBLE = [LOAD, "s_cmp_eq_u32 s4, 0", "s_cbranch_scc1 past", "s_waitcnt vmcnt(
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Three commits: one adds files, the next repairs one of them and breaks none, the last renames one for no reason."""
+    """Makes three commits: one adds files, the next repairs one of them and breaks none, the last renames one for no reason."""
     def commit(subject: str, **files: bytes) -> None:
         for name, data in files.items():
             (tmp_path / "hsa" / "gfx90a" / "mm").mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,8 @@ def test_results_are_stored_as_many_at_a_time_as_the_name_says(said: str, each: 
 
 
 def test_what_a_name_leaves_out_is_as_most_of_its_library_have_it() -> None:
-    """DGEMM of gfx90a: one tile in LDS, two on their way (458 of 478 and 576 of 585 kernels that do not say so)."""
+    """DGEMM of gfx90a has one tile in LDS, two on their way (458 of 478 and 576 of 585 kernels without that setting in their
+    name)."""
     tile = kernel("Cijk_Ailk_Bjlk_DB_MT128x128x16_MI16x16x4x1_SN_WGM8", MI250X)
     assert (tile.stages, tile.ahead, tile.stored) == (1, 2, 2)
     tile = kernel("Cijk_Ailk_Bjlk_DB_MT128x128x16_MI16x16x4x1_SN_1LDSB0_PGR1_SVW1_WGM8", MI250X)

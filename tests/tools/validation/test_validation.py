@@ -1,4 +1,4 @@
-"""Published measurements as rows, and the model against those that need nothing from outside."""
+"""Published measurements as rows, and the model against those that need no outside data."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_kernels_of_ours_take_what_was_measured_of_theirs(kernel: str, ms: float
 
 
 def test_each_kernel_of_ours_compiles_and_computes() -> None:
-    """What is timed is what its comment says, at a size that is quickly run."""
+    """A timed kernel does what its comment says, at a size that runs quickly."""
     device = simgpu.Device("mi210")
     module = device.load(own_kernels._code(device.arch, 2))
     rng = np.random.default_rng(0)
@@ -243,7 +243,7 @@ def test_aiter_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> N
 
 
 def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> None:
-    """fmha_fwd_v3_args of csrc/include/mha_fwd.h: O, Q, K, V, LSE, scale, lengths, strides in bytes, behind them null pointers."""
+    """fmha_fwd_v3_args of csrc/include/mha_fwd.h: O, Q, K, V, LSE, scale, lengths, strides in bytes, then null pointers."""
     with pytest.raises(NotJudged, match="not in the checkout"):
         aiter.attention(tmp_path, "mi355x", 4096, 32, False)
     folder = tmp_path / "hsa/gfx942/fmha_v3_fwd/MI300"

@@ -1,4 +1,4 @@
-"""`simgpu paper`: what it says number by number, and that no cell is a constant unless it is marked as quoted."""
+"""`simgpu paper`: its output number by number, and that no cell is a constant unless it is marked as quoted."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ CELLS = ("published", "corrected")
 
 
 def row(what: str, given: Givens | None = None) -> PaperNumber:
-    """The entry of `simgpu paper` whose description is, or else begins, so."""
+    """Returns the entry of `simgpu paper` with this description, or else one that begins so."""
     rows = entries(given)
     (found,) = [entry for entry in rows if entry.what == what] or [entry for entry in rows if entry.what.startswith(what)]
     return found
 
 
-# description, published, corrected, erratum: what `simgpu paper` must say, number by number.
+# description, published, corrected, erratum: required output of `simgpu paper`, number by number.
 SAID = [
     ("f32 vector peak, gpu_a", "11.5", "23.1", "E1"),
     ("f32 matrix peak, gpu_a", "23.1", "46.1", "E1"),
@@ -129,7 +129,7 @@ SMALL_ATOM = (MFMAAtom(m=32, n=32, k=2, dtype_in="f32", dtype_acc="f32"),)
 
 
 def other_givens() -> Iterator[Givens]:
-    """The paper's givens, one of them changed."""
+    """Yields the paper's givens, one of them changed."""
     g = Givens()
     for name in ("gpu_a", "gpu_b", "mi100", "mi300x", "mi250x"):
         d = getattr(g, name)
@@ -140,7 +140,7 @@ def other_givens() -> Iterator[Givens]:
         }  # fmt: skip
         yield from (replace(g, **{name: replace(d, **{figure: value})}) for figure, value in changes.items())
         yield replace(g, **{name: replace(d, num_cus=d.num_cus // 3)})
-        yield replace(g, **{name: replace(d, lds_bytes=70000)})  # that no whole atoms fill
+        yield replace(g, **{name: replace(d, lds_bytes=70000)})  # no whole atoms fill it
         if name != "mi250x":
             yield replace(g, **{name: replace(d, atoms=SMALL_ATOM)})
     yield replace(g, instruction="v_mfma_f32_32x32x2f32")
@@ -159,7 +159,8 @@ def other_givens() -> Iterator[Givens]:
 
 @contextmanager
 def broken_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A state that counts padding, a plan that keeps Q in LDS, fewer families; other waves, another S, another count of FLOP."""
+    """Installs a state that counts padding, a plan that keeps Q in LDS, fewer families; other waves, another S, another count
+    of FLOP."""
 
     def one(cls: type[SoftmaxState], shape: tuple[int, ...], kind: np.dtype) -> SoftmaxState:
         return cls(np.zeros(shape, kind), np.ones(shape, kind))
@@ -176,7 +177,7 @@ def broken_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def sections(rows: list[PaperNumber]) -> dict[tuple[str, int], PaperNumber]:
-    """Entries by what stays when sizes change: the section's first word and the place in it."""
+    """Returns entries by a key that survives other sizes: the section's first word and the index in it."""
     counts: dict[str, int] = {}
     found = {}
     for entry in rows:
@@ -186,7 +187,7 @@ def sections(rows: list[PaperNumber]) -> dict[tuple[str, int], PaperNumber]:
     return found
 
 
-# The index that the paper should have printed reads every fragment, whatever the sizes: test_e17.
+# The index that the paper should have printed reads every fragment for all sizes: test_e17.
 SETTLED = {("A fragments of E^T, stored at col*tQ + row, that are read right", cell) for cell in CELLS}
 
 
@@ -202,7 +203,7 @@ def test_every_cell_that_is_not_quoted_depends_on_a_given_or_on_the_code(monkeyp
         if all(place not in other or getattr(other[place], cell) == value for other in others)
     ]
     assert set(stuck) == SETTLED, "a constant: compute it, or give it as Quoted"
-    # Numbers in the last column, but for names.
+    # Numbers in the last column, except names.
     names = r"E\d+|MI\d+X?|gfx\d+|f\d\d|float64|L2|Algorithm 1"
     plain = [
         entry.why
@@ -263,7 +264,7 @@ def test_the_named_tests_exist() -> None:
 
 
 def test_e1_the_papers_peaks_are_lanes_and_not_flops() -> None:
-    """11.5 and 23.1 follow from 64 lanes a CU, an FMA as one; AMD's 23.1 and 46.1 count it as two."""
+    """11.5 and 23.1 follow from 64 lanes a CU and an FMA as one FLOP; AMD's 23.1 and 46.1 count it as two."""
     assert lane_rate(GPU_A) == pytest.approx(GPU_A.peak_tflops_f32, abs=0.05)
     mi100 = hardware.target("mi100")
     assert 2 * lane_rate(mi100) == pytest.approx(mi100.peak_tflops_f32, abs=0.05)
@@ -289,7 +290,7 @@ def test_e4_the_tile_is_not_what_the_printed_formula_gives(kib: int, dtype: str)
 
 @pytest.mark.parametrize(("vgprs", "largest"), [(256, 112), (128, 80), (512, 176)])
 def test_e7_the_largest_warp_tile(vgprs: int, largest: int) -> None:
-    """Against the registers that the planner counts for one wave of every size."""
+    """The oracle is the planner's registers for one wave of every size."""
     gpu = replace(GPU_A, vgpr_per_thread=vgprs)
     problem, atom = GemmProblem(4096, 4096, 4096), gpu.atom("f32")
     fit = [
@@ -302,7 +303,7 @@ def test_e7_the_largest_warp_tile(vgprs: int, largest: int) -> None:
 
 
 def test_e13_the_naive_reading_transposes() -> None:
-    """Lanes as the instruction owns them, as the paper's naive assumption has them, and by a wrong one."""
+    """Lanes are the instruction's, then the paper's naive assumption, then a wrong one."""
     real = mfma.find("v_mfma_f32_16x16x4f32", "gfx908")
     owned = {(i, j): real.owner("D", i, j)[:2] for i in range(16) for j in range(16)}
     naive = {(t % 16, 4 * (t // 16) + f): (f, t) for t in range(64) for f in range(4)}
@@ -313,7 +314,7 @@ def test_e13_the_naive_reading_transposes() -> None:
 
 
 def test_e17_only_the_corrected_index_reads_a_fragments_of_e() -> None:
-    """Against the map of A: lane (g, i) of K step ks supplies E[i, ks*k + g], which lies at (ks*k + g)*tQ + i."""
+    """By the map of A, lane (g, i) of K step ks supplies E[i, ks*k + g], which is at (ks*k + g)*tQ + i."""
     plan = derive_tiles(GPU_A, L=16384, d=128, policy="published")
     atom, t_q = plan.descriptor.atom("f32"), plan.tile_Q
     instruction = mfma.find(atom.mnemonic, "gfx908")
@@ -331,7 +332,7 @@ def test_e17_only_the_corrected_index_reads_a_fragments_of_e() -> None:
 
 
 def test_e20_split_keys_move_partial_results() -> None:
-    """Against the counters that the tree's visitor keeps, and what docs/attention.md says."""
+    """The oracles are the counters of the tree's visitor, and docs/attention.md."""
     text = (ROOT / "docs" / "attention.md").read_text()
     for length in (4096, 8192):
         moved, saved, split = split_traffic(Givens(), length)
@@ -353,7 +354,7 @@ def test_e24_the_fit_is_the_least_squares_of_the_papers_times() -> None:
 
     assert squares(fused.factor) < min(squares(fused.factor * (1 + step)) for step in (-1e-3, 1e-3))
     assert fused.factor == pytest.approx(3.40e-3, rel=5e-3) and fused.worst < 0.012
-    assert limit(given) == pytest.approx(1.75, rel=0.015)  # E24 has it from the last length alone
+    assert limit(given) == pytest.approx(1.75, rel=0.015)  # E24 has it from the last length only
     assert Fit.of([(2.0, 6.0), (5.0, 15.0)]) == Fit(pytest.approx(3), pytest.approx(0, abs=1e-12))
     without_rounds = Fit.of((time.length**2, time.fused) for time in given.table_3)
     assert without_rounds.worst > 0.2 > unfused.worst

@@ -1,4 +1,4 @@
-"""What an inline constant stands for, in every source of every instruction that takes one, and scalar sources of AccVGPR moves."""
+"""Values of inline constants, in every source of every instruction that accepts one, and scalar sources of AccVGPR moves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.support.clang import assemble
 from tests.support.constant_operands import constant_operands
 from tests.support.one_instruction import Wave
 
-# Inline floats, and their bits as f16, bf16, f32 and f64, by IEEE 754 (ml_dtypes for bf16); 1/(2 pi) as LLVM has it.
+# Inline floats, and their bits as f16, bf16, f32 and f64, by IEEE 754 (ml_dtypes for bf16); 1/(2 pi) from LLVM.
 VALUES = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INVERSE_TWO_PI = (0x3118, 0x3E22, 0x3E22F983, 0x3FC45F306DC9C882)
-# As LLVM prints the constant; 1/(2 pi) is longer in f64, and for 16-bit integers LLVM prints the f16 bits.
+# LLVM's print of the constant; 1/(2 pi) is longer in f64, and for 16-bit integers LLVM prints the f16 bits.
 NAMES = {code: str(value) for code, value in VALUES.items()} | {248: "0.15915494"}
 LONG_NAME = "0.15915494309189532"
-# Where LLVM's assembler says nothing of the hardware: SDWA operands have no packed and no bf16 type there, and mix sources
-# are f16 or f32 by op_sel_hi.
+# Cases for which LLVM's assembler is no evidence: SDWA operands have no packed and no bf16 type there, and mix sources are f16 or
+# f32 by op_sel_hi.
 NO_EVIDENCE = re.compile(r"v_pk_fmac_f16_sdwa|v_cvt_f32_bf16_sdwa|v_(mad|fma)_mix")
 
 
 def patterns(code: int) -> tuple[int, ...]:
-    """The float's bits as f16, bf16, f32, f64."""
+    """Returns the float's bits as f16, bf16, f32, f64."""
     if code == 248:
         return INVERSE_TWO_PI
     value = VALUES[code]
@@ -39,7 +39,7 @@ def patterns(code: int) -> tuple[int, ...]:
 
 
 def read_as(inst: Instruction) -> int:
-    """The bits that the instruction's handler finds for its constant."""
+    """Returns the bits that the instruction's handler finds for its constant."""
     plan = Plan(inst)
     emitter_of(inst, plan, Mode())
     places = [place for place in plan.places if place.kind == "imm"]
@@ -50,7 +50,8 @@ def read_as(inst: Instruction) -> int:
 
 
 def executed(target: str, code: int) -> list[tuple[Instruction, str, int]]:
-    """(instruction, name of the constant's source, its bits): vector and scalar arithmetic, moves and matrix instructions."""
+    """Returns (instruction, name of the constant's source, its bits): vector and scalar arithmetic, moves and matrix
+    instructions."""
     found = []
     refused = set()
     for inst, name in constant_operands(target, code):
@@ -73,7 +74,7 @@ def source_type(inst: Instruction, name: str) -> Any:
 @pytest.mark.parametrize("code", [*VALUES, 248])
 @pytest.mark.parametrize("target", TARGETS)
 def test_inline_floats_are_the_bits_that_llvm_takes_them_for(target: str, code: int) -> None:
-    """LLVM's assembler takes a number for an inline constant where the two are the same bits."""
+    """LLVM's assembler replaces a number by an inline constant if both have the same bits."""
     spelled = sorted(set(patterns(code)))
     token = re.compile(rf"(?<![\w.-])({re.escape(LONG_NAME)}|{re.escape(NAMES[code])}|0x{patterns(code)[0]:x})(?![\w.])")
     cases = [case for case in executed(target, code) if not NO_EVIDENCE.match(text(case[0]))]
@@ -123,7 +124,7 @@ def run(line: str, target: str, rows: dict[int, int], result: int) -> int:
     return int(wave.v[result][0])
 
 
-# Line, v1 (and v3), what v2 is then. Packed integers see f32 bits, packed floats their own format in the low half.
+# Line, v1 (and v3), the result in v2. Packed integers see f32 bits, packed floats their own format in the low half.
 LINES = [
     ("v_pk_add_u16 v2, v1, 2.0", 0x00030005, 0x40030005),
     ("v_pk_add_u16 v2, v1, 2.0 op_sel_hi:[1,0]", 0x00030005, 0x00030005),
@@ -158,7 +159,7 @@ def test_bf16_constants() -> None:
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
 def test_packed_f32_constants(target: str) -> None:
-    """Splat by op_sel_hi, as LLVM writes it."""
+    """Constants are splat by op_sel_hi, as LLVM writes it."""
     (assembled,) = assemble(["v_pk_fma_f32 v[2:3], v[4:5], 2.0, 1.0 op_sel_hi:[1,0,0]"], target)
     assert assembled
     wave = Wave()
@@ -188,7 +189,7 @@ def test_accumulator_from_scalars(target: str, source: str, wanted: int) -> None
 
 
 def test_the_constant_is_in_one_source() -> None:
-    """The generator of operands is not empty-handed, and says where the constant is."""
+    """Operands are generated, and each names its constant's source."""
     found = {(inst.mnemonic, inst.form, name) for inst, name in constant_operands("gfx942", 244)}
     assert {("v_pk_add_u16", "e64", "src1"), ("v_add_f16", "sdwa", "src0"), ("s_and_b64", "e32", "src1")} <= found
     assert all(inst.args[name] == Const(244) for inst, name in constant_operands("gfx942", 244))

@@ -1,4 +1,4 @@
-"""Machine state: hardware registers, registers by M0, clocks, traps, and what is refused by name."""
+"""Machine state: hardware registers, registers by M0, clocks, traps, and instructions that are refused by name."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_registers_past_the_file_are_reported(m0: int) -> None:
 
 
 def test_vector_registers_by_index() -> None:
-    """s_set_gpr_idx_on moves the operands that it names, in VALU instructions alone."""
+    """s_set_gpr_idx_on moves the operands that it names, in VALU instructions only."""
     lines = """
     v_add_u32 v10, 10, v0
     v_add_u32 v11, 11, v0
@@ -178,7 +178,8 @@ def test_ends(end: str) -> None:
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx942"])
 def test_vector_instructions_are_skipped(target: str) -> None:
-    """By the bit of the first operand that the second names, until the next s_setvskip. AITER's experts skip stores so."""
+    """Skipping follows the bit of the first operand that the second names, until the next s_setvskip. AITER's experts skip
+    stores so."""
     lines = """
     v_mov_b32 v1, 1
     v_mov_b32 v2, 2
@@ -247,7 +248,7 @@ CONDITIONS = {
 
 
 def test_conditional_branches() -> None:
-    """Each falls through in its first state and is taken in its second."""
+    """Each branch falls through in its first state and is taken in its second."""
     lines = ["s_mov_b32 s40, 0", "s_mov_b64 vcc, 0"]
     taken = 0
     for number, (name, states) in enumerate(CONDITIONS.items()):

@@ -1,7 +1,7 @@
-"""Every scalar instruction's handler gives what the same body gives on the numpy engine.
+"""Every scalar instruction's handler gives the same results as its body on the numpy engine.
 
-The meaning of a body is tested against independent references in test_isa_scalar; here the
-lowering, with SCC, EXEC, constants and overlapping operands.
+test_isa_scalar compares bodies with independent references; this file tests the lowering, with SCC, EXEC, constants and
+overlapping operands.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pair(wave: Wave, at: int, bits: int) -> int:
 
 
 def array(type_: Type, value: int) -> Any:
-    """A raw argument of the body."""
+    """Returns a raw argument of the body."""
     if type_.kind == "mask":
         return np.asarray(bool(value))
     kind = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[type_.bits]
@@ -47,7 +47,7 @@ def array(type_: Type, value: int) -> Any:
 
 
 class Case:
-    """One instruction with operands at random, among them constants and shared registers."""
+    """An instruction with random operands, some of them constants and shared registers."""
 
     def __init__(self, spec: Spec, seed: int) -> None:
         self.spec = spec

@@ -33,7 +33,7 @@ def rows(seed: int) -> Wave:
 
 
 def selected(value: int, select: int, sign: bool) -> int:
-    """A source's 32 bits after its select."""
+    """Returns a source's 32 bits after its select."""
     if select == DWORD:
         return value
     width = 8 if select < WORD_0 else 16
@@ -44,7 +44,7 @@ def selected(value: int, select: int, sign: bool) -> int:
 
 
 def deposited(result: int, old: int, select: int, unused: int) -> int:
-    """The destination register after a result of 32 bits."""
+    """Returns the destination register after a result of 32 bits."""
     if select == DWORD:
         return result
     width = 8 if select < WORD_0 else 16
@@ -123,7 +123,7 @@ def test_sdwa_destinations(name: str) -> None:
 
 
 def test_sdwa_sign_modifiers_and_comparisons() -> None:
-    """neg and abs act on the selected word; a comparison writes its lane mask."""
+    """Modifiers neg and abs act on the selected word; a comparison writes its lane mask."""
     wave = rows(1)
     a = wave.v[1].copy()
     mods = {"src0_sel": WORD_1, "src1_sel": DWORD, "dst_sel": DWORD}
@@ -146,7 +146,7 @@ def test_sdwa_sign_modifiers_and_comparisons() -> None:
 
 
 def moves() -> dict[int, list[int | None]]:
-    """For each control the lane that each lane reads, None outside."""
+    """Returns for each control the lane that each lane reads, None outside."""
     lanes = list(range(64))
     table: dict[int, list[int | None]] = {}
     for pattern in (0b11100100, 0b00011011, 0b00000000, 0b10110001, 0b11111111, 0b01001110):
@@ -293,7 +293,7 @@ def test_lane_masks_are_scalar() -> None:
 
 
 def test_handlers_without_floats_do_not_depend_on_mode() -> None:
-    """So that a changed MODE compiles what it must and no more."""
+    """A changed MODE then compiles only the handlers that depend on it."""
     other = Mode(round32=3, flush32=(True, True))
     assert Mode().key_for(SPECS["v_add_u32"]) == other.key_for(SPECS["v_add_u32"]) == ""
     assert Mode().key_for(SPECS["v_add_f32"]) != other.key_for(SPECS["v_add_f32"])

@@ -1,6 +1,6 @@
 """Every vector instruction's handler gives the bits of the same body on the numpy engine.
 
-The meaning of a body is tested against independent references in test_isa_vop*; here the lowering.
+test_isa_vop* compare bodies with independent references; this file tests the lowering.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPECIAL = np.array(
 
 
 def plain(spec: Spec) -> bool:
-    """Bodies whose operands and results are vector registers and lane masks."""
+    """True for bodies whose operands and results are vector registers and lane masks."""
     states = {p.type.state for p in spec.params} | {r.state for r in spec.results}
     return spec.kind == "lane" and states <= {"", "modifier"} and "swap" not in spec.flags
 
@@ -50,7 +50,7 @@ def dwords(spec: Spec, type_: t.Type) -> int:
 
 
 class Case:
-    """One instruction with random registers, and the arguments of its body."""
+    """An instruction with random registers, and the arguments of its body."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -95,7 +95,7 @@ class Case:
         return rows
 
     def raw(self, param: Param, rows: np.ndarray, part: int = 0) -> Any:
-        """The argument of the body on the numpy engine."""
+        """Returns the argument of the body on the numpy engine."""
         bits = param.type.bits
         if param.type is t.mask:
             return rows
@@ -203,7 +203,7 @@ def test_what_computes_much_is_a_loop_over_groups_of_lanes(mnemonic: str, looped
 
 @pytest.mark.parametrize("op_sel_hi, wanted", [([1, 1, 0], 2.5), ([1, 0, 0], 2.5), ([0, 1, 0], 0.5 + 2.0**-24)])
 def test_inline_constants_of_mix_instructions_are_of_the_source_s_type(op_sel_hi: list[int], wanted: float) -> None:
-    """`v_fma_mix_f32 v3, v6, 1.0, v3 op_sel_hi:[1,1,0]` is how LLVM adds an f16 to an f32: 1.0 is f16's."""
+    """LLVM adds an f16 to an f32 by `v_fma_mix_f32 v3, v6, 1.0, v3 op_sel_hi:[1,1,0]`: 1.0 is f16's."""
     code = bytearray.fromhex("0300a0d306e50d1c")
     code[1] = code[1] & ~0x40 | op_sel_hi[2] << 6
     code[7] = code[7] & ~0x18 | op_sel_hi[0] << 3 | op_sel_hi[1] << 4

@@ -1,4 +1,4 @@
-"""Barriers that order nothing: noted, and not where they do, or may, order something."""
+"""Barriers that order nothing are noted; those that do, or may, order something are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE = "s_waitcnt vmcnt(0) lgkmcnt(0)\n"
 
 
 def noted(lines: str, target: str = "gfx90a", block: int = 128) -> list[Finding]:
-    """Three workgroups; one where they would store to the same memory."""
+    """Returns the findings of three workgroups; of one if they would store to the same memory."""
     grid = 1 if "global_store" in lines else 3
     gpu = simgpu.Device(target, check="performance", threads=1)
     text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": 4096})
@@ -71,7 +71,7 @@ LOOP = "s_mov_b32 s20, 3\nloop:\n{body}s_sub_u32 s20, s20, 1\ns_cmp_lg_u32 s20, 
 
 
 def test_once_in_a_loop_is_enough() -> None:
-    """A barrier that holds back the next round's writes is needed though the last round has none to hold back."""
+    """A barrier that holds back the next round's writes is needed even though the last round has none."""
     both = LOOP.format(body=WRITE + BARRIER + OTHER + "s_barrier // next\n")
     assert noted(both) == []
     (extra,) = noted(LOOP.format(body=WRITE + BARRIER + BARRIER + OTHER + "s_barrier // next\n"))[:1]
@@ -79,7 +79,7 @@ def test_once_in_a_loop_is_enough() -> None:
 
 
 def test_two_in_a_row_may_go_one_at_a_time() -> None:
-    """Either is idle while the other stands; the note says so."""
+    """Either barrier is idle while the other remains; the note says so."""
     found = noted(WRITE + BARRIER + "v_mov_b32 v9, 0\n" + BARRIER + OTHER)
     assert len(found) == 2 and all("one such barrier at a time" in note.message for note in found)
 

@@ -18,7 +18,7 @@ join:
 
 
 def test_waves_at_different_barriers() -> None:
-    """One branch lacks the barrier: its wave is one ahead from there on."""
+    """One branch lacks the barrier, so its wave is one ahead from then on."""
     found = check(BRANCHED.format(first="s_barrier", second="") + "s_nop 0\ns_barrier")
     assert [(f.kind, f.severity) for f in found] == [("barrier", "error"), ("barrier", "note")]
     assert found[0].pc != found[0].other_pc and "another barrier" in found[0].message
@@ -46,7 +46,7 @@ done:
 
 @pytest.mark.parametrize("early", [0, 3])
 def test_a_wave_that_ends_without_the_barrier(early: int) -> None:
-    """The hardware counts it as arrived, and HIP kernels of rocSOLVER rely on it: a note, whichever wave runs first."""
+    """Hardware counts it as arrived, and HIP kernels of rocSOLVER rely on it: a note, whichever wave runs first."""
     lines = f"""
 s_cmp_eq_u32 s9, {early}
 s_cbranch_scc0 on

@@ -25,8 +25,11 @@ KINDS = ("out-of-bounds", "use-after-free", "misaligned", "buffer")
 def check(
     lines: str, *, target: str = "gfx90a", free: bool = False, options: dict[str, int] | None = None, **how: Any
 ) -> list[Finding]:
-    """Findings of memory misuse by one wave: v0 lane, v1 four times it, v10 0; s[4:5] a buffer of
-    1024 bytes, s[6:7] the next one, freed before the launch if `free`."""
+    """Returns findings of memory misuse by one wave.
+
+    v0 is the lane, v1 four times it, v10 0; s[4:5] a buffer of 1024 bytes, s[6:7] the next one, freed before the launch if
+    `free`.
+    """
     gpu = simgpu.Device(target, check=True, threads=1)
     text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": 1024} | (options or {}))
     first, second = gpu.alloc(1024), gpu.alloc(1024)
@@ -61,7 +64,7 @@ def test_past_an_allocation(offset: int, fine: bool) -> None:
 
 
 def test_a_pointer_to_one_buffer_lands_in_another() -> None:
-    """The distance of two buffers is past every red zone."""
+    """Two buffers are farther apart than every red zone."""
     lines = """
 s_sub_u32 s8, s6, s4
 v_add_u32 v2, {distance}, v1
@@ -131,7 +134,7 @@ def test_past_the_kernel_arguments(scalar: bool) -> None:
     finding = one(check(lines.format(at=16) + WAIT), "out-of-bounds", lines.format(at=16))
     assert "16 bytes" in finding.message
     assert check(lines.format(at=12) + WAIT) == []
-    # A wide load may reach over the end, as compilers' do.
+    # A wide load may reach past the end, as compilers' do.
     assert check("s_load_dwordx4 s[8:11], s[0:1], 0x8" + WAIT) == []
 
 
@@ -148,11 +151,11 @@ LOAD = "buffer_load_dword v3, v2, s[12:15], 0 offen"
 
 def test_buffer_resources() -> None:
     assert check(RESOURCE.format(records=1024, shift=2) + WAIT) == []
-    # Out of range loads give 0, which is what range checks are for.
+    # Out of range loads give 0: that is the purpose of range checks.
     assert check(RESOURCE.format(records=1024, shift=6) + WAIT) == []
     assert "num_records 0" in one(check(RESOURCE.format(records=0, shift=2) + WAIT), "buffer", LOAD).message
     one(check(RESOURCE.format(records=4096, shift=6) + WAIT), "buffer", LOAD)
-    # More records than bytes do no harm where no lane goes there: masked loads are written so.
+    # More records than bytes are harmless if no lane goes there: masked loads are written so.
     assert check(RESOURCE.format(records="0x7ffffffe", shift=2) + WAIT) == []
 
 

@@ -1,4 +1,4 @@
-"""Atomic loads and stores of agent scope: look-back and compare-and-swap loops are no races, plain accesses beside them are."""
+"""Atomic loads and stores of agent scope: look-back and compare-and-swap loops are no races, plain accesses next to them are."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ GROUPS = 40
 
 
 def launched(target: str, name: str, threads: int) -> tuple[list[simgpu.Finding], list[np.ndarray]]:
-    """Findings of a kernel of SOURCE on fresh buffers, and their contents."""
+    """Returns findings of a kernel of SOURCE on fresh buffers, and their contents."""
     rng = np.random.default_rng(1)
     gpu = simgpu.Device(target, check=True, threads=threads)
 
@@ -158,7 +158,7 @@ s_waitcnt vmcnt(0)
 
 
 def test_handlers_tell_stores_past_the_caches_from_plain_ones() -> None:
-    """Instructions of a kind share a handler: neither is the other's, whichever was compiled first."""
+    """Instructions of a kind share a handler: neither gets the other's, whichever was compiled first."""
     ways = {"plain": "", "past": "sc1", "both": "sc0 sc1"}
     texts = [KernelText(name, STORE.format(how=how), ("buffer",)) for name, how in ways.items()]
     gpu = simgpu.Device("gfx942", check=True)

@@ -32,7 +32,7 @@ def found(kernel: EmittedKernel, check: bool | str = True) -> list[Finding]:
 
 
 def line_of(source: str, where: str) -> str:
-    """The instruction at a `Finding.source` of the text."""
+    """Returns the instruction at a `Finding.source` of the text."""
     return source.split("\n")[int(where.partition(":")[2]) - 1]
 
 
@@ -61,6 +61,6 @@ def test_notes_of_the_command_name_them(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_other_code_has_none() -> None:
-    """A code object that nobody emitted here has its DWARF lines only."""
+    """A foreign code object has only its DWARF lines."""
     finding = Finding("race", "x", 16, "s_nop 0", source="k.cl:3")
     assert "(k.cl:3)" in str(finding) and finding.emitter == ""

@@ -1,4 +1,4 @@
-"""Checked mode's plumbing: hooks, events counted by place, findings that outlive a fault."""
+"""Checked mode's infrastructure: hooks, events counted by place, findings that outlive a fault."""
 
 from __future__ import annotations
 

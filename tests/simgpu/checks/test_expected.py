@@ -1,4 +1,4 @@
-"""Loads that compare-and-swap loops expect: LLVM's own loops are silent, and what uses the value otherwise is a race."""
+"""Loads that compare-and-swap loops expect: LLVM's own loops are silent, and any other use of the value is a race."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import simgpu
 from tests.support.race_findings import check
 
 GLC = {"gfx908": "glc", "gfx90a": "glc", "gfx942": "sc0", "gfx950": "sc0"}
-# Loads, and the swap of what they loaded: v20 is the lane's place, v[22:23] its address, s[24:27] a resource of the buffer.
+# Loads, and the swap of their values: v20 is the lane's place, v[22:23] its address, s[24:27] a resource of the buffer.
 PLACES = {
     "global": ("global_load_dword{x2} {old}, v20, s[4:5]", "global_atomic_cmpswap{swap} {was}, v20, {both}, s[4:5] {glc}"),
     "flat": ("flat_load_dword{x2} {old}, v[22:23]", "flat_atomic_cmpswap{swap} {was}, v[22:23], {both} {glc}"),
@@ -57,7 +57,7 @@ s_or_b64 exec, exec, s[20:21]
 def loop(
     where: str, bits: int = 32, target: str = "gfx90a", begin: str = "", change: str = "", after: str = "", load: str = ""
 ) -> str:
-    """A kernel that adds 1 to what it loads, by compare-and-swap; v13 or v[14:15] is loaded, v12 or v[12:13] new."""
+    """Returns a kernel that adds 1 to a loaded value, by compare-and-swap; v13 or v[14:15] is loaded, v12 or v[12:13] new."""
     wide = bits == 64
     old, new, was = ("v[14:15]", "v[12:13]", "v[16:17]") if wide else ("v13", "v12", "v16")
     both = "v[12:15]" if wide else "v[12:13]"
@@ -70,7 +70,7 @@ def loop(
     words = range(1 + wide)
     if where == "scalar":
         begin += "".join(f"\nv_mov_b32 v{first + word}, s{28 + word}" for word in words)
-    if where == "buffer":  # returns in place of the new value
+    if where == "buffer":  # returns in the new value's register
         swap += "\ns_waitcnt vmcnt(0)\n" + "\n".join(f"v_mov_b32 v{returned + word}, v{12 + word}" for word in words)
     plain = "v_add_co_u32 v12, vcc, v14, v11\nv_addc_co_u32 v13, vcc, 0, v15, vcc" if wide else "v_add_u32 v12, v13, v11"
     moves = "\n".join(f"v_mov_b32 v{first + word}, v{returned + word}" for word in words)
@@ -89,7 +89,7 @@ def test_a_loop_that_only_expects_what_it_loaded(where: str, bits: int, target: 
     assert check(loop(where, bits, target), target=target, grid=grid, block=128) == []
 
 
-# v13 is what was loaded; v18 and v19 are free.
+# v13 has the loaded value; v18 and v19 are free.
 OTHERWISE = {
     "stored": {"begin": "v_mov_b32 v18, v13", "after": "global_store_dword v1, v18, s[6:7]"},
     "computed with": {"begin": "v_add_u32 v18, v13, 5", "after": "global_store_dword v1, v18, s[6:7]"},
@@ -129,14 +129,14 @@ def test_a_plain_store_still_races_with_the_swap() -> None:
 
 
 def test_another_load_of_the_same_place_is_seen() -> None:
-    """The load that is excused does not stand in the place of one that is not."""
+    """An excused load does not cover another load of the same place."""
     begin = "global_load_dword v18, v20, s[4:5]\ns_waitcnt vmcnt(0)"
     after = "s_lshl_b32 s8, s2, 10\nv_add_u32 v1, s8, v1\nglobal_store_dword v1, v18, s[6:7]"
     found = check(loop("global", begin=begin, after=after), grid=2, block=128)
     assert found and all("global_load_dword v18" in finding.text + finding.other_text for finding in found)
 
 
-# What Triton makes of a ticket, taken by lane 0 alone: the other lanes, and other waves, go around the swap.
+# Triton's code for a ticket that only lane 0 takes: the other lanes, and other waves, go around the swap.
 TICKET = """
 s_load_dword s20, s[4:5], 0x0
 s_waitcnt lgkmcnt(0)

@@ -1,6 +1,6 @@
 """Every row of the hazard tables: a pair of instructions too close is one finding, apart it is none.
 
-Cells are typed anew as numbers, in the order gfx908, gfx90a, gfx942, gfx950; "-" does not exist.
+Cells are typed again as numbers, in the order gfx908, gfx90a, gfx942, gfx950; "-" does not exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREPARE = [
 
 @dataclass(frozen=True)
 class Pair:
-    """Two instructions and the wait states that must lie between; between: what always lies there."""
+    """Two instructions and the wait states required between them; between: instructions that are always there."""
 
     row: str
     earlier: str
@@ -60,7 +60,7 @@ def tuple_of(file: str, first: int, count: int) -> str:
 
 
 def mfma(op: tuple[str, int, int], file: str, d: int = 0, a: str = "", b: str = "", c: int = 32) -> str:
-    """D, C and a matching A and B at registers that nothing else uses, if not given."""
+    """Returns D, C and a matching A and B at registers that nothing else uses, if not given."""
     name, words, narrow = op
     operands = (tuple_of(file, d, words), a or tuple_of("v", 72, narrow), b or tuple_of("v", 80, narrow),
                 tuple_of(file, c, words))  # fmt: skip
@@ -85,7 +85,7 @@ def matrix_pairs(target: str) -> list[Pair]:
 
 
 def matrix_rows(target: str, op: tuple[str, int, int]) -> list[tuple[str, list[str], str, str]]:
-    """Row, its cells by column, the later instruction and the earlier one."""
+    """Returns a row, its cells by column, the later instruction and the earlier one."""
     file = "a" if target == "gfx908" else "v"
     d, c = mfma(op, file), mfma(op, file, 32, c=0)
     whole = tuple_of(file, 0, op[2])
@@ -129,7 +129,7 @@ F64_ROWS = {  # cells: 4x4x4, 16x16x4, 16x16x4 on gfx950
 
 
 def double_rows(target: str, op: tuple[str, int, int]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Row, the later instruction, its cells."""
+    """Returns a row, the later instruction, its cells."""
     part = op[1] - 2
     slow = (0, 0, 0) if target == "gfx90a" else (4, 9, 17)
     return [
@@ -232,7 +232,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     ("VALU SGPR, SALU", FIRSTLANE, "s_add_u32 s21, s20, s20", "0 0 0 0"),
     ("VALU SGPR, SMEM", "v_readfirstlane_b32 s4, v70", "s_load_dword s21, s[4:5], 0x0", "0 0 0 0"),
 ]  # fmt: skip
-THREE = [  # the earliest, what lies between, the latest
+THREE = [  # the earliest, those between, the latest
     Pair("VALU, accvgpr move, store", MOVE, "global_store_dword v60, v51, s[6:7]", 2, ("v_accvgpr_write_b32 a9, v50",)),
     Pair("VALU, f64 MFMA, store", MOVE, "global_store_dword v60, v51, s[6:7]", 2,
          ("v_mfma_f64_4x4x4f64 v[0:1], v[72:73], v[80:81], v[0:1]",)),
@@ -259,7 +259,7 @@ def all_pairs(target: str) -> list[Pair]:
 
 
 def listing(pairs: list[Pair], less: int) -> tuple[list[str], list[tuple[int, int]]]:
-    """The lines of all pairs, each `less` wait states closer than it must be; (earlier, later) of each."""
+    """Returns the lines of all pairs, each `less` wait states closer than required; (earlier, later) of each."""
     lines, places = list(PREPARE), []
     for pair in pairs:
         lines += SETTLE
@@ -270,7 +270,7 @@ def listing(pairs: list[Pair], less: int) -> tuple[list[str], list[tuple[int, in
 
 
 def require_every_row(find: Callable[[str, list[str]], list[Finding]], target: str, pairs: list[Pair]) -> None:
-    """Of all pairs, each one wait state short, `find` tells those that need one, and nothing else."""
+    """Asserts that `find` reports exactly the pairs that need wait states, when each is one short."""
     lines, places = listing(pairs, less=1)
     seen = {finding.source: finding for finding in find(target, lines)}
     for pair, (earlier, later) in zip(pairs, places, strict=True):
@@ -299,7 +299,7 @@ def test_repaired(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
 def test_sums_that_move_through_registers(target: str) -> None:
-    """As LLVM chains them: what the first one wrote, and the last one takes in part, the second wrote anew."""
+    """In LLVM's chain, the second instruction overwrote the part of the first one's result that the last one reads."""
     name = "v_mfma_f32_16x16x4f32" if target == "gfx90a" else "v_mfma_f32_16x16x4_f32"
     moved = [f"{name} v[34:37], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[32:35]"]
     assert findings(target, [*PREPARE, *SETTLE, *moved, *SETTLE]) == []
@@ -319,7 +319,7 @@ def test_the_distance_that_is_missing() -> None:
 
 
 def test_along_the_path() -> None:
-    """The distance counts what was executed, through branches, calls and loops, not what lies between."""
+    """Distances count executed instructions, through branches, calls and loops, not those in the text between."""
     around = [
         "s_mov_b32 s30, 3", "loop:", "v_mfma_f32_16x16x4f32 a[0:3], v72, v80, a[0:3]", "s_sub_u32 s30, s30, 1",
         "s_cmp_lg_u32 s30, 0", "s_cbranch_scc0 out", "s_nop 15", "s_branch loop", "out:",

@@ -1,4 +1,4 @@
-"""A check that is broken on purpose: its error bears its name, and the launch's result is plain mode's."""
+"""A check that is broken on purpose: the error has its name, and the launch's result is plain mode's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def broken(*_: Any) -> Any:
 
 
 class Sound(Check):
-    """Says something at every v_add."""
+    """Reports at every v_add."""
 
     def before(self, frame: Any, inst: Any, planned: Any) -> None:
         if inst.mnemonic == "v_add_u32":
@@ -52,7 +52,8 @@ def _said(launch: Any, event: Any) -> Finding:
 
 
 def launched(*checks: Check) -> tuple[np.ndarray, list[Finding], int]:
-    """v1, the findings and how many instructions ran; twice, as the second launch finds compiled handlers."""
+    """Returns v1, the findings and the number of instructions run; launches twice, as the second launch finds compiled
+    handlers."""
     ready = Kernel("gfx90a", LINES, ["v1"], check=bool(checks), group_segment_fixed_size=256)
     ready.gpu.checks = checks
     runs = [ready.run(np.arange(64, dtype=np.uint32)) for _ in range(2)]
@@ -65,7 +66,7 @@ def launched(*checks: Check) -> tuple[np.ndarray, list[Finding], int]:
 def test_the_result_stays_and_the_check_is_named(hook: str) -> None:
     plain, nothing, count = launched()
     assert nothing == []
-    bad = type(f"Broken_{hook}", (Check,), {hook: broken})  # a name of its own: by it handlers are kept on disk
+    bad = type(f"Broken_{hook}", (Check,), {hook: broken})  # a unique name: handlers are kept on disk by it
     got, found, executed = launched(bad(), Sound())
     np.testing.assert_array_equal(got, plain)
     assert executed == count
@@ -91,7 +92,7 @@ def test_where_a_launch_cannot_go_on(hook: str) -> None:
 
 
 def test_a_failed_checks_own_findings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the others stay: what nothing wrote is found, the fault of Bounds' end is its own error's."""
+    """Other checks' findings stay: the undefined register is found, and Bounds' final fault becomes its own error."""
     monkeypatch.setattr(Bounds, "finish", broken)
     lines = "global_store_dword v60, v9, s[4:5]\ns_load_dword s20, s[4:5], 0x2\ns_waitcnt vmcnt(0) lgkmcnt(0)"
     found = Kernel("gfx90a", lines, check=True).run().run.findings

@@ -1,4 +1,4 @@
-"""The machine code of checks is kept between processes, but not beyond a change of what it was compiled from."""
+"""The machine code of checks is kept between processes, but not beyond a change of its sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ print([(finding.kind, finding.text, finding.message) for finding in run.findings
 
 
 def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
-    """A copy of the package says the same of a register before and after the wave's state got longer (`layout.STREAM_COUNT`)."""
+    """A copy of the package reports the same of a register before and after the wave's state got longer
+    (`layout.STREAM_COUNT`)."""
     shutil.copytree(ROOT / "simgpu", tmp_path / "simgpu", ignore=shutil.ignore_patterns("__pycache__"))  # links become folders
     code = tmp_path / "code.o"
     store = "global_store_dword v0, v9, s[6:7]"

@@ -1,4 +1,4 @@
-"""Whole kernels of kinds that the corpus lacks: silent as they are, and each weakening of them is found."""
+"""Whole kernels of kinds that the corpus lacks: they are silent, and each weakening of them is found."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ INPUT = RESOURCE.format(base=4, next=5)
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel, and its mutants: text that occurs once, what stands there instead, the finding's kind.
+    """A kernel, and its mutants: text that occurs once, its replacement, the finding's kind.
 
-    "error": the launch fails, whatever it says.
+    "error": the launch fails, with any message.
     """
 
     target: str
@@ -296,7 +296,7 @@ global_store_dword v1, v6, s[6:7]
 
 
 def run(subject: Subject, lines: str) -> list[Finding]:
-    """The errors of a launch, and those of one that fails."""
+    """Returns the errors of a launch, even if it fails."""
     gpu = simgpu.Device(subject.target, check=True, threads=1)
     options = {"next_free_vgpr": 32, **subject.options}
     text = KernelText("k", HEAD + lines, ("buffer", "buffer"), options)

@@ -1,4 +1,4 @@
-"""Lean handlers of checked mode: what is usual runs without a shadow, and what is not gets the whole handler where it is met."""
+"""Lean handlers of checked mode: usual cases run without a shadow, and an unusual one gets the whole handler when it occurs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Machine:
         self.gpu.compiler = Compiler()
 
     def launch(self, lines: str) -> tuple[list[str], np.ndarray]:
-        """The findings' kinds and the dwords that the kernel stored."""
+        """Returns the findings' kinds and the dwords that the kernel stored."""
         code = toolchain.assemble(source("gfx90a", lines, (), {}), "gfx90a")
         out = self.gpu.alloc(4096)
         run = self.gpu.load(code)["k"].launch(grid=1, block=64, args=[self.gpu.upload(np.arange(1024, dtype=np.uint32)), out])
         return [finding.kind for finding in run.findings], out.download(np.uint32, 64)
 
     def handlers(self, mnemonic: str) -> list[bool]:
-        """Of each handler of an instruction that was loaded whether it is lean."""
+        """Returns for each loaded handler of an instruction whether it is lean."""
         return sorted(key.endswith("|lean") for key, _ in self.gpu.compiler.code.values() if f"|{mnemonic}|" in key)
 
 
@@ -45,7 +45,7 @@ def test_what_is_usual_needs_no_shadow(tmp_path: Path, monkeypatch: pytest.Monke
     found, _ = machine.launch(SPOILT)
     assert found == ["uninitialized"]
     assert machine.handlers("v_mul_lo_u32") == [False, True]
-    # What is kept serves all cases: it is used from then on.
+    # A kept handler serves all cases and is used from then on.
     later = Machine()
     assert later.launch(USUAL)[0] == []
     assert later.handlers("v_mul_lo_u32") == [False]

@@ -1,4 +1,4 @@
-"""Order by release and acquire in checked mode: what the memory model orders is silent, and what it does not is found."""
+"""Order by release and acquire in checked mode: ordered accesses are silent, unordered ones are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERED = (
 
 @functools.cache
 def built(name: str, target: str, *changes: tuple[str, str]) -> bytes:
-    """The code object of a HIP program's kernels, some of its text replaced, once each."""
+    """Compiles a HIP program's kernels, after replacing some of its text, once each."""
     text = (PROGRAMS / f"{name}.hip").read_text()
     for old, new in changes:
         assert text.count(old) == 1, old
@@ -38,7 +38,7 @@ def built(name: str, target: str, *changes: tuple[str, str]) -> bytes:
 
 
 def ordered(kernel: str, target: str, threads: int = 1, *changes: tuple[str, str]) -> tuple[list[simgpu.Finding], np.ndarray]:
-    """Findings of a kernel of ordered.hip, and what it stored in `out`."""
+    """Returns findings of a kernel of ordered.hip, and its stores in `out`."""
     values = np.arange(256 * BLOCKS, dtype="u4") % 97
     gpu = simgpu.Device(target, check=True, threads=threads, max_instructions=20_000_000)
     buffers = [gpu.upload(values), *(gpu.upload(np.zeros_like(values)) for _ in range(3))]
@@ -47,7 +47,7 @@ def ordered(kernel: str, target: str, threads: int = 1, *changes: tuple[str, str
 
 
 def expected(kernel: str) -> np.ndarray:
-    """What a kernel of ordered.hip stores first in `out`, by numpy."""
+    """Computes by numpy what a kernel of ordered.hip stores first in `out`."""
     rows = (np.arange(256 * BLOCKS, dtype="u4") % 97).reshape(BLOCKS, 256)
     if kernel == "grid_barrier":
         mine = rows.copy()
@@ -81,7 +81,7 @@ def test_what_the_model_orders_is_silent(kernel: str, threads: int, target: str)
 
 
 class Weakened(NamedTuple):
-    """A kernel of ordered.hip, what is replaced in it, and the kind of what is found then."""
+    """A kernel of ordered.hip, a replacement in it, and the kind of the finding."""
 
     kernel: str
     old: str
@@ -123,7 +123,7 @@ def test_what_is_weakened_is_found(name: str, target: str) -> None:
 
 
 def unordered(kernel: str, target: str) -> list[simgpu.Finding]:
-    """Findings of a kernel of unordered.hip."""
+    """Returns findings of a kernel of unordered.hip."""
     gpu = simgpu.Device(target, check=True, threads=1)
     buffers = [gpu.upload(np.zeros(64, "u4")) for _ in range(3)]
     return list(gpu.load(built("unordered", target))[kernel].launch(grid=2, block=64, args=buffers).findings)
@@ -162,7 +162,7 @@ def test_the_finding_says_which_scopes_it_has_and_needs() -> None:
 def test_programs_of_hip() -> None:
     right = hip("--target", "mi300x", "--check", program("ordered", "gfx942"))
     assert (right.returncode, right.stderr) == (0, ""), right.stderr
-    # Of two host threads both may look for the other's access before either is recorded.
+    # With two host threads, both may look for the other's access before either is recorded.
     wrong = hip("--target", "mi300x", "--threads", 1, "--check", program("unordered", "gfx942"))
     assert wrong.returncode == 1
     for kernel in UNORDERED:
@@ -215,7 +215,7 @@ def test_each_instruction_of_a_release_and_an_acquire_is_needed(target: str) -> 
     assert found(back="") == {"stale-read"} and found(back="buffer_wbl2 sc0") == {"stale-read"}
     assert found(again="buffer_inv sc0") == {"stale-read"}
     assert found(back="buffer_wbl2 sc0 sc1", set="sc0 sc1", get="sc0 sc1", again="buffer_inv sc0 sc1") == set()
-    # A load past the caches needs no invalidate, and its value must still be written back.
+    # A load past the caches needs no invalidate, but its value must still be written back.
     assert found(again="", read="sc1") == set()
     assert found(again="", read="sc1", back="") == {"stale-read"}
 
@@ -244,7 +244,7 @@ done:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_scalar_loads_of_what_was_stored(shared: bool) -> None:
-    """By the wave itself, or, before a barrier, by another also: the scalar cache does not see stores."""
+    """Stores by the wave itself, or before a barrier by another one: the scalar cache does not see them."""
 
     def found(between: str) -> list[simgpu.Finding]:
         lines = SCALAR.format(other="meet" if shared else "done", between=("s_barrier\n" if shared else "") + between)

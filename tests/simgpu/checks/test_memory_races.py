@@ -56,9 +56,9 @@ LOADS = {4: "global_load_dword v3, v1, s[4:5]", 16: "global_load_dwordx4 v[4:7],
 @pytest.mark.parametrize("writes", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("swizzle", [0, 0x30, 0x4000])
 def test_whole_lines_and_parts_of_them(size: int, whole_first: bool, writes: tuple[bool, bool], swizzle: int) -> None:
-    """Lines that are accessed whole have one cell: nothing that is found changes with the access' alignment.
+    """Lines that are accessed whole have one cell: findings do not depend on the access' alignment.
 
-    swizzle: what lanes' offsets are exclusive-ored with, which permutes them within their lines, or 0x4000: every other line apart.
+    swizzle: value XORed with the lanes' offsets, which permutes them within their lines, or 0x4000: every other line is apart.
     """
     texts = [(STORES if store else LOADS)[size] for store in writes]
     few = "s_mov_b64 exec, 0x60"
@@ -130,7 +130,7 @@ s_waitcnt lgkmcnt(0)
 @pytest.mark.parametrize("target, returns", [("gfx908", "glc"), ("gfx942", "sc0")])
 def test_the_last_workgroup_may_read_what_the_others_wrote(target: str, returns: str) -> None:
     assert check(LAST_BLOCK.format(count=COUNT.format(returns=returns)), target=target, grid=4) == []
-    # Without the counter, whoever thinks to be the last one reads too early.
+    # Without the counter, a workgroup that thinks it is the last one reads too early.
     blind = "v_mov_b32 v4, s2\nds_write_b32 v10, v4\ns_waitcnt lgkmcnt(0)"
     found = check(LAST_BLOCK.format(count=blind), target=target, grid=4)
     assert found and {f.other_text for f in found} == {"global_store_dword v2, v0, s[4:5]"}

@@ -31,7 +31,7 @@ def test_a_barrier_on_the_wrong_side_is_one_finding() -> None:
 
 
 def test_two_causes_are_two_findings() -> None:
-    """Stores and loads of one place, and others of another: nothing links them."""
+    """Stores and loads of one place, and others of another, have no link."""
     lines = [*HALVES, STORES[0], STORES[3], DONE, LOADS[0], LOADS[3], DONE]
     assert [(f.kind, f.pairs) for f in findings("gfx90a", lines, block=128)] == [("race", 1), ("race", 1)]
 
@@ -44,7 +44,7 @@ def made(kind: str, pc: int, other: int | None, count: int = 1, severity: str = 
 def test_what_is_grouped() -> None:
     assert [f.pairs for f in grouped([made("race", 1, 2), made("race", 3, 4), made("race", 2, 3)])] == [3]
     assert [f.pairs for f in grouped([made("race", 1, 2), made("hazard", 1, 2), made("race", 1, 2, severity="note")])] == [1, 1, 1]
-    # Who does not wait for a load may be a load that others do not wait for.
+    # A load without a wait may itself be a load that others do not wait for.
     assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 2)])] == [1, 1]
     assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]
     others = [made("uninitialized", 1, 2), made("uninitialized", 3, 2), made("race", 1, None)]
@@ -62,7 +62,7 @@ def test_the_most_often_seen_comes_first_and_nothing_is_lost() -> None:
 
 
 def test_copies_of_a_pair_are_one_finding() -> None:
-    """An unrolled loop repeats a pair: by source line where that is known, else by text. Other operations stay apart."""
+    """An unrolled loop repeats a pair: copies join by source line if known, else by text. Other operations stay apart."""
 
     def copy(at: int, text: str, source: str = "") -> Finding:
         other = source and "k.hip:4"

@@ -19,7 +19,7 @@ s_waitcnt lgkmcnt(0)
 
 
 def run(lines: str, target: str = "gfx90a", how: bool | str = "performance") -> simgpu.Run:
-    """The kernel's run; v0 lane, v1 four times it; s[4:5] a buffer of 64 KiB; 32 KiB of LDS."""
+    """Returns the kernel's run; v0 lane, v1 four times it; s[4:5] a buffer of 64 KiB; 32 KiB of LDS."""
     gpu = simgpu.Device(target, check=how, threads=1)
     text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": 32768})
     return gpu.load(assemble(target, text))["k"].launch(grid=2, block=64, args=[gpu.alloc(1 << 16), gpu.alloc(64)])
@@ -64,7 +64,7 @@ def test_idle_lanes() -> None:
 
 
 def test_idle_lanes_of_vector_instructions() -> None:
-    """One note for a stretch of them; lane accesses and matrix instructions use EXEC in other ways, or not at all."""
+    """A stretch of them gives one note; lane accesses and matrix instructions use EXEC in other ways, or not at all."""
     lines = """v_mov_b32 v3, v1
 s_mov_b64 exec, 0x7
 v_mov_b32 v4, v1
@@ -84,7 +84,7 @@ v_mov_b32 v5, v1"""
 
 
 def test_only_where_asked_for() -> None:
-    """Nothing of it without "performance", not even the counter."""
+    """Without "performance" there are no notes, and no counter either."""
     lines = "v_lshlrev_b32 v3, 8, v0\nglobal_load_dword v4, v3, s[4:5]\nds_read_b32 v5, v3"
     for how in (False, True):
         done = run(lines, how=how)

@@ -1,4 +1,4 @@
-"""Races in LDS, and how findings name races, in checked mode: each broken kernel gives its finding, its repaired twin none."""
+"""Races in LDS, and their names in findings, in checked mode: each broken kernel gives its finding, its repaired twin none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ s_waitcnt lgkmcnt(0)
 def test_what_is_found_does_not_depend_on_which_wave_runs_first(writer: int) -> None:
     found = one(check(ORDER.format(writer=writer)), "race", "ds_read_b32 v3, v10 offset:64", "ds_write_b32 v10, v0 offset:64")
     assert found.place == "LDS 0x40"
-    # The later instruction is the write: it, and no other wave, is named first.
+    # The later instruction is the write: its wave is named first.
     first, second = (wave for wave in found.message.partition(" by ")[2].partition(":")[0].split(" and "))
     assert found.text.startswith("ds_write") and "a write and a read" in found.message
     assert (found.wave, first) == (writer, f"wave {writer}") and second != first
@@ -90,7 +90,7 @@ s_waitcnt vmcnt(0)
 
 
 def test_the_reader_that_also_writes_clashes_with_the_other_reader() -> None:
-    """The last reader is the writer itself: the one before must not be forgotten, nor the one after."""
+    """Writer and last reader are the same: neither the reader before nor the one after may be forgotten."""
     for writer in (0, 1):
         lines = f"""
 ds_read_b32 v3, v10
@@ -106,7 +106,7 @@ s_waitcnt lgkmcnt(0)
 
 @pytest.mark.parametrize("reads", [1, 100, 300])
 def test_an_lds_read_that_many_others_follow(reads: int) -> None:
-    """Reads are only logged until somebody writes, and a log holds 256."""
+    """Reads are only logged until a wave writes, and a log holds 256."""
     lines = f"""
 v_xor_b32 v2, 4, v1
 v_and_b32 v3, 63, v0
@@ -135,7 +135,7 @@ s_waitcnt lgkmcnt(0)
     assert check(lines.format(barrier="s_barrier", after="").replace("s_branch done", "s_barrier\ns_branch done"), block=128) == []
 
 
-# Each of two waves has a row of 64 x 128 bits: v3 leads to its own, v11 to the other's.
+# Each of two waves has a row of 64 x 128 bits: v3 points to its own, v11 to the other's.
 ROWS = """
 v_and_b32 v2, 63, v0
 v_lshlrev_b32 v2, 4, v2
@@ -164,7 +164,7 @@ READ_OWN, READ_OTHERS = "ds_read_b128 v[4:7], v3", "ds_read_b128 v[4:7], v11"
     ],
 )  # fmt: skip
 def test_rows_of_lds_are_each_waves_own(lines: list[str], later: str, earlier: str) -> None:
-    """What goes unstaged and undescribed (`Hooks.row`) is entered all the same, and what clashes goes the long way."""
+    """Unstaged and undescribed accesses (`Hooks.row`) are entered all the same, and clashes go the long way."""
     found = check(ROWS + "".join(f"{line}\ns_waitcnt lgkmcnt(0)\n" for line in lines), block=128, kinds=("race",))
     if later:
         assert (later, earlier) in {(finding.text, finding.other_text) for finding in found}
@@ -173,7 +173,7 @@ def test_rows_of_lds_are_each_waves_own(lines: list[str], later: str, earlier: s
 
 
 def test_rows_of_lds_hold_what_was_stored() -> None:
-    """Two waves' rows, one behind the other, 64 bytes into LDS."""
+    """Two waves' consecutive rows, 64 bytes into LDS."""
     lines = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 v_and_b32 v0, 0x3ff, v0
@@ -220,7 +220,7 @@ s_waitcnt lgkmcnt(0)
 
 
 def test_waves_that_write_the_same_bytes_by_one_instruction() -> None:
-    """Compilers copy a value to LDS from each wave that has it: harmless, and a note where asked for."""
+    """Compilers copy a value to LDS from each wave that has it: harmless, and a note on request."""
     lines = "v_and_b32 v2, 63, v0\n{write}\ns_waitcnt lgkmcnt(0)"
     same = lines.format(write="v_lshlrev_b32 v3, 2, v2\nds_write_b32 v3, v2")
     assert check(same) == []
@@ -305,19 +305,19 @@ EVERY_WORKGROUP = {
 
 @pytest.mark.parametrize("kind", EVERY_WORKGROUP)
 def test_the_lowest_workgroup_is_named_whatever_the_threads(kind: str) -> None:
-    """What every workgroup does wrong is told of the first, as often as there are."""
+    """An error of every workgroup is reported of the first, with the count of all."""
     found = [
         check(EVERY_WORKGROUP[kind], grid=40, threads=threads, kinds=(kind,))
         for threads in (1, 2, 1, 2, 3, 2)
     ]  # fmt: skip
     for findings in found:
         assert {finding.workgroup for finding in findings} == {(0, 0, 0)}, findings
-        if kind != "race":  # who clashes with whom is the schedule's
+        if kind != "race":  # a race's partners depend on the schedule
             assert findings == found[0]
 
 
 def test_more_epochs_than_a_cell_holds() -> None:
-    """LDS cells hold 16 bits of the epoch: they are cleared where it begins anew."""
+    """LDS cells hold 16 bits of the epoch, so they are cleared when it starts again."""
     lines = """
 s_mov_b32 s20, 0x10010
 loop:

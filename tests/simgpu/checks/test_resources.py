@@ -22,7 +22,7 @@ def one(found: list[Finding], text: str, place: str) -> Finding:
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 def test_vector_registers(target: str) -> None:
-    """The granule is 4 registers on gfx908 and 8 behind an accum_offset of 4 elsewhere."""
+    """Granules are 4 registers on gfx908 and 8 after an accum_offset of 4 elsewhere."""
     unified = {} if target == "gfx908" else {"accum_offset": 16}
     lines, text = "v_mov_b32 v15, 0\nv_mov_b32 v16, 0", "v_mov_b32_e32 v16, 0"
     one(check(target, lines, next_free_vgpr=16, **unified), text, "v16")

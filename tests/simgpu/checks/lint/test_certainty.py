@@ -1,4 +1,4 @@
-"""How certain findings are: on every path, in every further round of a loop, on some path; and which come first."""
+"""Certainty of findings: on every path, in every further round of a loop, on some path; and their order."""
 
 from __future__ import annotations
 

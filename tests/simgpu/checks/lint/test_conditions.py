@@ -1,4 +1,4 @@
-"""Paths that no condition allows: what lacks on them is no finding, and with another condition it is one."""
+"""Paths that no condition allows: they give no finding, and with another condition they do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOAD, USE, WAIT = "global_load_dword v1, v60, s[4:5]", "v_mov_b32 v2, v1", "s_wa
 
 
 def two(first: list[str], between: list[str], second: list[str]) -> list[str]:
-    """A load under a condition, and a use under another."""
+    """Returns a load under a condition, and a use under another."""
     return [
         "v_mov_b32 v1, 0", *first, "s_cbranch_scc1 past", LOAD, "past:", *between, *second, "s_cbranch_scc1 end", USE, "end:", WAIT,
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_branches_on_vcc() -> None:
 
 
 def counted(rounds: str, use: str) -> list[str]:
-    """A loop over s30 that leaves a load behind in its third round and uses it in another."""
+    """Returns a loop over s30 that leaves a load in flight in its third round and uses it in another."""
     return [
         "v_mov_b32 v1, 0", f"s_mov_b32 s30, {rounds}", "loop:", f"s_cmp_lg_u32 s30, {use}", "s_cbranch_scc1 other", USE, "other:",
         "s_cmp_lg_u32 s30, 3", "s_cbranch_scc1 past", LOAD, "past:", "s_sub_u32 s30, s30, 1", "s_cmp_lg_u32 s30, 0",
@@ -76,7 +76,7 @@ def test_counters_of_loops() -> None:
 
 
 def test_the_number_of_the_wave() -> None:
-    """256 work-items are four waves: one of the four branches loads v1."""
+    """256 work-items are four waves, so one of the four branches loads v1."""
     number = ["v_lshrrev_b32 v3, 6, v0", "v_readfirstlane_b32 s20, v3", "s_nop 4"]
     define = []
     for wave in range(4):
@@ -99,7 +99,7 @@ S4 = Reg("s", 4)
 @pytest.mark.parametrize("relation", ["eq", "lt", "ltu"])
 @pytest.mark.parametrize("turned", [False, True])
 def test_values_after_a_test_against_all_small_numbers(relation: str, turned: bool) -> None:
-    """Every value that the test allows stays, by Python's own comparison; every bound that is drawn is one."""
+    """By Python's own comparison, every value that the test allows stays, and every bound is one."""
     word = 1 << 32
 
     def holds(one: int, other: int) -> bool:

@@ -1,4 +1,4 @@
-"""Barriers that not all waves come to, code that nothing reaches or that is not followed, and declared registers."""
+"""Barriers that not all waves reach, code that nothing reaches or that lint cannot follow, and declared registers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 
 def found(lines: str, kind: str, target: str = "gfx90a", **options: int) -> list[Finding]:
-    """The findings of a kind; there are no others."""
+    """Returns the findings of a kind; there must be no others."""
     all_ = kernel_linted(target, lines, **options)
     assert {finding.kind for finding in all_} <= {kind}, [str(finding) for finding in all_]
     return all_
@@ -94,7 +94,7 @@ def test_registers_past_the_declared(target: str) -> None:
 
 
 def test_tangled_code_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An analysis has a budget; where it is not enough, nothing is told of it but that."""
+    """An analysis has a budget; if it is exhausted, lint reports only that."""
     lines = "global_load_dword v1, v0, s[4:5]\nloop:\nv_mov_b32 v2, v1\ns_cmp_eq_u32 s2, 0\ns_cbranch_scc1 loop"
     assert "missing-wait" in {finding.kind for finding in kernel_linted("gfx90a", lines)}
     monkeypatch.setattr(flow.examine, "__defaults__", (3,))
@@ -109,7 +109,7 @@ def test_a_loop_without_an_end() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_branch_into_the_middle_of_an_instruction(target: str) -> None:
-    """What the branch comes to is the literal: no instruction, or s_endpgm."""
+    """The branch's target is the literal: no instruction, or s_endpgm."""
     lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 1\ns_mov_b32 s4, {literal}"
     (finding,) = found(lines.format(literal="0xffff0000"), "no-instruction", target)
     assert (finding.severity, finding.text) == ("error", "s_cbranch_scc1 1")

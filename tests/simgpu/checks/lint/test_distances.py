@@ -20,7 +20,7 @@ MFMA, READ = "v_mfma_f32_16x16x4f32 a[0:3], v72, v80, a[0:3]", "v_accvgpr_read_b
 
 
 def test_the_shortest_way_decides() -> None:
-    """Ten wait states one way, three the other: the launch need not take the shorter one."""
+    """One way has ten wait states, the other three; a launch need not take the shorter one."""
     lines = [MFMA, "s_cmp_lg_u32 s4, s4", "s_cbranch_scc1 read", "s_nop 7", "read:", READ]
     (finding,) = linted("gfx908", lines)
     assert (finding.needed, finding.found, finding.place) == (10, 2, "a0")
@@ -40,7 +40,7 @@ def test_round_a_loop_and_through_a_call() -> None:
 
 
 def test_a_wait_that_lacks_on_one_way_is_no_wait_state_on_the_other() -> None:
-    """Where it lacks on every way, the s_waitcnt that is asked for is one of the two wait states."""
+    """If the wait is missing on every way, the required s_waitcnt is one of the two wait states."""
     load, product = "global_load_dword v1, v60, s[4:5]", "v_mfma_f32_4x4x1f32 a[0:3], v60, v61, a[0:3]"
     close = ["v_accvgpr_write_b32 a2, v60", "v_mov_b32 v1, 0", product]
     found = linted("gfx950", ["s_cbranch_scc1 close", load, "close:", *close])
@@ -60,7 +60,7 @@ def test_what_lies_between_on_one_way_only() -> None:
 
 
 def test_a_sum_that_another_matrix_instruction_wrote_since() -> None:
-    """It is no result of the first one any more, on the way that has the second."""
+    """On the way with the second instruction, the sum is no longer a result of the first."""
     name = "v_mfma_f32_16x16x4_f32"
     first, last = f"{name} v[34:37], v72, v80, v[34:37]", f"{name} v[32:35], v72, v80, v[32:35]"
     moved = f"{name} v[32:35], v72, v80, v[34:37]"

@@ -1,4 +1,4 @@
-"""Whole kernels: compilers' and ours are right, and lint is silent about them; what breaks a right kernel, it finds."""
+"""Whole kernels: lint is silent about right ones, compilers' and ours, and finds every break of a right kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_silence_about_the_corpus() -> None:
 
 
 def trees(target: str) -> Iterator[tuple[str, Any]]:
-    """A tree of each operator, in each type that the target has for it."""
+    """Yields a tree of each operator, in each type that the target has for it."""
     gpu = hardware.target(target)
     for dtype in gpu.dtypes():
         yield f"gemm {dtype}", operators.TiledComputation(70, 90, 50, target=target, dtype=dtype)
@@ -64,7 +64,7 @@ def test_silence_about_kernels_of_other_kinds(name: str) -> None:
     assert said(assembled(SUBJECTS[name], SUBJECTS[name].lines)) == []
 
 
-# What only memory tells: its bytes' history, and which bytes of LDS a load writes.
+# Only memory reveals these: its bytes' history, and the bytes of LDS that a load writes.
 BY_MEMORY = {
     ("LDS DMA, double buffered", 0), ("wide stores overwritten", 2), ("spills to private memory", 1),
 }  # fmt: skip

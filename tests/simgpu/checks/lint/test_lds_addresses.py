@@ -1,4 +1,4 @@
-"""LDS at a barrier where addresses are known: accesses that cannot overlap are no finding, accesses that do are certain."""
+"""LDS at a barrier with known addresses: accesses that cannot overlap give no finding, overlapping ones a certain finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = {"next_free_vgpr": 32, "next_free_sgpr": 32, "group_segment_fixed_size
 
 
 def made(lines: str, size: int = 256, sized: bool = True) -> CodeObject:
-    """A kernel whose metadata say how many work-items a workgroup has, or only how many at most."""
+    """Makes a kernel whose metadata give the number of work-items in a workgroup, or only the maximum."""
     text = source("gfx90a", KernelText("k", lines, ("buffer", "buffer"), OPTIONS, size))
     if sized:
         text = text.replace(".max_flat_workgroup_size:", f".reqd_workgroup_size: [{size}, 1, 1]\n    .max_flat_workgroup_size:")
@@ -30,16 +30,16 @@ def found(lines: str, size: int = 256, sized: bool = True) -> list[Finding]:
     return [finding for finding in lint(made(lines, size, sized)) if finding.kind == "missing-wait"]
 
 
-OWN = "v_lshlrev_b32 v1, 2, v0\nv_mov_b32 v2, 0\n"  # each work-item its own word
+OWN = "v_lshlrev_b32 v1, 2, v0\nv_mov_b32 v2, 0\n"  # a separate word for each work-item
 WAVES = OWN + "v_lshrrev_b32 v3, 6, v0\n"
 WAVES += "v_readfirstlane_b32 s8, v3\ns_lshl_b32 s9, s8, 10\ns_add_u32 s9, s9, 0x1000\nv_mov_b32 v4, s9\n"
-NEXT = OWN + "v_xor_b32 v3, 0x100, v1\n"  # that of a work-item of another wave
+NEXT = OWN + "v_xor_b32 v3, 0x100, v1\n"  # a word of another wave's work-item
 DONE = "\ns_waitcnt lgkmcnt(0)"
 
 
 @pytest.mark.parametrize("behind", ["ds_read_b32 v5, v1", "ds_read_b32 v5, v1 offset:2048", "ds_write_b32 v1, v2"])
 def test_what_cannot_overlap(behind: str) -> None:
-    """A wave's own words, and a buffer behind them: no barrier is needed for them."""
+    """A wave's own words, and a buffer after them, need no barrier."""
     assert found(OWN + "ds_write_b32 v1, v2\ns_barrier\n" + behind + DONE) == []
     (finding,) = found(OWN + "ds_write_b32 v1, v2\ns_barrier\n" + behind + DONE, sized=False)
     assert finding.certainty == "addresses"
@@ -56,7 +56,7 @@ def test_what_overlaps() -> None:
 
 
 def test_an_older_operation_that_overlaps() -> None:
-    """The youngest one cannot, and an older one does: the wait is for the older one."""
+    """The youngest operation cannot overlap, an older one does: the wait is for the older one."""
     lines = NEXT + "ds_write_b32 v1, v2\nds_write_b32 v1, v2 offset:4096\ns_barrier\nds_read_b32 v5, v3" + DONE
     (finding,) = found(lines)
     assert "lgkmcnt(1)" in finding.message and finding.certainty == "every path"

@@ -1,4 +1,4 @@
-"""Missing waits without a launch: what checked mode finds on the way, and what it cannot see on paths that are not taken."""
+"""Missing waits without a launch: checked mode's findings on the path taken, and findings on the other paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_silence(row: str) -> None:
 # Control flow around a load into v1 that nothing waits for, and an instruction that reads it; the repair is a line or none.
 USE = "v_mov_b32 v2, v1"
 WAIT = "s_waitcnt vmcnt(0)"
-FLOWS: dict[str, tuple[list[str], int]] = {  # lines, and where the wait belongs
+FLOWS: dict[str, tuple[list[str], int]] = {  # lines, and the index of the missing wait
     "behind a branch that no launch takes": (
         [GLOBAL, "s_cmp_eq_u32 s4, s4", "s_cbranch_scc1 past", USE, "past:", "s_nop 0"], 3,
     ),
@@ -69,7 +69,7 @@ def test_along_every_path(row: str, target: str) -> None:
 
 
 def test_the_fewest_of_all_paths_decides() -> None:
-    """vmcnt(1) is enough where a second load follows, and not where it is left out."""
+    """vmcnt(1) is enough if a second load follows, but not on the way without it."""
     second = ["s_cmp_eq_u32 s4, 0", "s_cbranch_scc1 past", "global_load_dword v3, v60, s[4:5]", "past:"]
     lines = [GLOBAL, *second, "s_waitcnt vmcnt(1)", USE]
     (finding,) = linted("gfx90a", lines)
@@ -78,7 +78,7 @@ def test_the_fewest_of_all_paths_decides() -> None:
 
 
 def test_returns_lead_behind_their_own_call() -> None:
-    """A load before one call of a function is not in flight behind another, whose way back is another."""
+    """A load before one call of a function is not in flight after another, which returns elsewhere."""
     lines = [
         "s_call_b64 s[30:31], callee", "v_mov_b32 v1, 0", GLOBAL, "s_call_b64 s[30:31], callee", WAIT, USE, "s_branch past",
         "callee:", "v_mov_b32 v3, v60", "s_setpc_b64 s[30:31]", "past:",
@@ -100,7 +100,7 @@ def test_recursion_ends() -> None:
 @pytest.mark.parametrize("target", ["gfx908", "gfx950"])
 @pytest.mark.parametrize("row", ACROSS)
 def test_lds_at_a_barrier(row: str, target: str) -> None:
-    """Writes must be complete; whether a read clashes with what is written behind the barrier, the addresses decide: a note."""
+    """Writes must be complete. Whether a read clashes with later writes depends on addresses: a note."""
     before, behind, wait = ACROSS[row]
     start = [*HALVES, *before.splitlines()]
     (finding,) = linted(target, [*start, "s_barrier", behind, DONE])
@@ -121,7 +121,7 @@ def test_lds_that_nobody_touches_behind_the_barrier() -> None:
 
 
 def test_lds_of_waves_that_meet_at_different_barriers() -> None:
-    """What the consumers read behind their barrier, the producers must have written before theirs."""
+    """Consumers read after their barrier, so the producers must have written before theirs."""
     lines = [
         "s_cmp_ge_u32 s4, 2", "s_cbranch_scc1 consumer", "ds_write_b32 v60, v60", DONE, "s_barrier", "s_endpgm",
         "consumer:", "s_barrier", "ds_read_b32 v6, v60", DONE,

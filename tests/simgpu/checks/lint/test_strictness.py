@@ -1,4 +1,4 @@
-"""Random kernels: what checked mode finds on the path that a wave takes, lint finds without a launch."""
+"""Random kernels: lint finds without a launch everything that checked mode finds on a wave's path."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ START = ["s_nop 4", *(f"v_accvgpr_write_b32 a{n}, v60" for n in range(4)), "s_mo
 
 @st.composite
 def structured(draw: st.DrawFn) -> list[str]:
-    """Straight lines, loops of a few rounds, and branches around code by scalars that are known."""
+    """Draws straight lines, loops of a few rounds, and branches around code by known scalars."""
     lines: list[str] = []
     for number in range(draw(st.integers(1, 3))):
         body = draw(straight)
@@ -62,7 +62,8 @@ def structured(draw: st.DrawFn) -> list[str]:
 
 
 def both(target: str, lines: list[str]) -> tuple[list[Finding], list[Finding]]:
-    """What checked mode finds, and lint, of what they share; addresses and memory's contents are checked mode's alone."""
+    """Returns checked mode's findings and lint's, of their common kinds; only checked mode knows addresses and memory's
+    contents."""
     code = assembled(target, [*START, *lines])
     gpu = device(target)
     buffers = [gpu.upload(np.zeros(4096, np.uint32)) for _ in range(2)]
@@ -76,7 +77,7 @@ def both(target: str, lines: list[str]) -> tuple[list[Finding], list[Finding]]:
 
 
 def places(found: list[Finding], kind: str) -> set[int]:
-    """Where something lacks. Who else has a part in it, checked mode tells of the first three at most."""
+    """Returns the places of findings. Of further places in a finding, checked mode reports at most the first three."""
     of_kind = [finding for finding in found if finding.kind == kind]
     return {finding.pc for finding in of_kind} | {place.pc for finding in of_kind for place in finding.places}
 
@@ -90,21 +91,21 @@ relaxed = settings(max_examples=15, suppress_health_check=list(HealthCheck), pha
 @relaxed
 @given(lines=straight)
 def test_one_path(target: str, lines: list[str]) -> None:
-    """There they agree on where waits lack, and lint tells of all hazards and undefined registers that checked mode tells of."""
+    """On one path they agree on missing waits, and lint reports all hazards and undefined registers that checked mode reports."""
     checked, found = both(target, lines)
     assert places(checked, "missing-wait") <= places(found, "missing-wait")
     told = sum(finding.pairs for finding in checked if finding.kind == "missing-wait")
     assert told == sum(finding.kind == "missing-wait" for finding in found)
     assert places(checked, "hazard") <= places(found, "hazard")
     first, said = (places(findings, "uninitialized") for findings in (checked, found))
-    assert not first or min(said) <= min(first)  # lint takes a register as mended behind its first finding, checked mode does not
+    assert not first or min(said) <= min(first)  # lint counts a register as mended after its first finding, checked mode does not
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx950"])
 @relaxed
 @given(lines=structured())
 def test_many_paths(target: str, lines: list[str]) -> None:
-    """Where checked mode finds a kind, lint does."""
+    """Each kind that checked mode finds, lint finds, too."""
     checked, found = both(target, lines)
     assert {finding.kind for finding in checked} <= {finding.kind for finding in found}
 
@@ -113,7 +114,7 @@ def test_many_paths(target: str, lines: list[str]) -> None:
 @settings(relaxed, max_examples=3)
 @given(lines=structured())
 def test_repaired_by_lint_is_right(target: str, lines: list[str]) -> None:
-    """With the waits and nops that lint asks for put in, round by round, both are silent about them."""
+    """With lint's waits and nops inserted, round by round, both become silent."""
     for _ in range(40):
         checked, found = both(target, lines)
         lacking = [finding for finding in found if finding.kind != "uninitialized"]
@@ -125,7 +126,7 @@ def test_repaired_by_lint_is_right(target: str, lines: list[str]) -> None:
 
 
 def repaired(lines: list[str], found: list[Finding]) -> list[str]:
-    """A wait or nop before each instruction that lacks one. A finding's source tells its line of `assembled`'s text."""
+    """Puts a wait or nop before each instruction that lacks one. A finding's source gives its line of `assembled`'s text."""
     first = {finding.source: finding for finding in reversed(found)}
     marks = {int(source.partition(":")[2]): finding for source, finding in first.items()}
     offset = int(line_of("gfx908", ["s_nop 0"], 0).partition(":")[2]) + len(START)

@@ -1,4 +1,4 @@
-"""Registers that nothing defined where they matter, on any path; each with a repaired twin that is silent."""
+"""Registers that nothing defined before a use that matters, on any path; each with a repaired twin that is silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def found(target: str, lines: str, **options: int) -> list[Finding]:
     return [finding for finding in kernel_linted(target, HEAD + lines, **options) if finding.kind == "uninitialized"]
 
 
-# What a use lacks, and the line that repairs it before all.
+# A use's undefined operand, and the line that repairs it if it comes first.
 BROKEN = {
     "an address": ("global_load_dword v3, v5, s[4:5]", "v_mov_b32 v5, 0", "v5"),
     "a scalar address": ("s_load_dword s20, s[4:5], s9", "s_mov_b32 s9, 0", "s9"),
@@ -85,7 +85,7 @@ def test_silence(row: str) -> None:
 
 
 def test_the_same_condition_the_other_way_round() -> None:
-    """The condition is looked at, not just that there is one."""
+    """Lint compares the conditions; it does not only look for one."""
     lines = GOOD["branched by one condition twice"].replace("s_cbranch_vccz", "s_cbranch_vccnz")
     (finding,) = found("gfx90a", lines, **OPTIONS)
     assert finding.place == "v2"
@@ -93,7 +93,7 @@ def test_the_same_condition_the_other_way_round() -> None:
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 def test_what_a_launch_gives(target: str) -> None:
-    """The registers that the descriptor asks for, and no others."""
+    """Registers that the descriptor requests are defined, and no others."""
     store = "global_store_dword v1, v2, s[6:7]"
     options = {"system_sgpr_workgroup_id_y": 1, "system_vgpr_workitem_id": 1}
     given = "v_mov_b32 v2, s3\n" + store  # s2 and s3: workgroups' x and y

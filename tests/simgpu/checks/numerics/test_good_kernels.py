@@ -1,4 +1,4 @@
-"""Nothing is told of kernels whose numbers are as they should be."""
+"""Kernels with right numbers give no findings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from simgpu.tools.robustness.corpus import cases
 from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
-# Of the compilers' kernels those that mask, exponentiate, divide and convert. All 82 but cl_float_misc, which is fed with special
-# numbers, are silent.
+# Compilers' kernels that mask, exponentiate, divide and convert. All 82 but cl_float_misc, whose input is special numbers, are
+# silent.
 TELLING = ("tt_flash_d64_mi32.gfx942", "tt_softmax_2000_w8.gfx950", "tt_layernorm_loop.gfx908")
 
 
@@ -23,7 +23,7 @@ TELLING = ("tt_flash_d64_mi32.gfx942", "tt_softmax_2000_w8.gfx950", "tt_layernor
     "conv2d --ic 3 --ih 9 --iw 8 --oc 5 --kh 3 --kw 3 --target mi355x --dtype f16",
 ])  # fmt: skip
 def test_the_four_operators(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Masks of -inf, exp2 of them and rows of nothing among them."""
+    """These include masks of -inf, exp2 of them and empty rows."""
     assert main(["check", *arguments.split(), "--numerics"]) == 0
     assert capsys.readouterr().out == ""
 

@@ -1,4 +1,4 @@
-"""Sums of matrix instructions: what is new in them, by element of D; NaN codes; data of the other 8-bit kind."""
+"""Sums of matrix instructions: their new special numbers, by element of D; NaN codes; data of the other 8-bit kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.kernels import ROWS_HEAD, KernelText, assemble
 
 
 def found(lines: str, rows: np.ndarray, target: str, how: str = "numerics") -> list[Finding]:
-    """Findings of the lines, which find a row of u32 (64, 4) for each lane in v[2:5] and store v[16:19] in the end."""
+    """Returns findings of the lines, which find a row of u32 (64, 4) for each lane in v[2:5] and store v[16:19] in the end."""
     zeros = "".join(f"v_mov_b32 v{16 + number}, 0\n" for number in range(4))
     store = "s_nop 15\ns_nop 15\nglobal_store_dwordx4 v8, v[16:19], s[6:7]"
     gpu = simgpu.Device(target, check=how, threads=1)
@@ -26,7 +26,7 @@ def found(lines: str, rows: np.ndarray, target: str, how: str = "numerics") -> l
 
 
 def placed(mnemonic: str, target: str, kind: Any, a: dict[tuple[int, int], float], b: dict[tuple[int, int], float]) -> np.ndarray:
-    """Rows with A in v[2:3] and B in v[4:5]: ones but for the elements given."""
+    """Returns rows with A in v[2:3] and B in v[4:5]: ones except for the given elements."""
     row = mfma.find(mnemonic, target)
     rows = np.zeros((64, 4), np.uint32)
     size = np.dtype(kind).itemsize
@@ -53,7 +53,7 @@ NAMES = [case[0] for case in CASES]
 
 @pytest.mark.parametrize("mnemonic, target, kind, text", CASES[:3], ids=NAMES[:3])
 def test_an_overflow_is_told_by_element(mnemonic: str, target: str, kind: Any, text: str) -> None:
-    """A[5,1]·B[1,7] too large for f32: new in the first of two instructions, there already in the second."""
+    """A[5,1]·B[1,7] is too large for f32: new in the first of two instructions, already there in the second."""
     assert found(text, placed(mnemonic, target, kind, {(5, 1): 1e18}, {(1, 7): 1e18}), target) == []
     (finding,) = found(f"{text}\ns_nop 15\n{text}", placed(mnemonic, target, kind, {(5, 1): 1e20}, {(1, 7): 1e20}), target)
     assert (finding.kind, finding.severity, finding.text, finding.count) == ("infinity", "error", text, 1)
@@ -65,7 +65,7 @@ def test_an_overflow_is_told_by_element(mnemonic: str, target: str, kind: Any, t
 @pytest.mark.parametrize("mnemonic, target, kind, text", CASES, ids=NAMES)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_was_there_before_is_not_new(mnemonic: str, target: str, kind: Any, text: str, value: float) -> None:
-    """In A, in B, in C: sums of it are no findings."""
+    """Special numbers in A, in B or in C: their sums are no findings."""
     for a, b in (({(5, 1): value}, {}), ({}, {(1, 7): value})):
         assert found(text, placed(mnemonic, target, kind, a, b), target, "numerics,discarded") == []
     c = f"v_mov_b32 v17, {np.array([value], np.float32).view(np.uint32)[0]:#x}\ns_nop 7\n"
@@ -86,7 +86,7 @@ def test_f64() -> None:
 @pytest.mark.parametrize("i", [0, 3, 6])
 @pytest.mark.parametrize("j", [0, 7, 10])
 def test_f64_by_element(i: int, j: int) -> None:
-    """Of two instructions that run as one: what the first makes is told of it, by D's element; an infinity in A is A's."""
+    """Two instructions run as one: a finding names the first by D's element; an infinity in A is A's."""
     line = "v_mfma_f64_16x16x4f64 v[16:23], v[2:3], v[4:5], v[16:23]"
     text = "".join(f"v_mov_b32 v{number}, 0\n" for number in range(20, 24)) + line + "\n" + line.replace("v[2:3]", "v[4:5]")
     rows = placed("v_mfma_f64_16x16x4f64", "gfx90a", np.float64, {(i, 1): 1e200}, {(1, j): 1e200})
@@ -100,7 +100,7 @@ def test_f64_by_element(i: int, j: int) -> None:
 
 @pytest.mark.parametrize("m, n, k", [(70, 50, 40), (33, 65, 300)])
 def test_tiles_of_a_gemm_name_the_instruction_and_change_nothing(m: int, n: int, k: int) -> None:
-    """Several instructions run as one (`matrix.tiles`), also with the check; an overflow in a step is that instruction's."""
+    """Several instructions run as one (`matrix.tiles`), even with the check; an overflow in a step is that instruction's."""
     tree = operators.TiledComputation(m, n, k, target="mi100")
     tree.derivation = without_split(tree.derivation)
     rng = np.random.default_rng(3)
@@ -148,7 +148,7 @@ def test_codes_of_the_other_kind(target: str, value: float, said: str) -> None:
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 def test_arguments_of_the_other_kind(target: str) -> None:
-    """Told of the array that a buffer was made from, though no number is special: all come out double, or half."""
+    """A finding names the array of the buffer, though no number is special: all come out double, or half."""
     text, own, other = FP8[target]
     store = "s_nop 15\ns_nop 15\nglobal_store_dwordx4 v8, v[16:19], s[6:7]"
     zeros = "".join(f"v_mov_b32 v{16 + number}, 0\n" for number in range(4))

@@ -24,7 +24,8 @@ STORE = "\nglobal_store_dword v1, v6, s[6:7]"
 def found(
     lines: str, *columns: np.ndarray, target: str = "gfx90a", how: str = "numerics", dtype: Any = np.float32, **options: int
 ) -> list[Finding]:
-    """Findings of the lines, which find 64 rows of up to four columns in v2 to v5, the lane's offset in v1, memory at s[6:7]."""
+    """Returns findings of the lines, which find 64 rows of up to four columns in v2 to v5, the lane's offset in v1, memory at
+    s[6:7]."""
     rows = np.zeros((64, 4), np.uint32)
     for at, column in enumerate(columns):
         raw = np.asarray(column).astype(dtype).view(f"u{np.dtype(dtype).itemsize}")
@@ -41,7 +42,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 3.0, np.inf, -np.inf, np.nan]
 
 
 def triples(largest: float, count: int = 64) -> list[np.ndarray]:
-    """Columns of special numbers, drawn with a seed."""
+    """Draws columns of special numbers, with a seed."""
     rng = np.random.default_rng(5)
     pool = np.array([*SPECIAL, largest, -largest, largest / 2])
     return [rng.choice(pool, count) for _ in range(3)]
@@ -78,7 +79,7 @@ F16: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("target, dtype, table", [("gfx90a", "f4", F32), ("gfx942", "f2", F16)])
 def test_what_is_new_is_what_numpy_finds_new(target: str, dtype: str, table: dict[str, Callable[..., Any]]) -> None:
-    """NaN of operands that are none, infinities of finite ones: lane by lane, with modifiers, packed and converted."""
+    """NaN from operands that are none, infinities from finite ones: lane by lane, with modifiers, packed and converted."""
     columns = [column.astype(dtype) for column in triples(float(np.finfo(dtype).max))]
     lines = "\n".join(table)
     seen: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -127,7 +128,7 @@ def test_f64() -> None:
     ("gfx90a", "v_mul_f32 v9, v2, v3\ns_mov_b32 s8, 0x7060302\nv_perm_b32 v6, v9, v9, s8" + STORE, "f4", "4 infinite"),
 ])  # fmt: skip
 def test_what_reaches_memory(target: str, lines: str, dtype: str, stored: str) -> None:
-    """By the type of what a store's register was computed as: straight, moved, through LDS, in halves, or as bf16."""
+    """Stored values get the type in which the register was computed: straight, moved, through LDS, in halves, or as bf16."""
     columns = np.full(64, 2.0), np.full(64, 3.0)
     assert found(lines, *columns, target=target, dtype=dtype, group_segment_fixed_size=1024) == []
     columns[0][[3, 9]] = columns[1][[3, 9]] = np.finfo(dtype).max
@@ -146,7 +147,7 @@ def test_a_store_of_no_known_type_leaves_it_open() -> None:
 
 
 def test_minus_infinity_as_a_mask_is_no_finding() -> None:
-    """What attention and softmax do on purpose: -inf as a constant, its maximum, exp2 of it."""
+    """Attention and softmax do this on purpose: -inf as a constant, its maximum, exp2 of it."""
     lines = """v_mov_b32 v5, 0xff800000
 v_cmp_gt_f32 vcc, 0.5, v2
 v_cndmask_b32 v6, v2, v5, vcc
@@ -185,7 +186,7 @@ def test_the_steps_of_a_division_say_nothing_and_its_end_does(a: float, b: float
 
 
 def every_half() -> np.ndarray:
-    """All finite f16 and bf16 numbers, as f32."""
+    """Returns all finite f16 and bf16 numbers, as f32."""
     codes = np.arange(1 << 16).astype(np.uint16)
     values = np.concatenate([codes.view(np.float16).astype("f4"), (codes.astype(np.uint32) << 16).view(np.float32)])
     return values[np.isfinite(values)]
@@ -258,7 +259,7 @@ def test_conversions(
 
 
 def test_mode_makes_overflows_saturations() -> None:
-    """FP16_OVFL, with which a quantiser asks for it."""
+    """A quantiser requests it by FP16_OVFL."""
     values = np.full(64, 1e5)
     for line in ("v_cvt_f16_f32 v6, v2", "v_cvt_pk_fp8_f32 v6, v2, 0"):
         lines = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1\n" + line + STORE

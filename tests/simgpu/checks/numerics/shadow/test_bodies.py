@@ -1,4 +1,4 @@
-"""Bodies of instructions on f64 beside numpy, and operands by their modifiers."""
+"""Bodies of instructions on f64 compared with numpy, and operands by their modifiers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.checks.numerics.shadow.origins import Origins, origins_of
 from simgpu.hardware.code_object.arguments import Geometry
 from tests.support.kernels import ROWS_HEAD, KernelText, assemble
 
-# What makes shadows that differ from their numbers: a third and a seventh of what was loaded.
+# Makes shadows that differ from their numbers: a third and a seventh of the loaded numbers.
 INEXACT = "v_mul_f32 v2, 0x3eaaaaab, v2\nv_mul_f32 v3, 0x3e124925, v3\n"
 THIRD, SEVENTH = (float(np.array([bits], np.uint32).view(np.float32)[0]) for bits in (0x3EAAAAAB, 0x3E124925))
 
@@ -22,7 +22,7 @@ def told(
     lines: str, rows: np.ndarray, lane: int, target: str = "gfx90a", store: str = "global_store_dword v1, v6, s[6:7]",
     nbytes: int = 4, dtype: str = "f4", **options: int,
 ) -> Origins:  # fmt: skip
-    """The origins of what a lane stores of v6 after the lines, which find a row of f32 each in v[2:5]."""
+    """Returns the origins of a lane's stored v6 after the lines, which find a row of f32 each in v[2:5]."""
     gpu = simgpu.Device(target, threads=1)
     kernel = gpu.load(assemble(target, KernelText("k", ROWS_HEAD + lines + "\n" + store, ("buffer", "buffer"), options)))["k"]
     given, result = gpu.upload(rows.astype(np.float32)), gpu.alloc(1024)
@@ -69,7 +69,7 @@ BODIES: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("lines", BODIES)
 def test_a_shadow_is_what_f64_makes_of_the_inputs(lines: str) -> None:
-    """The stored number, and beside it the one that numpy computes in float64 from what was loaded."""
+    """Both the stored number and its shadow are checked; numpy computes the latter in float64 from the loaded numbers."""
     rows, lane = inputs(), 37
     a, b = rows[lane, 0].astype("f8") * THIRD, rows[lane, 1].astype("f8") * SEVENTH
     found = told(INEXACT + "s_mov_b64 vcc, 0\n" + lines, rows, lane, group_segment_fixed_size=1024)
@@ -80,7 +80,7 @@ def test_a_shadow_is_what_f64_makes_of_the_inputs(lines: str) -> None:
 
 
 def test_lanes_that_others_give() -> None:
-    """DPP, ds_bpermute and v_readlane take shadows along."""
+    """DPP, ds_bpermute and v_readlane carry shadows along."""
     rows = inputs()
     a = rows[:, 0].astype("f8") * THIRD
     for lines, want in (
@@ -98,7 +98,8 @@ def test_lanes_that_others_give() -> None:
     ("v_cvt_f16_f32 v6, v2\nv_cvt_f32_f16 v6, v6\nv_mul_f32 v6, v6, v3", "v_cvt_f16_f32_e32 v6, v2", 0.99),
 ])  # fmt: skip
 def test_the_instruction_that_made_the_error_comes_first(lines: str, kind: str, share: float) -> None:
-    """What was rounded away by a large addend, not the subtraction that shows it; a conversion to f16."""
+    """The first is the instruction whose large addend rounds bits away, not the subtraction that shows it; or a conversion to
+    f16."""
     first = told(INEXACT + lines, inputs(), 12).origins[0]
     assert (first.where.text, first.times) == (kind, 1) and first.share > share and first.where.source.startswith("kernel.s:")
 

@@ -1,4 +1,4 @@
-"""Whole kernels: what f64 inside makes of the worst element is what the float64 reference wants."""
+"""Whole kernels: with f64 inside, the worst element matches the float64 reference."""
 
 from __future__ import annotations
 

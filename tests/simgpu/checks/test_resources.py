@@ -31,7 +31,7 @@ def test_vector_registers(target: str) -> None:
 
 
 def test_registers_of_code_that_did_not_run() -> None:
-    """Of what direct branches reach; another kernel's code in the same object is not this one's."""
+    """Counts what direct branches reach; the code of another kernel in the same object is not this one's."""
     lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 past\nv_mov_b32 v16, 0\npast:"
     one(check("gfx908", lines, next_free_vgpr=16), "v_mov_b32_e32 v16, 0", "v16")
     assert check("gfx908", lines, next_free_vgpr=20) == []

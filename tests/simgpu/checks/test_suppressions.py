@@ -1,4 +1,4 @@
-"""Suppressions: which findings a file's entries are about, and what is told of a file that is none."""
+"""Suppressions: the findings that a file's entries cover, and the messages about a file that is none."""
 
 from __future__ import annotations
 

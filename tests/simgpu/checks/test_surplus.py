@@ -22,7 +22,7 @@ DPP = "v_mov_b32_dpp v9, v60 quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf"
 
 
 def notes(target: str, lines: list[str], block: int = 64) -> list[Finding]:
-    """The notes on waits and nops of these lines, by the order of the code."""
+    """Returns the notes on waits and nops of these lines, by the order of the code."""
     gpu = simgpu.Device(target.partition(":")[0], check="performance", threads=1)
     buffers = [gpu.upload(np.zeros(4096, np.uint32)) for _ in range(2)]
     run = gpu.load(assembled(target, lines))["k"].launch(grid=1, block=block, args=buffers)
@@ -31,7 +31,7 @@ def notes(target: str, lines: list[str], block: int = 64) -> list[Finding]:
     return [f for f in found if first <= int(f.source.partition(":")[2]) <= last]
 
 
-# Lines, which of them is noted, and what would do instead ("" nothing at all); the use and the operation that it names.
+# Lines; the index of the line that gets the note; its replacement ("": none needed); the use and the operation that it names.
 TOO_MUCH: dict[str, tuple[list[str], int, str, str]] = {
     "loads behind": ([ONE, TWO, THREE, "s_waitcnt vmcnt(0)", USE_1, "s_waitcnt vmcnt(1)", USE_2, "s_waitcnt vmcnt(0)", USE_3], 3,
                      "s_waitcnt vmcnt(2)", ONE),
@@ -106,7 +106,7 @@ LOOP = ["s_mov_b32 s30, 4", ONE, "loop:", TWO, "s_waitcnt vmcnt({})", USE_1, "s_
 
 
 def test_a_loop() -> None:
-    """What is loaded in one turn is waited for in the next, where another load is behind it."""
+    """A load of one turn is waited for in the next, where another load has followed it."""
     lines = [line.format(0) for line in LOOP]
     (note,) = notes("gfx942", lines)
     assert note.source == line_of("gfx942", lines, 4) and note.count == 4
@@ -116,7 +116,7 @@ def test_a_loop() -> None:
 
 @pytest.mark.parametrize("skips", [0, 1])
 def test_a_path_that_needs_it(skips: int) -> None:
-    """The wait is for the branch's other side only, which one of the two launches never takes."""
+    """Only the branch's other side needs the wait; one of the two launches never takes it."""
     lines = [f"s_cmp_eq_u32 s4, s{4 if skips else 5}", ONE, TWO, "s_waitcnt vmcnt(0)", USE_1, "s_cbranch_scc1 past", USE_2,
              "past:", ENDS]  # fmt: skip
     found = notes("gfx942", lines)
@@ -134,7 +134,7 @@ def test_a_wait_that_a_hazard_needs_as_a_wait_state() -> None:
 
 
 def test_emitted_kernels_give_true_notes_only() -> None:
-    """What the notes say, done to the emitted assembly, changes no result and brings no finding."""
+    """Doing in the emitted assembly as the notes say changes no result and brings no finding."""
     kernel = asm.emit(operators.TiledComputation(40, 40, 70, target="mi300x"))
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(shape).astype("f4") for shape in ((40, 70), (70, 40)))

@@ -1,6 +1,6 @@
 """Checked mode, uninitialised registers and memory: each broken kernel and its repaired twin.
 
-A case's lines that begin with + are in the repaired kernel only, so the broken one lacks them.
+Lines of a case that begin with + are only in the repaired kernel; the broken one lacks them.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ LDS = {"group_segment_fixed_size": 1024}
 
 @dataclass(frozen=True)
 class Case:
-    """lines; where: the beginning of the text of the instruction that the finding names; options:
-    directives of the kernel; faults: whether the broken kernel cannot go on; origin: the beginning of the
-    load's text that brought what is undefined."""
+    """A broken kernel and the finding on it."""
 
     name: str
     lines: str
-    where: str
+    where: str  # the text of the named instruction begins so
     place: str = ""
     lanes: tuple[int, ...] = ()
     says: str = ""
     target: str = "gfx90a"
-    options: dict[str, Any] = field(default_factory=dict)
-    faults: bool = False
-    origin: str = ""
+    options: dict[str, Any] = field(default_factory=dict)  # directives of the kernel
+    faults: bool = False  # the broken kernel cannot go on
+    origin: str = ""  # the text of the load of undefined bits begins so
 
 
 def findings(lines: str, target: str = "gfx90a", options: dict[str, Any] | None = None, faults: bool = False) -> list[Finding]:
-    """What a launch of one wave finds of undefined things: `engine_kernel`'s registers, a filled
-    input buffer at s[4:5] and an output buffer that nothing wrote at s[6:7]."""
+    """Returns the findings on undefined bits of a launch of one wave.
+
+    It has `engine_kernel`'s registers, a filled input buffer at s[4:5] and an output buffer at s[6:7] that nothing wrote.
+    """
     try:
         code = toolchain.assemble(source(target, lines, (), options or {}), target)
     except ToolchainError as error:
@@ -121,7 +121,7 @@ CASES = [
     Case("scc stored", "+s_cmp_eq_u32 s4, s4\ns_cselect_b32 s20, 1, 2\nv_mov_b32 v3, s20" + STORE, "global_store_dword", "v3", ALL,
          "0x00000003"),
     Case("m0 stored", "+s_mov_b32 m0, 0\nv_mov_b32 v3, m0" + STORE, "global_store_dword", "v3", ALL),
-    # Lanes that are not active have an address that nothing defined, and send nothing: lane 0 keeps what it was sent.
+    # Inactive lanes have an undefined address and send nothing; lane 0 keeps what it got.
     Case("sent by some lanes", "s_mov_b64 exec, 0xff\nv_mov_b32 v2, v60\n+v_mov_b32 v4, 1\nds_permute_b32 v3, v2, v4\n"
          "s_waitcnt lgkmcnt(0)" + STORE, "global_store_dword", "v3", tuple(range(8)), "device memory"),
     Case("accumulator from a scalar", "+s_mov_b32 s20, 1\nv_accvgpr_write_b32 a7, s20\nv_accvgpr_read_b32 v3, a7" + STORE,
@@ -236,7 +236,7 @@ def test_silent(name: str) -> None:
 
 
 def test_one_mistake_is_one_finding() -> None:
-    """An address is reported once, though three instructions of a loop use it three times."""
+    """An undefined address is reported once, though three instructions of a loop use it three times."""
     lines = """
 s_mov_b32 s20, 3
 again:
@@ -314,7 +314,7 @@ def test_scales_count_by_byte(defined: int, place: str) -> None:
 
 
 def test_padding_of_a_copied_struct_is_a_note() -> None:
-    """A compiler copies a struct from the stack whole; a lane's dword that nothing wrote is an error."""
+    """A compiler copies a struct from the stack as a whole; a lane's unwritten dword is an error."""
     lines = """
 v_mov_b32 v2, 1
 scratch_store_byte off, v2, off
@@ -331,7 +331,7 @@ global_store_dwordx2 v6, v[4:5], s[6:7]
 
 
 def test_padding_of_a_struct_in_lds_is_a_note_in_a_c_plus_plus_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`struct { bool some; long value; }` of a reduction: a byte and eight are written, sixteen are copied."""
+    """A reduction's `struct { bool some; long value; }`: 1 and 8 bytes are written, 16 are copied."""
     lines = """
 v_mov_b32 v2, 1
 v_mov_b32 v3, 0
@@ -415,7 +415,7 @@ s_cbranch_scc1 again
 
 
 def test_a_device_made_without_checks_refuses_those_that_ask_what_is_defined() -> None:
-    """Its memory has no bits that say so."""
+    """Its memory has no bits for that."""
     gpu, checked = simgpu.Device("mi300x"), simgpu.Device("mi300x", check=True)
     with pytest.raises(LaunchError, match=r"made without checks.*which Uninitialized asks: make another, Device\(…, check=True\)"):
         gpu.checks = checked.checks

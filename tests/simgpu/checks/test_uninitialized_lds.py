@@ -1,4 +1,4 @@
-"""Undefined bits through LDS, by all lanes at once and lane by lane: each lane's are its own, whatever order lanes lie in."""
+"""Undefined bits through LDS, by all lanes at once and lane by lane: each lane keeps its own in any order of lanes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.simgpu.checks.test_uninitialized import STORE, findings
 
 BYTES = 2048
 OPTIONS = {"group_segment_fixed_size": BYTES}
-# What a lane's place in LDS is made of: all follow each other, or by 16 bytes in an order of their own, or each alone.
+# Lanes' places in LDS: in sequence, 16-byte pieces in another order, or each apart.
 ORDERS = {
     "straight": "v_mov_b32 v1, v0", "swizzled": "v_xor_b32 v1, 20, v0", "apart": "v_bfrev_b32 v1, v0\nv_lshrrev_b32 v1, 26, v1",
 }  # fmt: skip
-# Stores of v[4:7], loads to v[8:11]; how many dwords a lane; the registers that hold them.
+# Stores of v[4:7], loads to v[8:11], dwords a lane.
 PAIRS = {
     "b32": ("ds_write_b32 v2, v4", "ds_read_b32 v8, v2", 1),
     "b64": ("ds_write_b64 v2, v[4:5]", "ds_read_b64 v[8:9], v2", 2),
@@ -24,7 +24,7 @@ PAIRS = {
 
 
 def lanes_told(lines: str, number: int) -> tuple[int, ...]:
-    """Lanes in which register `number` is undefined at the lines' end."""
+    """Returns the lanes in which register `number` is undefined at the lines' end."""
     text = lines + f"\ns_waitcnt lgkmcnt(0)\nv_mov_b32 v3, v{number}" + STORE
     found = findings(text, "gfx90a", OPTIONS)
     return found[0].lanes if found else ()
@@ -34,7 +34,7 @@ def lanes_told(lines: str, number: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("reader", ["all lanes", "some"])
 def test_lanes_stay_apart(order: str, pair: str, reader: str) -> None:
-    """The last dword of some lanes is undefined when all store; who loads: the same lanes, or each its neighbour's."""
+    """Some lanes store an undefined last dword; then the same lanes load, or each loads its neighbour's."""
     store, load, count = PAIRS[pair]
     defined = 0x0F0F_F0FF_1234_5678
     registers = "".join(f"v_mov_b32 v{4 + part}, {part}\n" for part in range(count - 1))
@@ -50,7 +50,7 @@ def test_lanes_stay_apart(order: str, pair: str, reader: str) -> None:
     if reader == "some":
         lines += f"s_mov_b32 s20, {mask & 0xFFFFFFFF:#x}\ns_mov_b32 s21, {mask >> 32:#x}\n{clear}s_mov_b64 exec, s[20:21]\n"
     lines += load + "\ns_mov_b64 exec, -1"
-    # The lane that is read from: the one whose place differs in the last bit.
+    # the lane that is read from: its place differs in the last bit
     place = {"straight": lambda lane: lane, "swizzled": lambda lane: lane ^ 20,
              "apart": lambda lane: int(f"{lane:06b}"[::-1], 2)}[order]  # fmt: skip
     owner = {place(lane): lane for lane in range(64)}
@@ -63,7 +63,7 @@ def test_lanes_stay_apart(order: str, pair: str, reader: str) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_what_is_defined_over_what_was_not_is_defined(pair: str) -> None:
-    """LDS is undefined; then registers that nothing wrote are stored, then defined ones; what is loaded to was undefined."""
+    """Undefined LDS gets undefined registers, then defined ones; the loads go to undefined registers."""
     store, load, count = PAIRS[pair]
     address = f"v_mul_u32_u24 v2, {4 * count}, v0\n"
     clear = "".join(f"v_mov_b32 v{4 + part}, {part}\n" for part in range(count))

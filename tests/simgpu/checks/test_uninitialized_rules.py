@@ -1,7 +1,7 @@
-"""Which bits of an instruction's results are undefined, against its own handler run on many fillings.
+"""Undefined bits of an instruction's results, against its own handler run with many fillings.
 
-A result bit that some filling of the sources' undefined bits changes must be undefined; for
-instructions that move, mask or compare, no other may be.
+If some filling of the sources' undefined bits changes a result bit, that bit must be undefined. For instructions that move,
+mask or compare, no other bit may be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.one_instruction import Wave, _return
 
 TARGET = "gfx90a"
 ROWS, SCALARS = 8, 24
-# No other bit may be undefined than those that a filling can change.
+# Exact: only bits that a filling can change may be undefined.
 EXACT = """
 v_mov_b32 v0, v1
 v_not_b32 v0, v1
@@ -95,7 +95,7 @@ s_cmp_lt_i32 s6, s7
 s_bitcmp1_b32 s6, 4
 s_andn2_wrexec_b64 s[4:5], s[6:7]
 """.strip().splitlines()
-# Sound, and stricter than need be.
+# Sound, but stricter than necessary.
 SOUND = """
 v_bfi_b32 v0, v3, v1, v2
 v_cmp_eq_u32 vcc, v1, v4
@@ -162,7 +162,7 @@ def decoded(text: str) -> Instruction:
 
 
 class ShadowedWave(Wave):
-    """A wave with its shadow block; `values` and `shadow` are the bytes that instructions here use."""
+    """A wave with its shadow block."""
 
     def __init__(self) -> None:
         super().__init__(layout.WAVE_BYTES + shadow_layout.SHADOW_BYTES)
@@ -173,13 +173,13 @@ class ShadowedWave(Wave):
         self.flags = self.raw[shadow_layout.FLAGS : shadow_layout.FLAGS + shadow_layout.REGISTERS]
 
     def state(self) -> np.ndarray:
-        """Registers and SCC as one array of dwords."""
+        """Returns registers and SCC as an array of dwords."""
         rows = self.v[:ROWS].reshape(-1), self.a[:4].reshape(-1)
         last = np.array([self.scc], np.uint32)
         return np.concatenate([*rows, self.s[:SCALARS], self.s[106:108], self.s[126:128], last])
 
     def undefined(self) -> np.ndarray:
-        """The same of the undefined bits, by what the flags say."""
+        """Returns the undefined bits in the same order, as the flags say."""
         rows = []
         for number in [*range(ROWS), *range(256, 260)]:
             row = (self.undefined_v if number < 256 else self.undefined_a)[number % 256]
@@ -200,7 +200,7 @@ class ShadowedWave(Wave):
 
 
 def prepared(inst: Instruction, address: int, slots: list[int]) -> Any:
-    """A call of a handler with a record of its own."""
+    """Returns a call of a handler with a record of its own."""
     records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, 16)
     records[0, 2 : 2 + len(slots)] = slots
     records[-1, :2].view(np.uint64)[0] = compiler().address("return", _return)
@@ -223,7 +223,7 @@ def shadow_of(inst: Instruction) -> Any:
 
 
 def sparse(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Undefined bits: none, a few, or all of a dword."""
+    """Draws undefined bits: none, a few, or all of a dword."""
     bits = rng.integers(0, 2**32, (3, count), dtype=np.uint64).astype(np.uint32)
     few = bits[0] & bits[1] & bits[2]
     kind = rng.integers(0, 8, count)
@@ -231,7 +231,7 @@ def sparse(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def changed(text: str, fillings: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bits of the state that fillings changed, and those that the shadow calls undefined."""
+    """Returns the state's bits that fillings changed, and those that the shadow calls undefined."""
     inst = decoded(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))
     wave = ShadowedWave()
@@ -275,7 +275,7 @@ def changed(text: str, fillings: int) -> tuple[np.ndarray, np.ndarray]:
 def test_exact(text: str) -> None:
     seen, undefined = changed(text, 150)
     if text.startswith("s_") and "cmp" not in text:
-        undefined[-1] &= seen[-1]  # SCC: no filling may happen to make the result 0
+        undefined[-1] &= seen[-1]  # SCC: perhaps no filling makes the result 0
     assert not (seen & ~undefined).any(), "a bit that depends on undefined ones counts as defined"
     assert not (undefined & ~seen).any(), "a bit that nothing undefined reaches counts as undefined"
 
@@ -315,7 +315,7 @@ s_add_u32 s5, s4, s6
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_quick_ways_give_the_same(seed: int) -> None:
-    """Checked handlers, which leave out what changes nothing, against every shadow in full."""
+    """Checked handlers, which skip needless shadows, agree with every shadow in full."""
     rng = np.random.default_rng(seed)
     quick, slow = ShadowedWave(), ShadowedWave()
     values = rng.integers(0, 2**32, quick.state().size, dtype=np.uint64).astype(np.uint32)

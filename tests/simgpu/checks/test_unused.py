@@ -1,4 +1,4 @@
-"""Races of redundant loads: notes where a wave has no use for what it loaded, errors where anything may depend on it."""
+"""Races of redundant loads: a note if a wave has no use for its load, an error if anything may depend on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simgpu.engine.finding import Finding
 from tests.support.race_findings import check
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
-# All waves load the same 64 dwords, 4 bytes a lane at v2; one of them stores what it made of them.
+# All waves load the same 64 dwords, 4 bytes a lane at v2; one wave stores a result of them.
 LOAD = """
 v_and_b32 v2, 0xfc, v1
 v_mov_b32 v20, 0
@@ -36,12 +36,12 @@ LOADED = "global_load_dword v3, v2, s[4:5]"
 def in_place(
     load: str = LOADED, compute: str = "v_add_u32 v3, 1, v3", store: str = STORE, after: str = "", wave: int = 0
 ) -> str:
-    """A kernel of which one wave updates in place what all have loaded."""
+    """Returns a kernel in which all waves load data and one updates it in place."""
     return LOAD.format(load=load) + BY_LANES.format(compute=compute, store=store, after=after, wave=wave)
 
 
 def severities(lines: str, target: str = "gfx90a", **launch: int) -> set[str]:
-    """What the races of a kernel are told as."""
+    """Returns the severities of a kernel's races."""
     found: list[Finding] = [finding for finding in check(lines, target=target, **launch) if finding.kind == "race"]
     return {finding.severity for finding in found}
 
@@ -69,7 +69,7 @@ WAYS = {
         "s_cbranch_scc1 here\ns_nop 0\nhere:",
 }  # fmt: skip
 
-# A branch and lanes may depend on it where all ways meet again, and only registers are written before.
+# A branch and lanes may depend on the value if all ways meet again and only registers are written before.
 SCALAR_IF = "v_readfirstlane_b32 s30, v3\ns_cmp_gt_u32 s30, 5\ns_cbranch_scc1 {label}\n"
 LANES_IF = "v_cmp_gt_u32 vcc, v3, v1\ns_and_saveexec_b64 s[30:31], vcc\n"
 INNER = "v_cmp_gt_u32 vcc, 9, v3\ns_and_saveexec_b64 s[34:35], vcc\ns_cbranch_execz inside\nv_add_u32 v3, 3, v3\ninside:\n" \
@@ -106,7 +106,7 @@ def test_other_loads(load: str) -> None:
 
 
 def test_a_store_of_which_all_lanes_lie_outside() -> None:
-    """Triton's way: the place of lanes that do not store lies behind the buffer."""
+    """Triton's way: lanes that do not store have a place past the buffer's end."""
     lines = LOAD.format(load=LOADED) + """
 s_cmp_eq_u32 s9, 0
 s_cselect_b64 vcc, exec, 0
@@ -117,7 +117,7 @@ buffer_store_dword v3, v5, s[24:27], 0 offen
     assert severities(lines) == {"note"}
 
 
-# What depends on the value in a wave that stored nothing of it in place.
+# Uses of the value by a wave that stored none of it in place.
 ESCAPES = {
     "counter": "v_add_u32 v4, v1, v3\nglobal_store_dword v1, v4, s[6:7]",
     "atomic": "global_atomic_add v1, v3, s[6:7]",
@@ -163,7 +163,7 @@ def test_waves_of_another_workgroup() -> None:
 
 
 def test_the_same_wave_loads_twice_and_uses_the_second() -> None:
-    """The cells hold its first load alone."""
+    """The cells hold only its first load."""
     twice = f"{LOADED}\nglobal_load_dword v6, v2, s[4:5]"
     both = "v_add_u32 v3, v3, v6"
     assert severities(in_place(load=twice, compute=both, wave=3)) == {"note"}
@@ -172,7 +172,7 @@ def test_the_same_wave_loads_twice_and_uses_the_second() -> None:
 
 @pytest.mark.parametrize("straight", [True, False])
 def test_a_reader_between_two_others(straight: bool) -> None:
-    """Waves 0, 1 and 2 load, then wave 3 stores: the cells hold 0 and 2, and 1 makes use of what it loaded."""
+    """Waves 0, 1 and 2 load, then wave 3 stores: the cells hold 0 and 2, and 1 uses its load."""
     load = LOADED if straight else f"v_xor_b32 v2, 4, v2\n{LOADED}"
     after = "s_cmp_eq_u32 s9, {user}\ns_cselect_b64 exec, exec, 0\nglobal_store_dword v1, v3, s[6:7]"
     for user in range(3):
@@ -181,21 +181,21 @@ def test_a_reader_between_two_others(straight: bool) -> None:
 
 
 def test_another_memory_s_unseen_readers_are_of_no_concern() -> None:
-    """All waves use what they load of the second buffer, which nobody writes."""
+    """All waves use their loads of the second buffer, which nobody writes."""
     load = f"{LOADED}\ns_load_dword s30, s[6:7], 0x0\ns_waitcnt lgkmcnt(0)\ns_and_b32 m0, s30, 0"
     assert severities(in_place(load=load, wave=3)) == {"note"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_unseen_readers_of_another_epoch_are_of_no_concern(threads: int) -> None:
-    """All waves use what they load before a barrier; behind it only wave 3 does, and stores."""
+    """All waves use their loads before a barrier; after it only wave 3 does, and stores."""
     first = "global_load_dword v6, v2, s[4:5]\ns_waitcnt vmcnt(0)\nglobal_store_dword v1, v6, s[6:7]\ns_barrier\n"
     assert severities(in_place(load=first + LOADED, wave=3), threads=threads) == {"note"}
     assert severities(in_place(load=first.replace("s_barrier\n", "") + LOADED, wave=3), threads=threads) == {"error"}
 
 
 def test_two_waves_that_store_and_their_unseen_readers() -> None:
-    """Waves 2 and 3 store a half each of what all load: to the half of the other they are readers that make use of it."""
+    """Waves 2 and 3 each store half of the data that all load, and read and use the other's half."""
     split = "s_cmp_lt_u32 s9, 2\ns_cselect_b64 exec, 0, exec\n" + STORE
     assert severities(in_place(wave=3, after=split)) == {"error"}
 

@@ -1,4 +1,4 @@
-"""Missing waits: each kind broken on purpose, and its repaired twin, which is silent."""
+"""Missing waits: each kind broken on purpose, and its silent repaired twin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DMA = [
 ]  # fmt: skip
 GLOBAL, LDS, SCALAR = "global_load_dword v1, v60, s[4:5]", "ds_read_b32 v1, v60", "s_load_dword s20, s[4:5], 0x0"
 
-# Lines, the wait that the last one lacks (before it), and the line of the operation that it waits for.
+# Lines, the wait that is missing before the last one, and the line of the awaited operation.
 BROKEN: dict[str, tuple[list[str], str, int]] = {
     "load, read": ([GLOBAL, "v_add_u32 v2, v1, v1"], "vmcnt(0)", 0),
     "load, overwritten": ([GLOBAL, "v_mov_b32 v1, v60"], "vmcnt(0)", 0),
@@ -115,10 +115,10 @@ def test_silence(row: str) -> None:
     assert findings("gfx90a", GOOD[row], block=128) == []
 
 
-# v62: a work-item's own dword of LDS, v63: the same lane's in the other wave, of two.
+# v62: a work-item's own dword of LDS; v63: the same lane's dword in the other of two waves.
 HALVES = ["v_and_b32 v62, 0x3ff, v0", "v_lshlrev_b32 v62, 2, v62", "v_xor_b32 v63, 0x100, v62"]
 DONE = "s_waitcnt lgkmcnt(0)"
-# What one wave has in flight, what the other does behind the barrier, and the lgkmcnt that would do.
+# One wave's operation in flight, the other wave's access after the barrier, and the sufficient lgkmcnt.
 ACROSS = {
     "store, read": ("ds_write_b32 v62, v60", "ds_read_b32 v2, v63", "lgkmcnt(0)"),
     "store, overwritten": ("ds_write_b32 v62, v60", "ds_write_b32 v63, v60", "lgkmcnt(0)"),
@@ -181,7 +181,7 @@ def test_lds_in_flight_over_two_barriers() -> None:
 
 
 def test_ping_pong_reads_across_barriers() -> None:
-    """Reads of one buffer are under way at the barrier behind which the waves overwrite the other one."""
+    """Reads of one buffer are under way at a barrier; after it the waves overwrite the other one."""
     turn = [
         "ds_read_b32 v1, v63", "v_xor_b32 v62, 0x400, v62", "v_xor_b32 v63, 0x400, v63", "s_barrier", "ds_write_b32 v62, v60",
         "s_waitcnt lgkmcnt({left})", "s_barrier",
@@ -191,7 +191,7 @@ def test_ping_pong_reads_across_barriers() -> None:
     assert findings("gfx90a", [line.format(left=0) for line in lines], block=128) == []
     (finding,) = findings("gfx90a", [line.format(left=1) for line in lines], block=128)
     assert (finding.text, finding.other_text) == ("ds_read_b32 v1, v63", "ds_write_b32 v62, v60")
-    # The same buffer instead of the other one: the read may see what is written behind the barrier.
+    # The same buffer instead of the other one: the read may see writes after the barrier.
     same = [line.format(left=0) for line in lines if "0x400" not in line]
     (finding,) = findings("gfx90a", same, block=128)
     assert (finding.text, finding.other_text) == ("ds_write_b32 v62, v60", "ds_read_b32 v1, v63")
@@ -219,7 +219,7 @@ def test_lds_read_before_its_dma_was_waited_for(target: str) -> None:
     assert "vmcnt(1) is needed before it" in finding.message
     assert finding.needed == 1
     assert findings(target, [*DMA, LATER, "s_waitcnt vmcnt(1)", *READ_DMA, *more]) == []
-    # Other LDS, past the 64 dwords that were loaded, may be touched meanwhile.
+    # Code may touch other LDS meanwhile, past the 64 loaded dwords.
     assert findings(target, [*DMA, *READ_DMA[:1], "ds_read_b32 v1, v62 offset:256", *more]) == []
     (finding,) = findings(target, [*DMA, *READ_DMA[:1], "ds_write_b8 v62, v1 offset:3", *more])
     assert "is overwritten before" in finding.message
@@ -240,7 +240,7 @@ def test_dma_of_another_wave() -> None:
 
 
 def test_only_the_path_that_was_taken() -> None:
-    """A wait in one branch only: the other one is found, as often as it was taken."""
+    """A wait is in one branch only: the other branch is found, as often as it was taken."""
     lines = [
         "s_mov_b32 s30, 5", "loop:", GLOBAL, "s_and_b32 s31, s30, 1", "s_cmp_eq_u32 s31, 0",
         "s_cbranch_scc1 skip", "s_waitcnt vmcnt(0)", "skip:", "v_mov_b32 v2, v1", "s_sub_u32 s30, s30, 1",
@@ -253,7 +253,7 @@ def test_only_the_path_that_was_taken() -> None:
 
 
 def test_a_loop_carries_its_loads_around() -> None:
-    """Loads of the next turn in flight, waited for by count: as software pipelines do."""
+    """Loads of the next turn are in flight and awaited by count, as in software pipelines."""
     turn = [
         "global_load_dword v2, v60, s[4:5]", "global_load_dword v3, v60, s[4:5]", "s_waitcnt vmcnt({})",
         "v_mov_b32 v4, v1", "v_mov_b32 v1, 0", "global_load_dword v1, v60, s[4:5]", "s_waitcnt vmcnt(1)",
@@ -264,7 +264,7 @@ def test_a_loop_carries_its_loads_around() -> None:
     right = [line.format(2) for line in around]
     assert findings("gfx942", right) == []
     (finding,) = findings("gfx942", [line.format(3) for line in around])
-    # The load before the loop and the one in it are two, and one wait serves both.
+    # The load before the loop and the load in it are two; a single wait serves both.
     assert (finding.pairs, finding.count, finding.text) == (2, 8, "v_mov_b32_e32 v4, v1")
     (other,) = finding.places
     assert (other.pc, other.count) == (finding.pc, 1)
@@ -272,7 +272,7 @@ def test_a_loop_carries_its_loads_around() -> None:
 
 
 def test_findings_of_both_entries_are_one_pair_each() -> None:
-    """The first turn's load is another instruction than the later ones'; what lacks is one wait."""
+    """The first turn's load is another instruction than the later ones'; the missing wait is the same."""
     lines = [GLOBAL, "s_mov_b32 s30, 4", "loop:", "v_mov_b32 v2, v1", GLOBAL, "s_sub_u32 s30, s30, 1",
              "s_cmp_lg_u32 s30, 0", "s_cbranch_scc1 loop"]  # fmt: skip
     (finding,) = findings("gfx90a", lines)
@@ -286,7 +286,7 @@ def test_findings_of_both_entries_are_one_pair_each() -> None:
     [(GLOBAL, ["global_store_dword v60, v60, s[6:7]"] * 62, "vmcnt(62)"), (LDS, ["ds_write_b32 v61, v60"] * 14, "lgkmcnt(14)")],
 )
 def test_as_many_operations_as_a_counter_holds(first: str, younger: list[str], room: str) -> None:
-    """One more, and the first is complete: the hardware holds an operation back that its counter has no room for."""
+    """With another operation the first is complete: a full counter makes the hardware hold the operation back."""
     (finding,) = findings("gfx90a", [first, *younger, "v_mov_b32 v2, v1"])
     assert room in finding.message
     assert findings("gfx90a", [first, *younger, f"s_waitcnt {room}", "v_mov_b32 v2, v1"]) == []

@@ -1,4 +1,4 @@
-"""Who wrote an address: of several workgroups the last in the order of dispatch, whichever came last in the run."""
+"""The writer of an address: of several workgroups the last in the order of dispatch, whichever ran last."""
 
 from __future__ import annotations
 

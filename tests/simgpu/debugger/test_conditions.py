@@ -1,4 +1,4 @@
-"""Expressions on registers: compiled code and numpy give what Python does, and what does not parse is one line."""
+"""Expressions on registers: compiled code and numpy agree with Python, and a syntax error is a single line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIAL = [0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7F800000, 0xFF800000, 0x7
 
 
 def wave(seed: int) -> np.ndarray:
-    """A wave's bytes with random registers, special values among them."""
+    """Makes a wave's bytes with random registers, special values among them."""
     rng = np.random.default_rng(seed)
     made = aligned_bytes(layout.WAVE_BYTES)
     words = made.view(np.uint32)
@@ -66,7 +66,7 @@ CASES = [
 
 
 class Scalars:
-    """A wave's scalar registers and lanes, read as a test reads them."""
+    """A wave's scalar registers and lanes, for tests."""
 
     def __init__(self, made: np.ndarray) -> None:
         self.words = made.view(np.uint32)

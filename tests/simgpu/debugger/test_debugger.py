@@ -1,4 +1,4 @@
-"""Steps, breakpoints, watchpoints and what there is to see, on a small kernel whose every state is known."""
+"""Steps, breakpoints, watchpoints and views on a small kernel with known states."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_steps(debugger: Debugger) -> None:
         assert stop.kind == "step" and stop.place == WavePlace((0, 0, 0), 0, retired)
     assert int(debugger.registers("s20")[0]) == 2
     assert debugger.step(6).place.retired == 25 and int(debugger.registers("s20")[0]) == 3
-    other = debugger.step(3, wave=1)  # which ran up to its s_waitcnt, its eighth, while the first waited at its own
+    other = debugger.step(3, wave=1)  # it ran up to its eighth instruction, s_waitcnt, while the first waited at its own
     assert other.place == WavePlace((0, 0, 0), 1, 11) and debugger.wave == 1
     assert debugger.reverse_step(2).place == WavePlace((0, 0, 0), 1, 9)
     with pytest.raises(LaunchError, match="at least 1"):

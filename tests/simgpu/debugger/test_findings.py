@@ -1,4 +1,4 @@
-"""Places of findings: `goto` leads to the instruction that checked mode named, in the round of the loop in which it saw it."""
+"""Places of findings: `goto` leads to the instruction of the finding, in the right round of the loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ global_store_dword v1, v2, s[4:5]
 s_endpgm
 """
 ROUND, HEADS = 3, 6  # instructions of TAIL in each round, and of HEAD
-# By name: the loop's body, the mode, the kind of the finding, its wave, and how many instructions that wave had retired.
+# By name: the loop's body, the mode, the finding's kind, its wave, and the number of instructions that this wave had retired.
 BROKEN: dict[str, tuple[str, Any, str, int, int]] = {
     "wait": ("global_load_dword v4, v1, s[4:5]\nv_add_u32 v4, 1, v4\ns_waitcnt vmcnt(0)", True, "missing-wait", 0, HEADS + 1),
     "uninitialized": ("v_add_u32 v3, v3, v9\nv_mov_b32 v2, v3\nds_write_b32 v3, v2", True, "uninitialized", 0, HEADS + 2),

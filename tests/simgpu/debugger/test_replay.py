@@ -1,4 +1,4 @@
-"""One workgroup again: the same state at the same place, whichever way it was reached, and no stop that changes what runs."""
+"""Replay of a workgroup: a place has the same state on any way to it, and stops change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
 KERNELS, PLACES = 5, 20
-# Waves that race for one word, by slices of different lengths, with sleeps and barriers between: any other order gives another sum.
+# Waves race for a word, with slices of different lengths, sleeps and barriers: another order gives another sum.
 RACE = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 v_lshrrev_b32 v1, 6, v0
@@ -69,12 +69,12 @@ def test_backward_is_forward_in_our_kernels(name: str) -> None:
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.exists(), reason="../shared/corpus is not here")
 def test_backward_is_forward_in_compilers_kernels() -> None:
-    """A few of them, as each has many handlers to compile; 1,000 places of 20: `simgpu.tools.robustness.flips`."""
+    """A few kernels, since each has many handlers to compile; `simgpu.tools.robustness.flips` does 1,000 places of 20."""
     assert backward(str(CORPUS), KERNELS, PLACES, 25) == (KERNELS * PLACES, [])
 
 
 def raced(act: Callable[[Debugger], None]) -> int:
-    """What the racing waves leave when a debugger has them run to the end in some way."""
+    """Returns the racing waves' sum after a debugger ran them to the end in some way."""
     gpu = simgpu.Device("gfx90a", threads=1)
     out = gpu.upload(np.zeros(1, np.uint32))
     with simgpu.debug(loaded_kernel(gpu, RACE, "buffer"), grid=1, block=256, args=[out]) as debugger:
@@ -85,7 +85,7 @@ def raced(act: Callable[[Debugger], None]) -> int:
 
 
 def test_stops_do_not_change_what_runs() -> None:
-    """Neither breakpoints inside a slice nor conditions that are never true, nor steps of any wave."""
+    """Neither breakpoints inside a slice, false conditions nor steps of a wave change it."""
     gpu = simgpu.Device("gfx90a", threads=1)
     out = gpu.upload(np.zeros(1, np.uint32))
     loaded_kernel(gpu, RACE, "buffer").launch(grid=1, block=256, args=[out])
@@ -103,7 +103,7 @@ def test_stops_do_not_change_what_runs() -> None:
 
 
 def test_which_memory_a_workgroup_begins_from() -> None:
-    """Each adds its number to what the one before left; or writes what nobody reads."""
+    """Each workgroup adds its number to the previous one's result, or writes data that nobody reads."""
     chain = """
     s_load_dwordx2 s[4:5], s[0:1], 0x0
     v_mov_b32 v1, 0
@@ -132,7 +132,7 @@ def test_which_memory_a_workgroup_begins_from() -> None:
 
 
 def test_workgroups_that_wait_for_later_ones_run_together() -> None:
-    """Workgroups 0 to 2 wait for 3: with each in focus the whole launch runs, and only that one stops."""
+    """Workgroups 0 to 2 wait for 3: with each in focus the whole launch runs, and only the focused one stops."""
     wait = """
     s_load_dwordx2 s[4:5], s[0:1], 0x0
     v_mov_b32 v1, 0
@@ -191,7 +191,7 @@ def test_what_is_no_place(text: str) -> None:
 
 
 def test_data_among_the_code_is_passed_by() -> None:
-    """Words that are no instruction of the target, here an image access, which the kernel jumps over."""
+    """A kernel jumps over words that are no instruction of the target, here an image access."""
     text = """
     s_load_dwordx2 s[4:5], s[0:1], 0x0
     v_lshlrev_b32 v1, 2, v0

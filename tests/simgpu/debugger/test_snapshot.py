@@ -1,4 +1,4 @@
-"""Snapshots and `simgpu trace`: the right visit of the right wave, with results undisturbed."""
+"""Snapshots and `simgpu trace`: the right visit of the right wave; results stay the same."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_gemm_accumulators_are_the_product(capsys: Capture) -> None:
 
 
 def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
-    """One-hot rows of A and of B: so are those of the product, unlike of uniform deviates'."""
+    """One-hot rows of A and B give one-hot rows of the product, unlike uniform deviates."""
     assert main(["emit", "gemm", *GEMM[2:]]) == 0
     label = next(line[2:-1] for line in capsys.readouterr().out.splitlines() if "multiplied_0:" in line)
     tile = "--tile", "a[0:3] is D of v_mfma_f32_16x16x4f32 at rows 0, cols 0", "--against", "C"
@@ -171,7 +171,7 @@ def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
 
 
 def test_every_operator_and_each_of_its_kernels(capsys: Capture) -> None:
-    """The second kernel of a split softmax sees what the first one left; options of the operator follow in any order."""
+    """A split softmax's second kernel sees the first one's results; options of the operator follow in any order."""
     softmax = ["trace", "--at", "0x0", "softmax", "--rows", "1", "--json", "-n", "300000", "--target", "mi300x", "--show", "s[0:1]"]
     assert main([*softmax, "--kernel", "none"]) == 2
     names = capsys.readouterr().err.split("has: ")[1].split(", ")

@@ -1,4 +1,4 @@
-"""`why` names the inputs that an element depends on: those, and no others, whose bits change it when they are flipped."""
+"""`why` names the inputs that an element depends on: exactly those whose bits change it when flipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.kernels import loaded_kernel
     "conv2d --ic 2 --ih 3 --iw 4 --oc 2 --kh 2 --kw 2", "attention -L 2 -d 16 --target mi300x",
 ])  # fmt: skip
 def test_why_is_what_bit_flips_say(line: str) -> None:
-    """A few elements; 500: `simgpu.tools.robustness.flips`."""
+    """A few elements; `simgpu.tools.robustness.flips` does 500."""
     count, missing, lost = compared(line, 3, len(line))
     assert count == 3 and not missing and not lost
 

@@ -1,4 +1,4 @@
-"""`why` through one matrix instruction of each kind: sparse, scaled, integer, broadcast, against flips of its operands' bits."""
+"""`why` through a matrix instruction of each kind (sparse, scaled, integer, broadcast), against flips of its operands' bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
 from tests.support.kernels import loaded_kernel
 
-# Registers of A, B, the third (index, or A's scale), the fourth (B's scale) and C lie lane after lane in buffers of dwords.
+# Registers of A, B, the third operand (index or A's scale), the fourth (B's scale) and C, lane after lane in buffers.
 KINDS = {
     "smfmac f16": ("gfx942", (2, 4, 1, 1, 4), "v_smfmac_f32_16x16x32_f16 v[40:43], v[8:9], v[16:19], v24 cbsz:1 abid:1", "f2"),
     "smfmac i8": ("gfx942", (2, 4, 1, 1, 4), "v_smfmac_i32_16x16x64_i8 v[40:43], v[8:9], v[16:19], v24", "i1"),
@@ -28,7 +28,7 @@ FLIPS = (0x40404040, 0x10101010, 0x01010101, 0x80808080, 0x2A951545, 0x04040404,
 
 
 def operands(kind: str, counts: tuple[int, ...]) -> list[np.ndarray]:
-    """Random dwords of the type, index fields, scales around 1, and C."""
+    """Draws random dwords of the type, index fields, scales around 1, and C."""
     rng = np.random.default_rng(len(kind) + sum(counts))
 
     def values(count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Numbers for arguments whose type the metadata leaves out: by mangled or OpenCL's names, by DWARF, else assumed and said."""
+"""Numbers for arguments without a type in the metadata: by mangled or OpenCL names, by DWARF, else assumed with a message."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_types_of_mangled_names(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "." not in name])
 def test_they_are_the_demangler_s(name):
-    """libstdc++'s, an oracle that shares nothing with ours."""
+    """libstdc++'s demangler is an oracle that shares nothing with ours."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     except OSError:
@@ -89,7 +89,7 @@ s_waitcnt vmcnt(0)
 
 
 def stored(name, value, check=False, type_name=""):
-    """The bits that a kernel finds in its first argument, of four bytes and no value_type, and the run."""
+    """Returns the bits that a kernel finds in its first argument (4 bytes, no value_type), and the run."""
     text = source("gfx90a", KernelText(name, KEEP, ("f32", "buffer")))
     text = text.replace(", .value_type: f32", f", .type_name: {type_name}" if type_name else "")
     assemble("gfx90a", KernelText("k", "s_nop 0"))  # skips without an assembler
@@ -117,7 +117,7 @@ def test_opencl_s_names_do():
     assert stored("k", -1, type_name="int")[0] == 0xFFFFFFFF
 
 
-# Each argument's declaration, its format in memory, a number for it and what the kernel finds.
+# Each argument's declaration, its format in memory, a number for it and the kernel's value.
 PLAIN = [
     ("float", "f4", 2, 2.0), ("fixed", "f4", -7, -7.0), ("double", "f8", 3, 3.0), ("_Float16", "f2", 5, 5.0),
     ("real", "f4", 0.5, 0.5), ("int", "i4", -2, -2), ("enum kind", "u4", 1, 1), ("short", "i2", -3, -3),

@@ -1,4 +1,4 @@
-"""Whose memory a buffer is: another device's, a freed one and a real GPU's are refused; freed memory leaves nothing behind."""
+"""Owners of buffers: another device's, a freed one and a real GPU's are refused; freed memory leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ s_waitcnt vmcnt(0)
 
 @dataclass
 class Elsewhere:
-    """Memory of something that is no Device here, as a real GPU's buffer."""
+    """Memory of an owner that is no Device here, such as a real GPU."""
 
     address: int = 0x7F00_1234_0000
     nbytes: int = 256
@@ -40,7 +40,7 @@ def gpu():
 
 @pytest.mark.parametrize("run", [lambda k, b: k.launch(grid=1, args=[b]), lambda k, b: trace(k, [0], args=[b])])
 def test_buffers_that_are_not_the_device_s_are_refused(gpu, run):
-    """Both devices hand out the same addresses: the other's buffer would name memory that was never passed."""
+    """Both devices use the same addresses: the other's buffer would name memory that was never passed."""
     kernel = loaded_kernel(gpu, STORE, "buffer")
     other = simgpu.Device("gfx942").upload(np.zeros(64, np.uint32))
     own = gpu.upload(np.zeros(64, np.uint32))
@@ -57,7 +57,7 @@ def test_buffers_that_are_not_the_device_s_are_refused(gpu, run):
 
 
 def test_what_may_be_passed_still_may(gpu):
-    """A buffer of no bytes, a null pointer, an address, and an object that names memory of the device."""
+    """Buffers of no bytes, null pointers, addresses, and objects that name memory of the device."""
     nop = loaded_kernel(gpu, "s_nop 0", "buffer")
     empty = gpu.alloc(0)
     for value in (empty, gpu.alloc(0), 0, Elsewhere(address=0)):
@@ -95,14 +95,14 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
 
     tracemalloc.start()
     try:
-        times(600)  # as many as are remembered for messages, and more
+        times(600)  # as many as messages remember, and more
         held = [tracemalloc.get_traced_memory()[0]]
         for _ in range(3):
             times(1000)
             held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    # What is lost at each launch is lost in every round; a table that grows once, or another test's thread, shows in one.
+    # A leak shows in every round; a table that grows once, or another test's thread, shows in only one.
     assert min(np.diff(held)) / 1000 < 16, "bytes a launch"
 
 
@@ -133,7 +133,7 @@ def test_what_is_printed_in_a_session_is_short(gpu):
 
 
 def test_a_launch_that_fails_hides_its_frames_from_pytest(gpu):
-    """Where the error says all; a bug of ours keeps them (see `says_it_all`)."""
+    """If the error says all; a bug of ours keeps them (see `says_it_all`)."""
     kernel = loaded_kernel(gpu, STORE, "buffer")
     with pytest.raises(simgpu.MemoryFault) as raised:
         kernel.launch(grid=1, args=[0x7000])

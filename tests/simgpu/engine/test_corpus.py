@@ -1,4 +1,4 @@
-"""Kernels that real compilers made (../shared/corpus): run as they are, compared within tolerance."""
+"""Kernels of real compilers (../shared/corpus): run unchanged, compared within tolerance."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ pytestmark = [
 
 
 def scalar(arg: dict[str, Any]) -> Any:
-    """A by-value argument as a numpy scalar of its type."""
+    """Makes a by-value argument as a numpy scalar of its type."""
     dtype = np.dtype(DTYPES[arg["dtype"]])
     value = np.array(arg["value"]).astype(dtype)
     return value.tobytes()[: arg["size"]]
 
 
 def run_case(case: dict[str, Any], check: bool = False) -> tuple[simgpu.Run, dict[str, tuple[Any, Any, Any]]]:
-    """The run, and by output argument: what came out, what was wanted, the argument's row."""
+    """Returns the run, and by output argument: the result, the wanted result and the argument's row."""
     arrays = np.load(CORPUS / case["arrays"])
     gpu = simgpu.Device(case["target"], check=check)
     kernel = gpu.load(CORPUS / case["hsaco"])[case["entry"]]
@@ -76,7 +76,7 @@ def run_case(case: dict[str, Any], check: bool = False) -> tuple[simgpu.Run, dic
     }
 
 
-# Elements whose reference is not what the hardware computes, by kernel and output.
+# elements whose reference is not the hardware's result, by kernel and output
 EXCEPT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
     ("i64math", "o"): ((9, 131), "INT_MIN / -1, undefined in C: the division sequence gives INT_MIN"),
     ("mfma_wide", "d"): (
@@ -113,7 +113,7 @@ def test_corpus_kernel(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_corpus_kernel_checked(case: dict[str, Any]) -> None:
-    """Compilers wait enough: nothing is found, but for what docs/check.md lists as their errors."""
+    """Compilers wait enough: nothing is found, except their errors that docs/check.md lists."""
     run, outputs = run_case(case, check=True)
     assert run.findings == []
     compare(case, run, outputs)
@@ -132,7 +132,7 @@ def compare(case: dict[str, Any], run: simgpu.Run, outputs: dict[str, tuple[Any,
 
 @pytest.mark.skipif("cl_mfma_wide.gfx950" not in NAMES, reason="the kernel is not in the corpus")
 def test_mfma_wide_bf16() -> None:
-    """The half of mfma_wide that the corpus' reference reads as f16, against bf16 products."""
+    """mfma_wide's half that the corpus' reference reads as f16, against bf16 products."""
     case = next(c for c in CASES if c["name"] == "cl_mfma_wide.gfx950")
     _, outputs = run_case(case)
     got = outputs["d"][0]

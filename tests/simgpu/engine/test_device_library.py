@@ -89,7 +89,7 @@ def test_a_heap_that_is_used_up_gives_null() -> None:
 
 
 def test_memory_of_kernels_is_checked() -> None:
-    """The library's own accesses race by the letter: nothing is said of them."""
+    """Formally, the library's own accesses race: no finding mentions them."""
     gpu = simgpu.Device("gfx90a", check=True)
     module = gpu.load(compiled("gfx90a", SOURCE))
     out = gpu.alloc(8 * 256)
@@ -160,7 +160,7 @@ def test_a_barrier_that_some_never_reach_is_a_deadlock(target: str) -> None:
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a"])
 @pytest.mark.parametrize(("m0", "offset"), [(0, 5), (3 << 16, 2), (63 << 16, 6)])
 def test_resources_by_m0_and_offset(target: str, m0: int, offset: int) -> None:
-    """The last of four waves initialises resource 5 for itself and the next."""
+    """Last of four waves initialises resource 5 for itself and the next."""
     gpu = simgpu.Device(target, threads=2)
     text = BARRIER.format(data=0, m0=m0, offset=offset, before=f"ds_gws_init v2 offset:{offset} gds\ns_waitcnt lgkmcnt(0)")
     assert loaded_kernel(gpu, text).launch(grid=1).instructions == 8
@@ -168,7 +168,7 @@ def test_resources_by_m0_and_offset(target: str, m0: int, offset: int) -> None:
         loaded_kernel(gpu, text.replace("v_mov_b32 v2, 0", "v_mov_b32 v2, 1")).launch(grid=1)
 
 
-# Wave 0 waits three times, the others let it on, by what {post} does; args: out, in the order in which they go on.
+# Wave 0 waits three times; the others let it on with {post}; args: out, in the order of going on.
 SEMAPHORE = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_mov_b32 m0, 0x70000

@@ -1,4 +1,4 @@
-"""Faults of a launch: each in words, with its place."""
+"""Faults of a launch: each is a sentence that names its place."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_device_settings(given):
 
 
 def test_an_argument_and_its_element_are_named():
-    """By the array that the buffer was made for; without one by the byte."""
+    """Messages use the array that the buffer was made for; without an array they use the byte."""
     gpu = simgpu.Device("gfx942")
     k = loaded_kernel(gpu, STORE, "buffer")
     with pytest.raises(MemoryFault, match=r"0 bytes past the end of argument a0 \(uint32 10x10\) of 400 bytes"):

@@ -1,4 +1,4 @@
-"""Calls of the host: printf's text against libc's, the packets of hand-written kernels, traps that say why."""
+"""Calls of the host: printf's text against libc's, packets of hand-written kernels, traps with their reasons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def words_of(text: str) -> list[int]:
 
 
 def libc_printf(text: str, *args: Any) -> str:
-    """What the C library makes of it: an oracle that shares nothing with ours."""
+    """Returns the C library's text, from an oracle that shares nothing with ours."""
     libc = ctypes.CDLL(None)
     buffer = ctypes.create_string_buffer(4096)
     libc.snprintf(buffer, ctypes.c_size_t(4096), text.encode(), *args)
@@ -38,7 +38,7 @@ def libc_printf(text: str, *args: Any) -> str:
 
 
 def shown(spec: str, value: int | float | str) -> tuple[str, str]:
-    """Ours and libc's for one conversion between other text."""
+    """Returns our text and libc's for a conversion between other text."""
     text = f"<{spec}> 100%%\n"
     if isinstance(value, str):
         return formatted([*words_of(text), *words_of(value)]), libc_printf(text, value.encode())
@@ -118,7 +118,7 @@ def test_what_printf_may_ask_for_is_limited(text: str, words: list[int], told: s
 
 
 def packet(host: HostCalls, number: int, following: int, text: str = "", flags: int = 3, stream: int = 0, more: Any = ()) -> None:
-    """A packet of printf with one message, whose header points to `following`."""
+    """Writes a packet of printf with a message; its header points to `following`."""
     words = host.allocation.data.view(np.uint64)
     header = 24 + 3 * number
     words[header : header + 3] = following, 1, 2 | 1 << 32
@@ -200,7 +200,7 @@ def test_a_terminal_without_the_character_gets_it_escaped(monkeypatch: Any) -> N
     assert raw.getvalue() == b"\\xe9!"
 
 
-# As device code does it, for waves that come one after the other: lanes 0 and 2 of each print "n %3d\n".
+# Device code for waves in sequence: lanes 0 and 2 of each print "n %3d\n".
 CALL = """
 s_load_dwordx2 s[6:7], s[0:1], 0x0
 s_load_dwordx2 s[8:9], s[0:1], 0x8
@@ -281,7 +281,7 @@ def test_a_kernel_prints_lane_by_lane_and_goes_on(target: str, check: bool, capf
     assert printed.out == "".join(f"n{10 * group + lane:3}\n" for group in range(70) for lane in (0, 2))
     assert printed.err == ""
     assert np.array_equal(got[:, 0, 0], np.zeros(70)) and np.array_equal(got[:, 1], np.full((70, 2), -1))
-    assert np.array_equal(got[:, 2, 1], [len(f"n{10 * group + 2:3}\n") for group in range(70)])  # what printf returns
+    assert np.array_equal(got[:, 2, 1], [len(f"n{10 * group + 2:3}\n") for group in range(70)])  # printf's results
 
 
 def test_stderr_is_written_at_the_end(capfd: Any) -> None:

@@ -1,4 +1,4 @@
-"""Launches that are interrupted: they end soon, nothing writes afterwards, the device stays usable, in every mode."""
+"""Interrupted launches end soon, nothing writes afterwards, and the device stays usable, in every mode."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from simgpu.machine.shield import unbroken
 from simgpu.tools.cli import main
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
-# Where the exception strikes while Python cleans up, it is told and lost, as any is.
+# An exception during Python's own cleanup is reported and lost, as usual.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-SECONDS = 120  # in which a test that hangs is ended: checked handlers may have to be compiled first
+SECONDS = 120  # a test that hangs ends after these: checked handlers may have to be compiled first
 BEFORE = """
 s_load_dwordx2 s[8:9], s[0:1], 0x0
 v_mov_b32 v1, 0
@@ -37,7 +37,7 @@ s_waitcnt lgkmcnt(0)
 global_atomic_add v1, v2, s[8:9]
 s_waitcnt vmcnt(0)
 """
-# What never ends, by what it does so long.
+# Endless code, by its activity.
 SPINS = {
     "a branch to itself": "spin:\ns_branch spin",
     "LDS": "spin:\nds_read_b32 v4, v1\ns_waitcnt lgkmcnt(0)\ns_branch spin",
@@ -52,12 +52,12 @@ HOW = [(check, threads) for check in (False, True) for threads in (1, 2)]
 
 
 class Interrupt(BaseException):
-    """What a test's time limit raises."""
+    """A test's time limit."""
 
 
 @contextmanager
 def interrupted_when(ready):
-    """SIGALRM raises Interrupt once ready() holds, at whatever step the thread then is, and again until the block is left."""
+    """Raises Interrupt by SIGALRM once ready() holds, at any step of the thread, and again until the block ends."""
     begun = time.monotonic()
 
     def handle(number, frame):
@@ -74,8 +74,10 @@ def interrupted_when(ready):
 
 
 def threads_at_work():
-    """How many shielded ones go on. One that has told its end, or that begins and is told that nothing is to be done, needs a
-    moment more, which a busy host may give late."""
+    """Returns the number of shielded threads that go on.
+
+    A thread that has reported its end, or begins and has nothing to do, needs a moment more; a busy host may give it late.
+    """
     until = time.monotonic() + 1
     while True:
         threads = sum(outermost(frame).f_code is shield._run.__code__ for frame in sys._current_frames().values())
@@ -91,7 +93,7 @@ def outermost(frame):
 
 
 def assert_ended(gpu, buffer):
-    """Nothing writes to the buffer any more, and the device runs another kernel, whose result is right."""
+    """Asserts that nothing writes to the buffer any more, and that the device runs another kernel correctly."""
     found = buffer.download("u4")
     assert found[0] > 0
     time.sleep(0.05)
@@ -119,7 +121,7 @@ def test_a_signal_s_exception_ends_a_launch(check, threads, spin):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_exception_set_in_the_thread_ends_a_launch(threads):
-    """As pytest's and IPython's time limits do it, without a signal: the thread must wake up by itself."""
+    """pytest's and IPython's time limits do so, without a signal: the thread must wake up by itself."""
     gpu = simgpu.Device("gfx942", threads=threads)
     kernel = loaded_kernel(gpu, BEFORE + SPINS["stores"], "buffer")
     buffer = gpu.upload(np.zeros(64, np.uint32))
@@ -143,7 +145,7 @@ def test_an_exception_set_in_the_thread_ends_a_launch(threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_interrupts_at_every_moment_leave_the_device_whole(threads):
-    """Many, at moments that differ: while things are compiled, begun, run and freed."""
+    """Many interrupts strike at different moments: while things are compiled, begun, run and freed."""
     gpu = simgpu.Device("gfx90a", threads=threads)
     lines = "s_movk_i32 s10, 2000\nagain:\ns_sub_u32 s10, s10, 1\ns_cmp_lg_u32 s10, 0\ns_cbranch_scc1 again"
     wanted = 8 * (2 + 3 * 2000 + 1)
@@ -172,9 +174,9 @@ def test_interrupts_at_every_moment_leave_the_device_whole(threads):
 
 
 class StruckAt:
-    """Raises Interrupt in the block at the end of the n-th call, of Python's or C's functions, that this thread makes there.
+    """Raises Interrupt at the end of the n-th call that this thread makes in the block, of Python's or C's functions.
 
-    Python looks for signals after calls and where a function begins, and nowhere else but at the end of loops.
+    Python looks for signals only after calls, where a function begins and at the end of loops.
     """
 
     def __init__(self, n):
@@ -213,7 +215,7 @@ def test_an_interrupt_after_any_call_leaves_the_device_whole(check, threads):
         assert kernel.launch(grid=4, args=[kept]).instructions == 8
         struck = at.left <= 0
         n += 4
-    assert n > 300  # calls of a launch: else it was not struck all the way
+    assert n > 300  # calls of a launch: else not all of it was struck
 
 
 CHILD = """

@@ -1,4 +1,4 @@
-"""Launching: geometry, arguments, and the state that a kernel finds."""
+"""Launching: geometry, arguments, and a kernel's initial state."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ids_kernel(gpu):
 
 
 def expected_ids(size, block):
-    """Local and group ids, packed x | y << 10 | z << 20, indexed [z, y, x]."""
+    """Returns local and group ids, packed x | y << 10 | z << 20, indexed [z, y, x]."""
     z, y, x = np.indices(size[::-1])
     local = x % block[0] | y % block[1] << 10 | z % block[2] << 20
     group = x // block[0] | y // block[1] << 10 | z // block[2] << 20
@@ -200,7 +200,7 @@ def test_hidden_arguments():
     k.launch(global_size=(64 + 40, 3, 1), block=(64, 2, 1), args=[out], dynamic_lds=96)
     layout = "<QIIIHHHHHHqHxxI"
     found = struct.unpack_from(layout, out.download(np.uint8).tobytes())[1:]
-    # The last workgroup is partial in x and y: it finds its own extents as the group's.
+    # A last workgroup that is partial in x and y finds its own extents as the group's.
     assert found[3:6] in {(64, 2, 1), (40, 2, 1), (64, 1, 1), (40, 1, 1)}
     assert found[:3] == (1, 1, 1)
     assert found[6:9] == (40, 1, 0)
@@ -257,7 +257,7 @@ def test_dynamic_lds_adds_to_static():
 
 
 def test_lds_starts_clear_and_is_the_workgroups_own():
-    """Each workgroup adds 1 to each of 64 words and writes what was there before: always 0."""
+    """Each workgroup adds 1 to each of 64 words and writes their old values: always 0."""
     gpu = simgpu.Device("gfx90a", threads=2)
     lines = """
     s_load_dwordx2 s[8:9], s[0:1], 0x0

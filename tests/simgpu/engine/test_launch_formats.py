@@ -1,4 +1,4 @@
-"""Launching from every form that compilers leave: code object versions, bundles, preloaded arguments."""
+"""Launching from every form of compilers' output: code object versions, bundles, preloaded arguments."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_bundle_launches_the_devices_entry() -> None:
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
 @pytest.mark.parametrize(("offset", "length"), [(0, 3), (2, 1)])
 def test_preloaded_arguments(target: str, offset: int, length: int) -> None:
-    """The words from `offset` on follow the kernarg address in SGPRs; the first 256 bytes of code are left out."""
-    first = 2 - offset  # where the third word, the number, lies after s[0:1]
+    """Words from `offset` on follow the kernarg address in SGPRs; the first 256 bytes of code are skipped."""
+    first = 2 - offset  # place of the third word, the number, after s[0:1]
     lines = f"""
     s_trap 2
     .p2align 8

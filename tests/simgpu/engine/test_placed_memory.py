@@ -1,4 +1,4 @@
-"""Memory that is the caller's: placed, labelled, taken away, defined; modules in it; and what launches keep of one another."""
+"""Memory of the caller: placed, labelled, removed, defined; modules in it; and traces of one launch in another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ s_waitcnt vmcnt(0)
 
 
 def sparse(nbytes: int) -> np.ndarray:
-    """A mapping that takes memory where it is touched, as an arena of two processes does."""
+    """Makes a mapping that takes memory at first touch, as an arena of two processes does."""
     if not hasattr(os, "memfd_create"):
         pytest.skip("a host without memfd_create")
     file = os.memfd_create("arena")
@@ -76,7 +76,7 @@ def test_faults_name_the_label() -> None:
 
 
 def test_the_end_of_a_dword_that_was_not_asked_for() -> None:
-    """Checked mode knows how many bytes were asked for; plain mode and the host have whole dwords."""
+    """Checked mode knows the requested number of bytes; plain mode and the host have whole dwords."""
     gpu = simgpu.Device("gfx942", check=True)
     buffer = gpu.place(ARENA, np.zeros(256, np.uint8), nbytes=254, label="odd", defined=True)
     run = add_one(gpu).launch(grid=1, args=[buffer, gpu.alloc(256)])
@@ -164,7 +164,7 @@ s_waitcnt vmcnt(0)
 # -- counts stay those of one launch ------------------------------------------------------------------
 
 
-# Stores of `width` dwords a lane to out + offsets[lane], from lane to lane anywhere; args: offsets, out.
+# Stores of `width` dwords a lane to out + offsets[lane], in random places; args: offsets, out.
 SCATTER = """
 s_load_dwordx4 s[4:7], s[0:1], 0x0
 v_lshlrev_b32 v1, 2, v0
@@ -179,7 +179,7 @@ WIDTHS = {"byte": (1, "v3"), "short": (2, "v3"), "dword": (4, "v3"), "dwordx2": 
 
 @pytest.mark.parametrize("what", WIDTHS)
 def test_unique_bytes_of_random_launches(what: str) -> None:
-    """Against a set of Python's: near and far places, over the edges of bitmap pages, allocations made and freed between."""
+    """A Python set is the reference: places near and far, edges of bitmap pages, allocations made and freed between."""
     rng = random.Random(what)
     size, data = WIDTHS[what]
     gpu = simgpu.Device("gfx942", threads=2)
@@ -216,7 +216,7 @@ def test_nobody_need_count_unique_bytes() -> None:
 
 @pytest.mark.parametrize("check", [False, True])
 def test_launches_do_not_see_one_another_s_counts(check: bool) -> None:
-    """Two kernels of one module in turn, one of which fails half the time: what they count is what they counted at first."""
+    """Two kernels of a module take turns, and one fails half the time: their counts stay those of the first launch."""
     gpu = simgpu.Device("gfx942", check=check, threads=2)
     loop = "s_mov_b32 s4, 9\nl{}:\ns_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 l{}\n"
     texts = KernelText("one", ADD_ONE, ("buffer", "buffer")), KernelText("two", loop.format(0, 0) + ADD_ONE, ("buffer", "buffer"))

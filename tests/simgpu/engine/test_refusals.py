@@ -1,4 +1,4 @@
-"""What the engine refuses: every opcode of every target is planned, and the refused ones are these."""
+"""Refusals of the engine: every opcode of every target is planned, and exactly these are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
 
-# Encoding: its fixed bits, where the opcode lies, and operand bits that name vector registers where one must.
+# Encoding: its fixed bits, the opcode's position, and operand bits that name vector registers where required.
 V0 = 0x100
 THREE = (V0 | V0 << 9 | V0 << 18) << 32
 ENCODINGS = {
@@ -30,13 +30,13 @@ REFUSED = GRAPHICS | {
 
 
 def instances(target: str) -> list[Instruction]:
-    """One instance of every opcode; the scaled matrix instructions behind their load of scales."""
+    """Returns an instance of every opcode; the scaled matrix instructions follow their load of scales."""
     found = []
     for encoding, opcode in table(target):
         scaled = encoding == "scaled"
         base, shift, operands = ENCODINGS["vop3p" if scaled else encoding]
         prefix = (0x1A7 << 23 | 44 << 16 | (V0 | V0 << 9) << 32).to_bytes(8, "little") if scaled else b""
-        for bits in (operands, THREE, V0 << 32, 0):  # which of the sources must be vectors, or scalars, differs
+        for bits in (operands, THREE, V0 << 32, 0):  # sources that must be vectors, or scalars, differ
             code = (base | opcode << shift | bits).to_bytes(8, "little") + bytes(8)
             try:
                 found.append(decode(prefix + code, 0, target))

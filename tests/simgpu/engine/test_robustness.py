@@ -1,4 +1,4 @@
-"""Whatever the bytes: a result or a SimError. `python -m simgpu.tools.robustness.fuzz` runs the same at length."""
+"""Any bytes give a result or a SimError. `python -m simgpu.tools.robustness.fuzz` runs the same at length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOAD, EXECUTE = 1, 1
 
 @pytest.fixture(scope="module")
 def toolchain():
-    """Skips where nothing can assemble."""
+    """Skips the test if nothing can assemble."""
     assemble("gfx90a", KernelText("k", "s_nop 0"))
 
 
@@ -38,7 +38,7 @@ def test_fuzz_in_small(toolchain, kind, count):
 
 @pytest.mark.parametrize("kind", [kind for kind in fuzz.KINDS if kind not in fuzz.LAUNCHED])
 def test_files_that_are_read(toolchain, kind):
-    """A sample of what `docs/security.md` tells of."""
+    """A sample of the files that `docs/security.md` describes."""
     found = [outcome for _, outcome, _ in fuzz.run_all((fuzz.FuzzCase(kind, SEED, number) for number in range(150)), 1, [])]
     failed = [f"case {number}: {outcome}" for number, outcome in enumerate(found) if outcome.failed]
     assert not failed and len(found) == 150, "\n".join(failed)
@@ -60,7 +60,7 @@ def test_random_instructions_cover_the_instruction_set(target):
 
 
 class Broken(fuzz.FuzzWorker):
-    """A worker that dies, or never answers, in place of running cases."""
+    """A worker that dies, or never answers, instead of running cases."""
 
     code = ""
 
@@ -92,11 +92,11 @@ def test_an_unexpected_exception_is_a_failure(monkeypatch):
     assert outcome.failed and "ZeroDivisionError" in outcome.detail
 
 
-# -- what fuzzing found, each in its own words ---------------------------------------------------
+# -- findings of fuzzing, each in its own words --------------------------------------------------
 
 
 def load_headers(data):
-    """File offsets of the program headers of loaded segments."""
+    """Returns file offsets of the program headers of loaded segments."""
     count = struct.unpack_from("<H", data, 56)[0]
     offsets = [PROGRAM_HEADERS + 56 * number for number in range(count)]
     return [at for at in offsets if struct.unpack_from("<I", data, at)[0] == LOAD]
@@ -154,7 +154,7 @@ def test_accumulators_that_begin_past_the_registers(plain):
 
 
 def run_words(target, *words):
-    """Run 64-bit or 32-bit words of code, given as dwords."""
+    """Runs 64-bit or 32-bit words of code, given as dwords."""
     lines = "\n".join(f".long {word:#x}" for word in words)
     launch(assemble(target, KernelText("k", lines, options={"group_segment_fixed_size": 64})), target)
 

@@ -1,4 +1,4 @@
-"""Workgroups and waves that wait for each other, and those that never end."""
+"""Workgroups and waves that wait for each other, and endless ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.kernels import loaded_kernel
 
 @pytest.mark.parametrize(("threads", "waves"), [(1, 1), (2, 1), (3, 1), (1, 2)])
 def test_workgroups_that_wait_for_later_ones_finish(threads, waves):
-    """Workgroup i spins until the counter is n - 1 - i, and its waves add: the last one must run first."""
+    """Workgroup i spins until the counter is n - 1 - i, and its waves add: the last workgroup must run first."""
     gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
     lines = """
     s_load_dwordx4 s[8:11], s[0:1], 0x0
@@ -102,8 +102,10 @@ def test_barriers_order_the_waves_of_a_workgroup():
 
 
 def test_a_wave_that_waits_lets_the_others_on():
-    """Eight waves, two rounds: a wave's second value would be in LDS before another read the first, did it not wait for its own
-    reads as on a GPU. A race, and checked mode says so; AITER's causal attention of gfx950 has it."""
+    """Eight waves, two rounds: a wave overwrites another's value unread if it does not wait for its own reads, as on a GPU.
+
+    Checked mode reports the race; AITER's causal attention for gfx950 has it.
+    """
     lines = """
     s_load_dwordx2 s[8:9], s[0:1], 0x0
     v_and_b32 v0, 0x3ff, v0
@@ -133,7 +135,10 @@ def test_a_wave_that_waits_lets_the_others_on():
 
 
 def test_what_a_wave_writes_behind_its_reads_comes_behind_those_of_the_others():
-    """A race, too: LDS serves waves in turn, so that all have read by the time that one has written. So AITER's experts in bf16."""
+    """LDS serves waves in turn, so all have read before any has written.
+
+    It is a race too; AITER's experts in bf16 have it.
+    """
     lines = """
     s_load_dwordx2 s[8:9], s[0:1], 0x0
     v_and_b32 v0, 0x3ff, v0
@@ -199,7 +204,7 @@ def test_a_runaway_kernel_hits_its_budget():
     out = gpu.upload(np.zeros(1, np.uint32))
     with pytest.raises(InstructionLimit, match=r"k\+0x\w+ .*still running after 10000 instructions"):
         k.launch(grid=1, args=[out])
-    # Five instructions before the loop, three a turn: the turn that passes the budget is the last one.
+    # Five instructions precede the loop, three are in a turn: the turn that passes the budget is the last.
     assert out.download(np.uint32)[0] == (10_000 - 5) // 3 + 1
     # The device stays usable.
     assert loaded_kernel(gpu, "s_nop 0").launch(grid=1).instructions == 2
@@ -209,7 +214,7 @@ def test_a_runaway_kernel_hits_its_budget():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("budget", [50_000, 2_000_000])
 def test_the_budget_is_the_launch_s_not_a_thread_s(threads, check, budget):
-    """Of a kernel with instructions of 4 and 8 bytes, over by no more than two pieces a further thread."""
+    """A kernel with instructions of 4 and 8 bytes exceeds it by at most two pieces a further thread."""
     gpu = simgpu.Device("gfx90a", threads=threads, check=check, max_instructions=budget)
     out = gpu.upload(np.zeros(1, np.uint32))
     with pytest.raises(InstructionLimit, match=f"after {budget} instructions"):
@@ -274,7 +279,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
 
 @pytest.mark.parametrize("lds", [64, 0])
 def test_workgroups_that_poll_with_barriers_let_later_ones_begin(lds):
-    """Workgroup i looks, between barriers, until the counter is n - 1 - i, and adds 1: the last one must run first."""
+    """Workgroup i polls, between barriers, until the counter is n - 1 - i, and adds 1: the last one must run first."""
     gpu = simgpu.Device("gfx90a", threads=1, max_instructions=500_000_000)
     lines = """
     s_load_dwordx4 s[8:11], s[0:1], 0x0
@@ -301,7 +306,7 @@ def test_workgroups_that_poll_with_barriers_let_later_ones_begin(lds):
 
 
 def test_a_long_workgroup_that_passes_barriers_keeps_its_place():
-    """Six workgroups of four turns each, one after the other: all in the first one's registers and LDS."""
+    """Six workgroups take four turns each in sequence, all in the first one's registers and LDS."""
     gpu = simgpu.Device("gfx90a", threads=1)
     lines = """
     s_load_dwordx2 s[8:9], s[0:1], 0x0

@@ -30,7 +30,7 @@ s_waitcnt lgkmcnt(0)
 global_load_dword v2, v1, s[8:9]
 s_waitcnt vmcnt(0)
 """
-# A sum over all workgroups before this one: each waits for the running total of the one before it.
+# A sum over all workgroups before this one: each waits for its predecessor's running total.
 LOOK_BACK = START + """
 s_lshl_b32 s3, s2, 2
 v_mov_b32 v5, s3
@@ -77,7 +77,7 @@ s_waitcnt lgkmcnt(0)
 v_add_f32 v6, v6, v7
 global_store_dword v1, v6, s[10:11]
 """
-# What depends on who comes first: float sums, tickets under a lock, stores to one place.
+# Kernels that depend on the order: float sums, tickets under a lock, stores to the same place.
 FLOAT_SUM = START + "global_atomic_add_f32 v3, v2, s[10:11]"
 LOCK = START + """
 s_mov_b64 exec, 1
@@ -114,7 +114,7 @@ FLOATS = ("LDS", "float atomics")
 
 
 def run(name: str, threads: int, groups: int = 40) -> bytes:
-    """What a kernel of 40 workgroups leaves in its output."""
+    """Returns the output of a kernel of 40 workgroups."""
     block = 128 if name == "LDS" else 64
     lines = (ORDERED | CONTENDED)[name].replace("s2, 8", "s2, 9") if block == 128 else (ORDERED | CONTENDED)[name]
     text = KernelText("k", lines, ("buffer", "buffer"), {"group_segment_fixed_size": 1024})
@@ -146,12 +146,12 @@ def test_look_back_adds_up() -> None:
 
 @pytest.mark.parametrize("name", CONTENDED)
 def test_one_thread_gives_the_same_bits_again(name: str) -> None:
-    """Also where the result is a matter of who comes first."""
+    """It holds even if the result depends on the order."""
     assert len({run(name, 1) for _ in range(5)}) == 1
 
 
 def test_the_lock_lets_every_workgroup_in_once() -> None:
-    """On more threads in an order of its own: the tickets of all, each once."""
+    """More threads have an order of their own: the tickets are those of all, each once."""
     for threads in (1, 3):
         tickets = np.frombuffer(run("spin lock", threads), np.uint32)[64:104]
         assert sorted(tickets.tolist()) == list(range(40))

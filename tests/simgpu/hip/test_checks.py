@@ -1,4 +1,4 @@
-"""What is wrong with HIP programs is found, told where it is, and decides the exit status; good programs are silent."""
+"""Errors of HIP programs are found, reported with their place, and set the exit status; good programs are silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binary interface: symbols with AMD's versions, and numbers and offsets as HIP's headers have them."""
+"""The binary interface: symbols with AMD's versions, and numbers and offsets as in HIP's headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu import hardware
 from simgpu.hip import library, properties
 from tests.support.hip_compiler import ZIG, run
 
-# What binaries of public programs import most; each must be more than a name.
+# Most frequent imports of public programs; each must be more than a name.
 IMPORTED = """
 __hipPopCallConfiguration __hipPushCallConfiguration __hipRegisterFatBinary __hipRegisterFunction __hipRegisterManagedVar
 __hipRegisterVar __hipUnregisterFatBinary hipDeviceCanAccessPeer hipDeviceEnablePeerAccess hipDeviceGetAttribute hipDeviceReset
@@ -36,7 +36,7 @@ hipStreamEndCapture hipStreamQuery hipStreamSynchronize hipStreamWaitEvent hiprt
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, tuple[str, bool]]:
-    """The library's functions by name: symbol version, and whether they are only named."""
+    """Returns the library's functions by name: symbol version, and true if it is only a name."""
     data = (library.folder() / "libamdhip64.so").read_bytes()
     elftools = pytest.importorskip("elftools.elf.elffile")
     import io
@@ -78,7 +78,7 @@ def headers() -> Path:
 
 
 def printed(headers: Path, tmp_path: Path, lines: list[str]) -> list[int]:
-    """What C expressions of HIP's headers are worth."""
+    """Returns the values of C expressions of HIP's headers."""
     text = "#define __HIP_PLATFORM_AMD__\n#include <hip/hip_runtime_api.h>\n#include <hip/hip_deprecated.h>\n#include <stdio.h>\n"
     body = "".join(f'printf("%ld\\n", (long)({line}));\n' for line in lines)
     (tmp_path / "ask.c").write_text(f"{text}#include <stddef.h>\nint main(void) {{ {body} return 0; }}\n")

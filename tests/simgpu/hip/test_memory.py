@@ -1,4 +1,4 @@
-"""The memory of a program's devices, as their launches see it."""
+"""Memory of a program's devices, as their launches see it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gpus_with(options: Options) -> Iterator[GPUs]:
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_a_launch_counts_bytes_only_as_they_are_requested(check: bool) -> None:
-    """To count each byte once takes bitmaps of all memory, and time by the launch: no report of HIP programs has that."""
+    """Counting each byte once takes bitmaps of all memory and time in each launch; no report of HIP programs has that."""
     with gpus_with(Options(("mi300x",), check=check)) as gpus:
         device = gpus.gpus[0].checking
         buffer = device.upload(np.arange(64, dtype=np.uint32))

@@ -25,7 +25,7 @@ def test_scalar_registers_count_and_a_cooperative_launch_too_large_fails_at_once
 
 
 def drawn(arch: str, board: HardwareDescriptor, number: int) -> tuple[KernelText, tuple[int, int, int, int]]:
-    """A kernel with resources drawn at random; what its waves are allocated: VGPRs, AccVGPRs, SGPRs, and its static LDS."""
+    """Draws a kernel with random resources; also returns its waves' VGPRs, AccVGPRs, SGPRs and its static LDS."""
     source = random.Random(f"{arch} {number}")
     lds = source.choice((0, source.randrange(1, board.lds_bytes + 1)))
     vectors = source.randrange(1, 257 if arch == "gfx908" else 513)

@@ -22,7 +22,7 @@ from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "hip.md"
 SOURCE = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
-# What HIP's header has for C++ besides: a call of such a template lies in the header.
+# HIP's header defines these for C++; a call of such a template has its place in the header.
 TEMPLATES = "template <class T> hipError_t hipMalloc(T **pointer, size_t bytes) { return hipMalloc((void **)pointer, bytes); }\n"
 
 
@@ -40,7 +40,7 @@ def programs(folder: Path) -> None:
 
 
 def printed(folder: Path) -> str:
-    """The page with what its commands print now, stderr among it where the command says so."""
+    """Returns the page with the commands' current output, including stderr where the command says so."""
 
     def block(match: re.Match[str]) -> str:
         made = []
@@ -59,7 +59,7 @@ def printed(folder: Path) -> str:
 
 
 def comparable(page: str) -> str:
-    """A page without the seconds of a machine, and the widths of columns that follow from them."""
+    """Returns a page without a machine's seconds and the column widths that follow from them."""
     return re.sub(r"─+", "─", re.sub(r" +", " ", re.sub(r"\d+\.\d+", "#", page)))
 
 

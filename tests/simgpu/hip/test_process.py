@@ -1,4 +1,4 @@
-"""Whatever a program does or is, it ends: with a HIP error or a clear message, never with a hang or a crash that is ours."""
+"""Any program ends: with a HIP error or a clear message, never with a hang or a crash of ours."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ print(other.hipMemPtrGetInfo(pointer, ctypes.byref(nbytes)), nbytes.value)
 
 
 def test_a_program_that_loads_the_library_by_several_names_has_one() -> None:
-    """As hip-python does: its module hip opens libamdhip64.so, its module hiprtc libhiprtc.so."""
+    """hip-python does so: its module hip opens libamdhip64.so, its module hiprtc libhiprtc.so."""
     done = hip(sys.executable, "-c", ONE_LIBRARY)
     assert (done.stdout, done.stderr) == ("0\n0 1000\n", "")
     alone = library._temporary(b"content")

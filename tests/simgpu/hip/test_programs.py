@@ -17,7 +17,7 @@ SECONDS = 300
 
 
 def hip(*words: object) -> subprocess.CompletedProcess[str]:
-    """`simgpu hip WORDS` in a process of its own."""
+    """Runs `simgpu hip WORDS` in a process of its own."""
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
@@ -70,7 +70,7 @@ def test_memory_that_is_mapped_by_hand(how: list[str]) -> None:
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
 def test_blocks_that_wait_for_each_other(target: str, how: list[str]) -> None:
-    """They run in turns on however few threads the host has."""
+    """They run in turns however few threads the host has."""
     done = hip("--target", target, *how, program("cooperative", "gfx90a", "gfx942"))
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
 
@@ -79,7 +79,7 @@ def test_two_devices() -> None:
     done = hip("--devices", 2, program("devices", "gfx942"))
     assert done.stdout == "PASS\n", done.stdout + done.stderr
     assert "hipMalloc" not in done.stderr.split("access to")[0] and "kernel take(int*) failed" in done.stderr
-    assert done.returncode == 1  # a kernel failed, whatever the program makes of it
+    assert done.returncode == 1  # a kernel failed, whatever the program does about it
 
 
 def test_kernels_compiled_while_the_program_runs() -> None:
@@ -99,7 +99,7 @@ HOW = (*(f"--target {target}" for target in TARGETS), "--threads 1", "--threads 
 
 @pytest.mark.parametrize("how", [*HOW, "--times --html {page}"])
 def test_kernels_and_host_print_in_order(how: str, tmp_path: Path) -> None:
-    """Once each, whatever else runs of a launch."""
+    """Each line appears once, even if parts of a launch run again."""
     done = hip(*how.format(page=tmp_path / "page.html").split(), compiled(PROGRAMS / "prints.hip", *TARGETS, device_library=True))
     want = ""
     for turn in range(3):

@@ -1,4 +1,4 @@
-"""Other hosts: the same bits with an older CPU's code, and code for AArch64 that needs nothing of x86 or of a library."""
+"""Other hosts: an older CPU's code gives the same bits, and AArch64 code needs nothing of x86 or a library."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_an_older_cpu_gives_the_same_bits(cpu: str) -> None:
 
 
 class Elsewhere:
-    """Stands for a compiler: code for another machine, looked at and not loaded. code: IR and object file by handler's key."""
+    """A stand-in for a compiler: collects code for another machine and does not load it."""
 
     def __init__(self, host: jit.Host) -> None:
         self.host = host
-        self.code: dict[str, tuple[str, bytes]] = {}
+        self.code: dict[str, tuple[str, bytes]] = {}  # IR and object file by handler's key
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         if key not in self.code:
@@ -64,7 +64,7 @@ class Elsewhere:
         return 1
 
     def undefined(self) -> set[str]:
-        """Symbols that the handlers would ask a library for."""
+        """Returns symbols that the handlers would ask a library for."""
         names = set()
         for _, data in self.code.values():
             table = ELFFile(io.BytesIO(data)).get_section_by_name(".symtab")
@@ -74,7 +74,7 @@ class Elsewhere:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Elsewhere]]:
-    """Makes a compiler for a triple and a CPU, which handlers are then built for."""
+    """Makes a compiler for a triple and a CPU; handlers are then built for it."""
 
     def make(triple: str, cpu: str) -> Elsewhere:
         llvm.initialize_all_targets()
@@ -88,7 +88,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], 
     jit.host.cache_clear()
 
 
-# One of each kind of handler: what is left out compiles for seconds as vectors of four.
+# A handler of each kind; others take seconds to compile as vectors of four.
 MNEMONICS = frozenset(
     "v_fma_f32 v_fma_f16 v_fma_f64 v_cvt_f16_f32 v_cvt_f32_f16 v_exp_f32 v_sqrt_f32 v_cvt_pk_fp8_f32 v_pk_fma_f16 "
     "v_readlane_b32 v_cmp_lt_f32 v_div_scale_f32 v_mul_hi_u32 s_add_u32 s_load_dwordx4 s_waitcnt s_setreg_b32 s_setpc_b64 "
@@ -99,7 +99,7 @@ MNEMONICS = frozenset(
 
 
 def build(where: Elsewhere, mode: Mode) -> set[str]:
-    """Builds one handler of each; returns their mnemonics."""
+    """Builds a handler of each kind and returns their mnemonics."""
     found = set()
     for inst in instances("gfx942"):
         if inst.mnemonic not in MNEMONICS:
@@ -119,7 +119,7 @@ def build(where: Elsewhere, mode: Mode) -> set[str]:
 def test_handlers_need_no_library(
     triple: str, cpu: str, machine: str, mode: Mode, elsewhere: Callable[[str, str], Elsewhere]
 ) -> None:
-    """Nor anything of x86; rounding upward on Haswell, where LLVM does not take every conversion."""
+    """Handlers need nothing of x86 either; on Haswell they round upward, where LLVM rejects some conversions."""
     where = elsewhere(triple, cpu)
     assert build(where, mode) == MNEMONICS
     assert where.undefined() <= {jit.compiler().name(key) for key in jit.CALLED}
@@ -158,7 +158,7 @@ def test_the_cpu_is_named_as_for_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waiting_orders_memory_on_weakly_ordered_hosts(elsewhere: Callable[[str, str], Elsewhere]) -> None:
-    """Another thread's wave that sees a flag sees what was stored before it: on AArch64 that takes a barrier."""
+    """A wave of another thread that sees a flag sees earlier stores: AArch64 needs a barrier for that."""
     where = elsewhere(AARCH64, "generic")
     inst = decode((0xBF8C0000).to_bytes(4, "little"), 0, "gfx942")
     assert inst.mnemonic == "s_waitcnt"

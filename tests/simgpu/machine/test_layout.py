@@ -1,4 +1,4 @@
-"""The declared fields of a wave, of the context and of an allocation, and what is kept for checks behind them."""
+"""Declared fields of a wave, of the context and of an allocation, and the checks' data after them."""
 
 from __future__ import annotations
 

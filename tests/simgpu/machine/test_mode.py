@@ -21,7 +21,7 @@ FRACTION = {16: 10, 32: 23, 64: 52}
 
 
 def value(bits: int, width: int) -> Fraction:
-    """The number of finite bits."""
+    """Returns the number that finite bits encode."""
     fraction = FRACTION[width]
     field = bits >> fraction & ((1 << (width - 1 - fraction)) - 1)
     bias = (1 << (width - 2 - fraction)) - 1
@@ -37,7 +37,7 @@ def finite(bits: int, width: int) -> bool:
 
 
 def rounded(x: Fraction, width: int, way: int, negative_zero: bool) -> int:
-    """Bits of x rounded: the two neighbours by integer division, then the mode's choice."""
+    """Returns bits of x rounded: the two neighbours by integer division, then the mode's choice."""
     fraction = FRACTION[width]
     bias = (1 << (width - 2 - fraction)) - 1
     if x == 0:
@@ -65,7 +65,7 @@ def rounded(x: Fraction, width: int, way: int, negative_zero: bool) -> int:
 
 
 def patterns(width: int, seed: int) -> list[int]:
-    """Finite bit patterns of 64 lanes: any, near 1, tiny, huge."""
+    """Draws finite bit patterns of 64 lanes: any, near 1, tiny, huge."""
     rng = np.random.default_rng(seed)
     fraction = FRACTION[width]
     bias = (1 << (width - 2 - fraction)) - 1
@@ -111,7 +111,7 @@ OPERATIONS: list[tuple[str, int, int, Callable[..., Fraction]]] = [
 
 
 def zero_sign(name: str, args: list[int], width: int, way: int, exact: Fraction) -> bool:
-    """Whether a zero result is negative (IEEE 754, 6.3)."""
+    """True if a zero result is negative (IEEE 754, 6.3)."""
     signs = [bits >> (width - 1) for bits in args]
     if "cvt" in name:
         return bool(signs[0])
@@ -172,7 +172,7 @@ def test_other_rules_keep_their_rounding() -> None:
 @pytest.mark.parametrize("keep_in", [False, True])
 @pytest.mark.parametrize("keep_out", [False, True])
 def test_denormals(width: int, keep_in: bool, keep_out: bool) -> None:
-    """Inputs and outputs are flushed to zeros of their sign, by the bits of their own width."""
+    """Inputs and outputs become zeros of their sign, by the bits of their own width."""
     fraction = FRACTION[width]
     least = 1 << fraction
     a = [1, least - 1, least, least + 1, 3 * least] * 13
@@ -202,7 +202,7 @@ def test_denormals(width: int, keep_in: bool, keep_out: bool) -> None:
 
 
 def test_overflow_of_f16_by_mode() -> None:
-    """FP16_OVFL: a finite overflow stays at the largest number, an infinite source stays infinite."""
+    """FP16_OVFL: a finite overflow stays at the largest number; an infinite source stays infinite."""
     wave = Wave()
     wave.v[1, :4] = 0x7BFF, 0xFBFF, 0x7C00, 0x3C00
     wave.v[2, :4] = 0x7BFF, 0xFBFF, 0x3C00, 0x3C00
@@ -253,7 +253,7 @@ def test_clamp_and_omod() -> None:
 
 
 def test_setreg_takes_effect_at_once_and_in_loops() -> None:
-    """1 + 2**-30 up, down, to nearest, in a loop of three rounds; the sums tell the modes."""
+    """1 + 2**-30 is rounded up, down, to nearest, in a loop of three rounds; the sums show the modes."""
     lines = """
     v_mov_b32 v1, 1.0
     v_mov_b32 v2, 0x30800000

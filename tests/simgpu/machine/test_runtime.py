@@ -1,4 +1,4 @@
-"""Functions that handlers call by name: loaded with what is kept, and in need of nothing but C's memory functions."""
+"""Functions that handlers call by name: loaded with kept code, and dependent only on C's memory functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MNEMONICS = {"v_add_f32", "ds_write_b64", "global_load_dwordx4", "s_load_dwordx4
 
 
 def undefined(code: bytes) -> set[str]:
-    """Symbols that an object file asks others for."""
+    """Returns symbols that an object file takes from others."""
     table = ELFFile(io.BytesIO(code)).get_section_by_name(".symtab")
     return {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"} - {""}
 
@@ -51,7 +51,7 @@ def test_a_kept_caller_loads_what_it_calls(tmp_path: Path, monkeypatch: pytest.M
 
 
 class Objects(jit.Compiler):
-    """Keeps the object files that it loads."""
+    """A compiler that keeps the object files that it loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def joined(marks: np.ndarray) -> int:
 
 
 def test_loops_over_arrays_become_vector_instructions() -> None:
-    """The check of races counts on it where it goes over bitmaps, though LLVM gives such modules few passes."""
+    """Race checks depend on it for bitmaps, though LLVM gives such modules few passes."""
 
     def marked(address: int, count: int) -> int:
         return joined(words(address, count))

@@ -1,4 +1,4 @@
-"""Trace buffers: words in order, a count of what did not fit, and no byte behind a buffer's end."""
+"""Trace buffers: words in order, a count of lost ones, and no byte past a buffer's end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simgpu.machine.trace_buffer import TRACE_BUFFER, TraceMemory, reserve
 
 
 def append(buffer_at: int, word: int) -> int:
-    """Append a word twice, at once."""
+    """Appends a word twice, at once."""
     at = reserve(structure(buffer_at, TRACE_BUFFER), 8)
     if at:
         store32(at, word)

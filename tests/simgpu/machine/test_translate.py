@@ -1,4 +1,4 @@
-"""Functions as machine code do what Python does with them, on integers of 64 bits; what has no translation is refused."""
+"""Functions as machine code do as Python does, on integers of 64 bits; untranslatable ones are refused."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TABLE = (3, 1, 4, 1, 5)
 
 
 def wrapped(value: int) -> int:
-    """The low 64 bits, as a signed number."""
+    """Returns the low 64 bits, as a signed number."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., int]:
-    """The function as machine code, of this run's key: Python names all lambdas and locals alike."""
+    """Returns the function as machine code, with this run's key: Python names all lambdas and locals alike."""
     made = Runtime(function)
     address = compiler().address_of_source(f"{function.__module__}.{function.__qualname__}.{made.text('f')}", made.source)
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * made.parameters)(address)
@@ -98,7 +98,7 @@ def loops() -> Callable[..., int]:
 
 @part
 def collatz(start: int, limit: int) -> tuple[int, int]:
-    """Steps to 1, and the highest number on the way."""
+    """Returns the steps to 1, and the highest number on the way."""
     steps, highest = 0, start
     while start != 1:
         if steps == limit:

@@ -1,4 +1,4 @@
-"""Many functions at once: helping processes make the same code, whatever becomes of them, and nothing is left behind."""
+"""Many functions at once: helping processes make the same code, whatever happens to them, and leave nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORES = 10_000  # in the larger functions: sources and object files exceed what
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache, and helpers from the first function on."""
+    """Makes an empty cache, and helpers from the first function on."""
     monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(helpers, "WORTH", 1)
     monkeypatch.setattr(batch, "WORTH", 1)
@@ -32,7 +32,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[helpers.Helper]:
-    """The helpers that a test begins."""
+    """Returns the helpers that a test begins."""
     made: list[helpers.Helper] = []
 
     class Noted(helpers.Helper):
@@ -45,13 +45,13 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[helpers.Helper]:
 
 
 def returns(number: int, stores: int = 0) -> Callable[[str], ModuleSource]:
-    """The source of a function of a number."""
+    """Makes the source of a function that returns a number."""
     memory = "".join(f"store volatile i64 {at}, ptr %p\n" for at in range(stores))
     return lambda name: ModuleSource(f'define i64 @"{name}"() {{\n%p = alloca i64\n{memory}ret i64 {number}\n}}\n')
 
 
 def wanted(made: Batch, count: int = COUNT) -> list[int]:
-    """Functions of the numbers below `count`, two of them large."""
+    """Makes functions of the numbers below `count`, two of them large."""
     return [made.address_of_source(f"test {n}", returns(n, STORES if n % 12 == 5 else 0)) for n in range(count)]
 
 
@@ -69,7 +69,7 @@ def test_helpers_and_this_process_make_all_once(tmp_path: Path, begun: list[help
     compiler = jit.Compiler()
     made = Batch(compiler)
     promised = wanted(made)
-    wanted(made)  # what is asked for twice is compiled once
+    wanted(made)  # a second request compiles nothing
     made.finish()
     assert results(made, promised) == list(range(COUNT))
     assert (compiler.compiled, compiler.loaded) == (COUNT, 0)
@@ -105,7 +105,7 @@ def test_small_functions_share_an_object_file_and_large_ones_do_not(threads: int
 
 
 def test_a_function_that_calls_others_has_an_object_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that wants another one of the file may not know what it calls, and LLVM would end that process."""
+    """Another process that wants one of the file's functions may not know its callees, and LLVM would end that process."""
     compiler = jit.Compiler()
     with monkeypatch.context() as patch:
         patch.setitem(jit.CALLED, "test called", returns(11))
@@ -251,7 +251,7 @@ def test_what_a_function_calls_is_compiled_with_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_kept_function_may_call_what_is_being_compiled() -> None:
-    """As a handler that another process kept, and what it calls is not: neither this process nor two wait for each other."""
+    """Another process kept a handler, but not its callee: neither this process nor two wait for each other."""
     compiler, other = jit.Compiler(), jit.Compiler()
     called, caller = compiler.name("test called"), compiler.name("test caller")
     text = f'declare i64 @"{called}"()\ndefine i64 @"{caller}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n'

@@ -1,4 +1,4 @@
-"""IR values with operators: the instructions that an expression makes, in its order."""
+"""IR values with operators: an expression's instructions, in its order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIR = ir.VectorType(I32, 2)
 
 
 def emitted(types: Sequence[ir.Type], body: Callable[..., Any]) -> list[str]:
-    """The instructions that a body makes of arguments a and b of these types; they are numbered from 0 on."""
+    """Returns a body's instructions on arguments a and b of these types; values are numbered from 0."""
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), types), "f")
     build = Builder(function.append_basic_block())
     for argument, name in zip(function.args, "ab", strict=False):
@@ -63,7 +63,7 @@ def test_a_value_is_no_truth() -> None:
 
 
 def test_values_and_llvmlite_s_own_mix() -> None:
-    """The builder takes both and makes Values; instructions hold llvmlite's own alone."""
+    """The builder takes both and makes Values; instructions hold only llvmlite's own."""
 
     def body(a: IrValue, b: IrValue) -> None:
         build = a.build

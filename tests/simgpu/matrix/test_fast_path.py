@@ -1,4 +1,4 @@
-"""Matrix instructions at the ends of the ranges of their fast paths: sums that cancel, denormal results, C far from products."""
+"""Matrix instructions at the range limits of their fast paths: cancelling sums, denormal results, C far from products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.mfma_operands import F8F6F4_FORMATS, assert_same, executed, e
 @pytest.mark.parametrize("ends", [(-52, -48), (-50, 10), (0, 0), (-6, 60), (57, 62)], ids=str)
 @pytest.mark.parametrize("name, formats", F8F6F4_FORMATS[:2], ids=str)
 def test_scales_at_the_ends_of_the_fast_path(name, formats, ends):
-    """Blocks whose products are all 0 beside others, and C that nearly cancels, is tiny, huge or 0."""
+    """Some blocks have only zero products; C nearly cancels, or is tiny, huge or 0."""
     rng = rng_of(name, formats, ends)
     for fp8 in (False, True):
         row = find(name, "gfx950").with_formats(*((0, 0) if fp8 else formats))
@@ -37,7 +37,7 @@ def test_scales_at_the_ends_of_the_fast_path(name, formats, ends):
 
 @pytest.mark.parametrize("least", [-102, -90, -89, -88, -87, -70])
 def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
-    """Products down to 2^least; C such that it nearly cancels sums, or is denormal itself."""
+    """Products go down to 2^least; C nearly cancels sums, or is denormal itself."""
     row = find("v_mfma_f32_32x32x8bf16_1k", "gfx90a")
     rng = rng_of("flush", least)
     made = operands(row, rng, moderate)
@@ -64,8 +64,10 @@ EDGES = [
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ends", [False, True])
 def test_sums_at_the_ends_of_the_range_of_the_fast_path(name, edge, seed, ends):
-    """Exponents at and past the bounds, zeros among them; C the sum's negative or zero; where it
-    leaves the fast path, tiny, huge, infinite."""
+    """Exponents at and past the limits, and zeros; C is the negative sum or zero.
+
+    Past the fast path's limit, C is tiny, huge or infinite.
+    """
     row = find(name, "gfx942")
     rng = rng_of(name, seed)
     made = operands(row, rng, moderate)
@@ -99,7 +101,7 @@ def test_sums_at_the_ends_of_the_range_of_the_fast_path(name, edge, seed, ends):
 @pytest.mark.parametrize("large", [40, 46, 47, 60, 87])
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x8_xf32"])
 def test_zero_times_a_large_number_is_no_product(name, large):
-    """Beside products that are small: their exponents are the largest."""
+    """It comes next to small products: its operands' exponents are the largest."""
     row = find(name, "gfx942")
     rng = rng_of(name, "zeros", large)
     made = operands(row, rng, moderate)
@@ -119,7 +121,7 @@ SUMS = ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_small_c_beside_products_that_cancel(name):
-    """Products 1 and −1, and C of ±2^(i − 33): what is cut off, toward −∞, is all that there is; FP8 leaves it out altogether."""
+    """Products are 1 and −1, C is ±2^(i − 33): truncation toward −∞ is all that remains; FP8 drops C altogether."""
     row = find(name, "gfx942")
     rng = rng_of("small", name)
     made = {operand: np.zeros_like(values) for operand, values in operands(row, rng, moderate).items()}
@@ -136,7 +138,7 @@ def test_a_small_c_beside_products_that_cancel(name):
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("step, least", [(1, -8), (1, -36), (3, -20)])
 def test_c_at_every_distance_from_the_products(name, step, least):
-    """Row i of D adds C of 2^(step·i + least) times the products; few bits of each are set, so that sums are often ties."""
+    """Row i of D adds C of 2^(step·i + least) times the products; few bits of each are set, so sums are often ties."""
     row = find(name, "gfx942")
     rng = rng_of(name, step, least)
     made = operands(row, rng, moderate)

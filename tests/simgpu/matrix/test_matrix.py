@@ -25,7 +25,7 @@ def label(row: MatrixInstruction) -> str:
 
 
 def code_of(row: MatrixInstruction) -> tuple[object, ...]:
-    """Rows that agree here get the same handler: compiling it for one target tests it for all."""
+    """Returns a key: rows with the same key get the same handler, so compiling it for one target tests it for all."""
     chain = row.cd_type != "f32" or row.a_type == "f32"
     generation = "any" if chain else {"gfx950": "gfx942"}.get(row.target, row.target)
     return row.m, row.n, row.k, row.blocks, row.a_type, row.b_type, row.sparse, row.scaled, generation
@@ -57,7 +57,7 @@ def test_registers_hold_what_the_owners_say(row):
 
 @pytest.mark.parametrize("row", DISTINCT, ids=label)
 def test_handlers_give_the_bits_of_the_arithmetic(row):
-    """f8f6f4: fp8; other formats below."""
+    """f8f6f4 uses fp8 here; tests below use other formats."""
     row = row.with_formats()
     for fill in (moderate, special):
         made = operands(row, rng_of(row.mnemonic, fill.__name__), fill)
@@ -120,7 +120,7 @@ def test_modifiers(name, target, mods):
     for fill in (moderate, special):
         made = operands(row, rng_of(name, str(mods)), fill)
         got = executed(row, made, **mods)
-        if row.sparse:  # the fields were put where abid looks for them
+        if row.sparse:  # the fields are at abid's place
             assert_same(row, got, expected(row, made))
         else:
             assert_same(row, got, expected(row, made, **mods))
@@ -144,7 +144,7 @@ def test_f8f6f4_formats(name, formats):
 
 
 def test_scales_of_any_size():
-    """Products far beyond f32 and far below it, infinities of C among them."""
+    """Products far above f32's range and far below it, with infinities in C."""
     row = find("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950").with_formats()
     rng = rng_of("scales")
     for fill in (moderate, special):

@@ -1,4 +1,4 @@
-"""`simgpu.mfma`: arrays of every dtype in, the instruction's D out, and errors in words."""
+"""`simgpu.mfma`: takes arrays of every dtype, returns the instruction's D, explains errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simgpu.matrix.one_mfma import DTYPES
 from simgpu.tools.benchmarks.mfma import measure
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
-# One cheap instruction for each combination of element types.
+# A cheap instruction for each combination of element types.
 TYPED = [
     ("v_mfma_f32_16x16x4f32", "gfx908"),
     ("v_mfma_f32_16x16x4_f32", "gfx950"),
@@ -31,7 +31,7 @@ TYPED = [
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-    """Small integers, which every type holds and whose sums are exact."""
+    """Draws small integers: every type holds them, and their sums are exact."""
     return rng.integers(-2, 3, shape).astype(kind)
 
 
@@ -50,7 +50,7 @@ def test_values_and_raw_bits(name, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_blocked_instruction_multiplies_each_block(target):
-    """Distinct integers: one product right for every block is the product."""
+    """Integers are distinct: a product that is right for every block is the product."""
     rng = np.random.default_rng(5)
     for row in instructions(target):
         if row.blocks == 1 or row.cd_type == "i32" or row.m == 32:
@@ -169,7 +169,7 @@ def test_other_generations_formats_are_refused():
 @pytest.mark.parametrize("only", ["gfx942 v_mfma_f32_32x32x16_fp8_fp8", "gfx942 v_mfma_i32_32x32x16_i8", "gfx90a v_mfma_f64"])
 def test_the_benchmarks_products_are_exact(only):
     try:
-        # A clock by which sgemm takes a second, a product four.
+        # a clock: sgemm takes a second, a product four
         records, sgemm = measure(512, 1, only, itertools.accumulate(itertools.cycle((0, 1, 0, 4))).__next__)
     except ToolchainError as error:
         pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""The cache of matrix operands: the same bits give the same, other bits never what was made before."""
+"""The cache of matrix operands: same bits give the same product, other bits never an older one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLACES = (0, 2, 2 * layout.CACHE_ENTRIES)  # the first and the last share an ent
 
 
 def small_integers(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Whose sums lose nothing to a cut."""
+    """Draws integers; truncation loses nothing of their sums."""
     values = rng.integers(-3, 4, shape).astype(DTYPES[kind])
     return values.view(f"u{values.itemsize}").astype(np.uint64)
 
@@ -46,14 +46,14 @@ def run(wave: Wave, row: MatrixInstruction, made: dict[str, np.ndarray], a: int,
 
 
 def instructions(most: int, *choices: Sequence[object]) -> st.SearchStrategy:
-    """Lists of a row, one of each of the choices, and a seed."""
+    """Draws lists of a row, an item of each choice, and a seed."""
     chosen = [st.sampled_from(values) for values in (ROWS, *choices)]
     return st.lists(st.tuples(*chosen, st.integers(0, 2**32 - 1)), min_size=2, max_size=most)
 
 
 @pytest.mark.parametrize("place", [0, 128])
 def test_d_on_an_operand_is_summed_as_elsewhere(place):
-    """By the fast path, which alone keeps what it makes of operands."""
+    """Only the fast path keeps converted operands."""
     row = find("v_mfma_f32_16x16x16_f16", "gfx942")
     wave = Wave()
     run(wave, row, operands(row, rng_of("fast"), moderate), 0, 0, d=place)
@@ -63,7 +63,7 @@ def test_d_on_an_operand_is_summed_as_elsewhere(place):
 @given(instructions(12, PLACES, PLACES, [None, "A", "B", "bit of A", "bit of B"]))
 @settings(max_examples=60)
 def test_operands_that_change_between_instructions(steps):
-    """Any types at any places, in any order, whole operands or single bits changed in between."""
+    """Types, places and order are random; whole operands or single bits change in between."""
     wave = Wave()
     values: dict[tuple[str, str], np.ndarray] = {}
     for row, a, b, change, seed in steps:
@@ -83,7 +83,7 @@ def test_operands_that_change_between_instructions(steps):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.mnemonic)
 def test_the_last_bit_of_every_register_counts(row):
-    """One bit of a lane of a register of A or B changes: so does what D is made of."""
+    """A bit of a lane in a register of A or B changes; D's operands change with it."""
     wave = Wave()
     made = operands(row, rng_of("last bit", row.mnemonic), moderate)
     run(wave, row, made, 0, 0)
@@ -100,7 +100,7 @@ C_KINDS = {"near": 1.0, "far": 2.0**9, "farther": 2.0**40, "huge": 2.0**127, "in
 @given(instructions(8, sorted(C_KINDS), range(16), ["none", "a row", "half of k", "all"], [False, True]))
 @settings(max_examples=80)
 def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
-    """Where a sum ended with the longer rounding, the next begins with it: right wherever C is large and products are 0."""
+    """After a sum that ended with the longer rounding, the next begins with it: right for any large C and zero products."""
     wave = Wave()
     for row, kind, line, zeros, small, seed in steps:
         made = operands(row, np.random.default_rng(seed), small_integers if small else moderate)
@@ -110,11 +110,11 @@ def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
         if zeros != "none":
             places = {"a row": np.s_[:, line], "half of k": np.s_[:, :, : row.k // 2], "all": np.s_[:]}[zeros]
             made["A"][places] = 0
-        run(wave, row, made, 0, 0, d=200)  # on C: what is done once must not be done again
+        run(wave, row, made, 0, 0, d=200)  # on C: a finished part must not run again
 
 
 def test_cached_operands_are_used_again():
-    """Not by a clock: A's cache entry, spoilt by hand, shows in D until A changes."""
+    """A's cache entry, corrupted by hand, shows in D until A changes: no clock is needed."""
     row = ROWS[0]
     wave = Wave()
     made = operands(row, rng_of("used again"), moderate)

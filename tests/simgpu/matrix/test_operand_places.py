@@ -1,4 +1,4 @@
-"""Matrix instructions whose operands lie on each other, are constants, or come while lanes are off."""
+"""Matrix instructions with overlapping operands, constants, or inactive lanes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLACING = [
 def run_placed(
     row: MatrixInstruction, made: dict[str, np.ndarray], at: dict[str, Reg], c: Operand | None = None
 ) -> np.ndarray:
-    """D where the operands lie at these registers; c: what stands for C instead."""
+    """Returns D for operands at these registers; c: an operand in C's place."""
     wave = Wave()
     for name in [n for n in ("A", "B", "C") if n != "C" or c is None]:
         reg = at[name]
@@ -41,9 +41,9 @@ def run_placed(
 
 @pytest.mark.parametrize("name, target", PLACING)
 def test_d_may_lie_on_its_sources(name, target):
-    """D on A, on B, on C, on all of them shifted by a register pair; results are those of disjoint operands.
+    """D on A, on B, on C, or shifted by a register pair gives the results of disjoint operands.
 
-    gfx908's sources are AccVGPRs as C and D are. A and B that coincide are one array read twice.
+    gfx908's sources are AccVGPRs, like C and D. A and B at the same place are an array that is read twice.
     """
     row = find(name, target)
     made = operands(row, rng_of("alias", name), moderate)
@@ -57,7 +57,7 @@ def test_d_may_lie_on_its_sources(name, target):
 @pytest.mark.parametrize("on", ["A", "B"])
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_16x16x32_fp8_bf8"])
 def test_d_on_an_operand_where_c_leaves_the_fast_path_midway(name, on):
-    """An infinity in the last row of C: the general path goes on there, with A and B as they were."""
+    """An infinity is in C's last row: the general path continues there, with A and B unchanged."""
     row = find(name, "gfx942")
     made = operands(row, rng_of("midway", name), moderate)
     made["C"][:, -1, :] = 0x7F800000

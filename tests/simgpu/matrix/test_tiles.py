@@ -1,4 +1,4 @@
-"""Tiles of f32 and f64 matrix instructions: same bits as one at a time, and none where that would not hold."""
+"""Tiles of f32 and f64 matrix instructions: the same bits as one at a time; no tile if bits would differ."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def both(
     lines: str, monkeypatch: pytest.MonkeyPatch, target: str = "gfx908", clear: str = CLEAR, dump: Sequence[str] = ACCUMULATORS,
     data: np.ndarray | None = None,
 ) -> int:  # fmt: skip
-    """Instructions that tiles hold; asserts that their results are those of single ones."""
+    """Returns the number of instructions in tiles; asserts that their results are those of single ones."""
     text = SETUP + clear + "\n" + lines + "\ns_nop 15"
     joined: list[Program] = []
     init = Program.__init__
@@ -72,7 +72,7 @@ def test_interleaved_accumulators_are_chained(monkeypatch):
 
 
 def found(lines: Sequence[str], target: str = "gfx908") -> list[list[tuple[int, ...]]]:
-    """Positions in straight code of the instructions of each tile, step by step."""
+    """Returns the positions of each tile's instructions in straight code, step by step."""
     text = "\n".join([f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"', ".text", *lines])
     code = ELFFile(io.BytesIO(assemble(text, target))).get_section_by_name(".text").data()
     run, offset = [], 0
@@ -84,7 +84,7 @@ def found(lines: Sequence[str], target: str = "gfx908") -> list[list[tuple[int, 
 
 
 def test_instructions_with_the_same_a_share_a_tile():
-    """2 x 2 blocks, two steps, D by D or step by step; an instruction that has no partner is a tile with its followers."""
+    """2 x 2 blocks, two steps, D by D or step by step; an instruction without a partner is a tile with its followers."""
     grid = [(i, j) for i in range(2) for j in range(2)]
     lines = [mfma(2 * i + j, 1 + 2 * i + step, 5 + 2 * j + step) for step in range(2) for i, j in grid]
     assert found(lines) == [[(0, 1), (4, 5)], [(2, 3), (6, 7)]]
@@ -128,7 +128,7 @@ def test_an_operand_written_in_between_ends_it(monkeypatch):
 
 
 def test_a_branch_into_the_middle_ends_it(monkeypatch):
-    """The loop's head lies between instructions that would be chained otherwise."""
+    """The loop's head comes between instructions that would otherwise be chained."""
     lines = [mfma(0, 1, 2), "again:", mfma(0, 3, 4), "s_sub_u32 s12, s12, 1", "s_cmp_lg_u32 s12, 0"]
     lines += ["s_cbranch_scc1 again", mfma(0, 5, 1), mfma(0, 4, 4)]
     assert both("\n".join(lines), monkeypatch) == 2
@@ -149,7 +149,7 @@ def test_an_indirect_jump_anywhere_forbids_chains(monkeypatch):
 
 @st.composite
 def streams(draw: st.DrawFn) -> str:
-    """Matrix instructions on few registers with moves, waits and branches among them."""
+    """Draws matrix instructions on few registers, with moves, waits and branches among them."""
     lines = []
     for number in range(draw(st.integers(2, 24))):
         kind = draw(st.sampled_from("mmmmmmvnasl"))
@@ -180,7 +180,7 @@ def test_any_stream_gives_the_same_bits(lines):
 
 @st.composite
 def streams_in_one_file(draw: st.DrawFn) -> str:
-    """D's that others read as A or B, or overlap: v8 to v31."""
+    """Draws D's in v8 to v31 that others read as A or B, or overlap."""
     lines = []
     for _ in range(draw(st.integers(2, 16))):
         if draw(st.integers(0, 7)) == 0:
@@ -214,7 +214,7 @@ def f64(d: int, a: int, b: int, text: str = F64) -> str:
 
 
 def both_f64(lines: str, monkeypatch: pytest.MonkeyPatch, target: str, ordinary: bool) -> int:
-    """`both` on v[8:31], with numbers in v[2:7], or else an extreme in one lane of eight."""
+    """Runs `both` on v[8:31], with numbers in v[2:7], or an extreme in one lane of eight."""
     rng = np.random.default_rng(len(lines))
     data = rng.standard_normal((64, 3)).view(np.uint64)
     if not ordinary:
@@ -225,7 +225,7 @@ def both_f64(lines: str, monkeypatch: pytest.MonkeyPatch, target: str, ordinary:
 
 @pytest.mark.parametrize("ordinary", [True, False])
 def test_f64_tiles(ordinary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two D's and one D, with an EXEC that says nothing to matrix instructions."""
+    """Two D's and one D; EXEC means nothing to matrix instructions."""
     lines = ["s_mov_b64 exec, 0x5a5a5", *(f64(d, 2 + 2 * (step % 2), 6 - 2 * step) for step in range(3) for d in (8, 16))]
     assert both_f64("\n".join(lines), monkeypatch, "gfx90a", ordinary) == 6
     lines = [f64(24, 2 + 2 * (step % 3), 6 - 2 * (step % 2)) for step in range(19)]
@@ -255,7 +255,7 @@ NEGATED = F64.replace("4f64", "4_f64") + " neg:[{neg}]"
 @pytest.mark.parametrize("neg", ["1,0,0", "0,1,0", "0,0,1", "1,1,1"])
 @pytest.mark.parametrize("ordinary", [True, False])
 def test_f64_tiles_with_signs_changed(neg: str, ordinary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C's in every step anew; instructions whose signs differ are not of one tile."""
+    """Signs of C apply in every step; instructions with different signs share no tile."""
     text = NEGATED.replace("{neg}", neg)
     lines = [f64(d, 2 + 2 * step, 6 - 2 * step, text) for step in range(3) for d in (8, 16)]
     assert both_f64("\n".join(lines), monkeypatch, "gfx942", ordinary) == 6
@@ -264,7 +264,7 @@ def test_f64_tiles_with_signs_changed(neg: str, ordinary: bool, monkeypatch: pyt
 
 @st.composite
 def streams_of_doubles(draw: st.DrawFn) -> str:
-    """D's that others read as A or B, or overlap: v8 to v31; blocks of 4 among them."""
+    """Draws D's in v8 to v31 that others read as A or B, or overlap, with blocks of 4 among them."""
     lines = []
     for _ in range(draw(st.integers(2, 12))):
         kind = draw(st.integers(0, 7))
@@ -287,7 +287,7 @@ def test_any_stream_of_doubles_gives_the_same_bits(lines: str, ordinary: bool) -
 
 
 def test_a_second_kernel_that_enters_a_chain_takes_it_apart():
-    """`Program.lower` of an index within a chain: its records run one instruction each again."""
+    """`Program.lower` of an index within a chain makes its records run one instruction each again."""
     text = SETUP + CLEAR + "\n" + "\n".join(mfma(0, 1 + i, 2) for i in range(3))
     kernel = Kernel("gfx908", text, ["a0"])
     first = kernel.run()["a0"]

@@ -1,6 +1,6 @@
-"""How wide the sums are that make addresses, with operands around the wrap: plain, with some lanes, and checked.
+"""Widths of address sums, with operands around the wrap: plain, with some lanes, and checked.
 
-Each row names one place twice: as the instruction under test does, and by operands whose sum cannot wrap.
+Each row names a place twice: as the tested instruction does, and by operands whose sum cannot wrap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def image() -> np.ndarray:
 
 
 def run(target: str, lines: list[str], mask: int, dump: list[str], check: bool, **options: Any) -> Executed:
-    """The lines with the input in LDS and at s[4:5]; LDS goes back there afterwards. v0: lane, v60: 4·lane."""
+    """Runs the lines with the input in LDS and at s[4:5]; copies LDS back there. v0: lane, v60: 4·lane."""
     fill = ["v_lshlrev_b32 v50, 4, v0", "s_movk_i32 s16, 0", "fill:", "v_add_u32 v51, s16, v50",
             "global_load_dwordx4 v[52:55], v51, s[4:5]", "s_waitcnt vmcnt(0)", "ds_write_b128 v51, v[52:55]",
             "s_add_u32 s16, s16, 0x400", f"s_cmp_lt_u32 s16, {LDS}", "s_cbranch_scc1 fill", "s_waitcnt lgkmcnt(0)"]  # fmt: skip
@@ -57,18 +57,15 @@ def same(target: str, wrapped: list[str], plain: list[str], mask: int, check: bo
 
 @dataclass(frozen=True)
 class Sum:
-    """`line` with {offset}: `wrapped` bytes further than the offset `plain`, to a base that is as much lower.
+    """A line with {offset}, once with an offset that wraps and once with a plain one."""
 
-    step: bytes from lane to lane; base: lane 0's, or that of which half of the lanes are below 0.
-    """
-
-    line: str
-    offset: str
-    wrapped: int
-    plain: str = ""
-    step: int = 4
+    line: str  # with {offset}
+    offset: str  # offset of the sum that wraps
+    wrapped: int  # bytes from the plain sum's base down to this one's
+    plain: str = ""  # offset of the plain sum
+    step: int = 4  # bytes from lane to lane
     targets: tuple[str, ...] = ALL
-    base: int = 0
+    base: int = 0  # lane 0's; 0: half of the lanes are below 0
 
 
 # -- LDS: 32 bits, modulo 2^32 (LLVM, hasUsableDSOffset) -------------------------------------------
@@ -103,7 +100,7 @@ LDS_SUMS = [
 @pytest.mark.parametrize("sum_", LDS_SUMS, ids=lambda row: row.line.split()[0])
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_lds(sum_: Sum, check: bool) -> None:
-    """The lower half of the lanes has a negative base, the others have one that is not."""
+    """Lanes of the lower half have a negative base, the others do not."""
     for target, mask in itertools.product(sum_.targets[-1 if check else 0 :], MASKS):
         base = sum_.base or -32 * sum_.step
         wrapped, plain = (
@@ -115,7 +112,7 @@ def test_lds(sum_: Sum, check: bool) -> None:
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_lds_beyond_the_block_after_the_wrap(check: bool) -> None:
-    """0xFFFFFFFC + 4 is place 0; 0xFFFFFFFC alone, or a sum at the block's end, is outside."""
+    """0xFFFFFFFC + 4 is place 0; 0xFFFFFFFC itself, or a sum at the block's end, is outside."""
     at = "v_mov_b32 v1, 0xfffffffc\n"
     assert (execute("gfx950", at + "ds_write_b32 v1, v0 offset:4\nds_read_b32 v2, v1 offset:4", ["v2"], check=check,
                     group_segment_fixed_size=16)["v2"] == 63).all()  # fmt: skip
@@ -131,7 +128,7 @@ def test_addtid(target: str) -> None:
     same(target, low, ["v_add_u32 v1, 0x80, v60", "ds_read_b32 v2, v1"], -1, False)
 
 
-# -- flat: the register's high half names the space; in LDS and private memory 32 bits -------------
+# -- flat: the register's high half selects the space; in LDS and private memory 32 bits ------------
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
@@ -235,7 +232,7 @@ def test_private(lines: str, fits: bool, check: bool) -> None:
         execute("gfx942", whole, check=check, **PRIVATE)
 
 
-# -- loads to LDS: of M0 what LDS needs ------------------------------------------------------------
+# -- loads to LDS: LDS needs only part of M0 -------------------------------------------------------
 
 
 @pytest.mark.parametrize("target, m0", [("gfx908", 0xFFFF0040), ("gfx942", 0x10043), ("gfx950", 0xFFFC0042), ("gfx950", 0x40)])

@@ -35,7 +35,7 @@ def half(bits: int) -> np.float16:
 
 
 def unpacked(raw: int, width: int, number: int) -> int:
-    """The 32-bit register value of a field."""
+    """Returns a field's 32-bit register value."""
     signed = raw - (1 << width) if raw >> (width - 1) else raw
     if number == UINT:
         return raw
@@ -68,7 +68,7 @@ def one(number: int) -> int:
 
 
 def components(fields: list[int], data: int, number: int) -> list[int]:
-    """X, Y, Z, W of an element, with 0, 0, 0, 1 for what the format lacks."""
+    """Returns X, Y, Z, W of an element, with 0, 0, 0, 1 for missing ones."""
     values = [unpacked(raw, width, number) for raw, width in zip(fields, WIDTHS[data], strict=True)]
     return (values + [0, 0, 0, one(number)][len(values) :])[:4]
 
@@ -137,7 +137,7 @@ def test_half_loads_by_resource(data: int, number: int) -> None:
 
 
 def packed_field(value: int, width: int, number: int) -> int:
-    """A register value as a field."""
+    """Returns a register value as a field."""
     real = np.array(value, np.uint32).view(f32)[()]
     mask = (1 << width) - 1
     if number in (UINT, SINT):
@@ -186,7 +186,7 @@ def test_stores_by_resource(data: int, number: int) -> None:
 def test_instruction_formats(data: int, number: int) -> None:
     """tbuffer takes its own formats and ignores the resource's and dst_sel."""
     image, offset = prepared(data, number, 0, 3)
-    image[8:12].view(np.uint32)[0] &= 0xFFF  # dst_sel alone: everything selects 0
+    image[8:12].view(np.uint32)[0] &= 0xFFF  # only dst_sel: everything selects 0
     memory, size = image[MEMORY:], sum(WIDTHS[data]) // 8
     line = f"tbuffer_load_format_xyzw v[4:7], v3, s[20:23], s24 format:{data | number << 4} offen"
     got = kernel(line).run(image)
@@ -219,7 +219,7 @@ def test_high_half_forms() -> None:
 
 
 def test_format_conversion_on_the_way_to_lds() -> None:
-    """buffer_load_format_x lds: X converted, at M0 + offset + 4·lane; 0 for the lane out of range."""
+    """buffer_load_format_x lds converts X at M0 + offset + 4·lane; a lane out of range gets 0."""
     image, offset = prepared(10, UNORM, 4, 11)
     lines = (
         QUADS + SETUP + "s_mov_b32 m0, 0x40\nbuffer_load_format_x v3, s[20:23], s24 offen lds\n"

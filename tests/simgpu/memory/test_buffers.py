@@ -39,7 +39,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Lane:
-    """One lane's index register (None without idxen) and offset: the instruction's plus the register's."""
+    """A lane's index register (None without idxen) and offset: the instruction's plus the register's."""
 
     number: int
     index: int | None
@@ -47,7 +47,7 @@ class Lane:
 
 
 def place(r: Resource, lane: Lane, at: int) -> int:
-    """Byte of the buffer for byte `at` of an access, before soffset."""
+    """Returns the buffer's byte for byte `at` of an access, before soffset."""
     index, stride = lane.index or 0, r.stride
     if r.add_tid and (r.swizzle or lane.index is None):
         index += lane.number
@@ -166,7 +166,7 @@ def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> N
                 at = place(r, lane, 4 * dword) + r.soffset
                 assume(at + 4 <= BYTES)
                 want[at : at + sizes[dword]] = values[lane.number, dword : dword + 1].view(np.uint8)[: sizes[dword]]
-    # Lanes that write the same place in different dwords have no order that one could count on.
+    # Lanes that write the same place in different dwords have no reliable order.
     touched = [
         place(r, lane, 4 * d)
         for lane in lanes(mode, index, offset) for d in range(len(sizes))
@@ -199,7 +199,7 @@ def test_atomics_with_return(r: Resource, mode: str, target: str, seed: int) -> 
 
 
 def test_records_are_counted_by_index_where_there_is_one_and_a_stride() -> None:
-    """Without swizzle, too; and offen alone counts bytes of a buffer that has a stride."""
+    """Swizzle is not needed; offen by itself counts bytes of a buffer that has a stride."""
     index = np.arange(64, dtype=np.uint32)
     r = Resource(16, False, 10, 3, False, 0)
     data = inputs(r, index, 4 * index, np.random.default_rng(1))

@@ -1,4 +1,4 @@
-"""Loads and stores of dwords against a numpy model, whatever the lanes' addresses have in common."""
+"""Loads and stores of dwords against a numpy model, for any relation between the lanes' addresses."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.support.engine_kernel import Kernel
 
 u32 = np.uint32
 LANES = 64
-TABLES, ROOM = 0x400, 0x3000  # of the input: distances, those of a first access, EXEC; then what is accessed
+TABLES, ROOM = 0x400, 0x3000  # of the input: distances, a first access's distances, EXEC; then the accessed memory
 LDS = 0x1800
-OLD = 0x5EED0000  # what the registers held, plus their number
+OLD = 0x5EED0000  # the registers' old value, plus their number
 DATA = 20  # first register of a load or store
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction: `shifts` are the bytes that its one or two places lie after a lane's distance."""
+    """An instruction with one or two places."""
 
     line: str
     lane_bytes: int
     space: str = "global"
-    shifts: tuple[int, ...] = (0,)
+    shifts: tuple[int, ...] = (0,)  # bytes from a lane's distance to each place
     store: bool = False
     first: int = DATA  # of its data registers
 
@@ -73,7 +73,7 @@ NAMES = [case.line for case in CASES]
 
 @functools.cache
 def kernel(case: Case) -> Kernel:
-    """Twice the instruction, so that the second finds what the first left behind, with fresh registers each time."""
+    """Runs the instruction twice, each time with fresh registers: the second run finds the first one's traces."""
     fill = [
         "v_lshlrev_b32 v40, 4, v0", "s_movk_i32 s16, 0",
         "fill:", "v_add_u32 v41, s16, v40", f"global_load_dwordx4 v[42:45], v41, s[4:5] offset:{TABLES}",
@@ -106,7 +106,7 @@ def kernel(case: Case) -> Kernel:
 
 
 def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
-    """64 distances of places within the room: streams, runs, tiles, fragments, broadcasts, anything, or nearly so."""
+    """Draws 64 distances within the room: streams, runs, tiles, fragments, broadcasts, or random, some with changes."""
     size, lane = case.lane_bytes, np.arange(LANES)
     step = int(rng.choice([1, 4, 16, 64])) if case.space != "lds" else size
     low = -(-max(0, -min(case.shifts)) // step) * step
@@ -122,13 +122,13 @@ def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
     elif kind == 1:  # lines, permuted
         chunk = np.concatenate([rng.permutation(sharing) for _ in range(LANES // sharing)])
         found = starts(LANES, 64, step)[lane // sharing] + chunk * size
-    elif kind == 7:  # lines whose 16-byte chunks are permuted, as where tiles are swizzled
+    elif kind == 7:  # lines with permuted 16-byte chunks, as in swizzled tiles
         order = rng.permutation(4)
         at = lane % sharing * size
         found = starts(LANES, 64, step)[lane // sharing] + order[at // 16] * 16 + at % 16
-    elif kind == 8:  # all lanes follow each other
+    elif kind == 8:  # all lanes in sequence
         found = starts(1, 64 * size, step) + lane * size
-    elif kind == 6:  # lines, the same part of each again
+    elif kind == 6:  # lines, with the same part of each repeated
         found = starts(LANES, 64, step)[lane // sharing] + lane % int(rng.choice([1, 2, 4])) * size
     elif kind == 2:  # a matrix fragment
         found = starts(LANES, 64, step)[lane % 16] + lane // 16 * size
@@ -150,7 +150,7 @@ def masks(rng: np.random.Generator) -> np.ndarray:
 
 
 def lines_before(rng: np.random.Generator) -> np.ndarray:
-    """Distances of a first access, 16 bytes a lane: whole lines, so that bits of the bitmaps are set around what follows."""
+    """Draws distances of a first access, 16 bytes a lane: whole lines, which set bits of the bitmaps around the next access."""
     return np.repeat(rng.integers(0, ROOM // 64, 16) * 64, 4) + np.arange(LANES) % 4 * 16
 
 
@@ -165,7 +165,7 @@ def image(rng: np.random.Generator, found: np.ndarray, active: np.ndarray) -> np
 def expected(
     case: Case, data: np.ndarray, found: np.ndarray, active: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray, set[int]]:
-    """(registers, memory after, its bytes touched) of the access; a lane out of a buffer's range reads 0 and stores nothing."""
+    """Returns registers, memory afterwards and touched bytes; a lane out of a buffer's range reads 0 and stores nothing."""
     registers = np.array([OLD + r + 4 * np.arange(LANES) for r in case.registers], u32)
     if case.first < DATA:  # they held the address
         registers[:] = 0
@@ -231,7 +231,7 @@ def test_lanes_out_of_a_buffers_range(case: Case, seed: int) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.space != "buffer"], ids=lambda case: case.line)
 @pytest.mark.parametrize("beyond", [0, 1, 0xFFFF_0000])
 def test_bounds_of_every_lane(case: Case, beyond: int) -> None:
-    """The last place that fits is served in any lane; one byte further is a fault that names the lane, unless it is not active."""
+    """Any lane can use the last place that fits; a byte further is a fault that names the lane, if active."""
     rng = np.random.default_rng(beyond)
     room = LDS if case.space == "lds" else ROOM
     for lane in (0, 17, 63):
@@ -261,7 +261,7 @@ def test_bounds_of_lanes_that_follow_each_other(case: Case, beyond: int) -> None
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.space != "lds"], ids=lambda case: case.line)
 def test_bytes_beyond_a_line_touched_before(case: Case) -> None:
-    """Every lane's last bytes lie in a line that nothing touched yet; a launch before lets the record know its allocation."""
+    """Lanes' last bytes are in an untouched line; an earlier launch lets the record learn its allocation."""
     rng = np.random.default_rng(0)
     active = np.ones(LANES, bool)
     for at in (1024, 1024 + 64 - case.lane_bytes, 1024 + 64 - case.lane_bytes // 2):

@@ -1,4 +1,4 @@
-"""Buffers of more than 4 GiB, most of which the host never fills: accesses on either side of 2 and 4 GiB, and past the end."""
+"""Mostly unfilled buffers above 4 GiB: accesses on both sides of 2 and 4 GiB, and past the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_both_sides_of_a_boundary(code: bytes, check: bool, offset: int) -> None
     held = gpu.memory.find(buffer.address)
     assert held is not None
     held.data[offset : offset + 256].view(np.uint32)[:] = np.arange(64)
-    below = [offset - (1 << bits) for bits in (31, 32) if offset >= 1 << bits]  # where an address cut short would be
+    below = [offset - (1 << bits) for bits in (31, 32) if offset >= 1 << bits]  # targets of an address cut short
     for place in below:
         held.data[place : place + 256] = 0xA5
     run = gpu.load(code)["k"].launch(grid=1, block=64, args=[buffer, offset & 0x7FFFFFFF | -(offset & 1 << 31), offset >> 32])

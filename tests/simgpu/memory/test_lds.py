@@ -16,7 +16,7 @@ SIZE = 16384
 BF16: Any = ml_dtypes.bfloat16
 LANES = np.arange(64, dtype=u32)
 
-# The input buffer's first 4096 bytes to LDS, 64 bytes a lane; v60 stays 4·lane.
+# Copies the input buffer's first 4096 bytes to LDS, 64 bytes a lane; v60 stays 4·lane.
 FILL = """
 v_lshlrev_b32 v50, 6, v0
 global_load_dwordx4 v[52:55], v50, s[4:5]
@@ -33,7 +33,7 @@ s_waitcnt vmcnt(0)
 ds_write_b128 v50, v[52:55] offset:48
 s_waitcnt lgkmcnt(0)
 """
-# Back to the input buffer.
+# Copies LDS back to the input buffer.
 EMPTY = """
 s_waitcnt lgkmcnt(0)
 ds_read_b128 v[52:55], v50
@@ -212,7 +212,7 @@ def test_two_places(form: str, bits: int) -> None:
 
 @pytest.mark.parametrize("far", [False, True])
 def test_lds_to_lds(far: bool) -> None:
-    """B = A + 4·distance; the distance from the offset, or from the address's top bits."""
+    """B = A + 4·distance; the distance comes from the offset, or from the address's top bits."""
     packed = """
     s_mov_b32 s20, 0xc80000
     v_or_b32 v1, s20, v60
@@ -343,7 +343,7 @@ def test_counters() -> None:
     ],
 )  # fmt: skip
 def test_transposing_reads(line: str, width: int, bits: int) -> None:
-    """In each 16 lanes: element j of lane i is element 16·j + i of the group's data in order."""
+    """In each 16 lanes, element j of lane i is element 16·j + i of the group's data in order."""
     data = image(15)
     rows, count = width // 32, width // bits
     got = run("gfx950", f"v_mul_u32_u24 v1, {width // 8}, v0\n{line}", [f"v{2 + n}" for n in range(rows)], data)

@@ -1,4 +1,4 @@
-"""Buffer loads of dwords straight to LDS, whatever the lanes' addresses have in common, against a numpy model."""
+"""Buffer loads of dwords straight to LDS against a numpy model, for any relation between the lanes' addresses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.simgpu.memory.test_direct import LANES, LDS, OLD, ROOM, SEEDS, TABLES
 from tests.support.engine_kernel import Kernel
 
 M0, OFFSET, SOFFSET = 64, 8, 32
-WIDTHS = {"": 1, "x4": 4}  # dwords; gfx950 has 3, too, which goes lane by lane
+WIDTHS = {"": 1, "x4": 4}  # dwords; gfx950's 3 goes lane by lane
 
 
 @functools.cache
 def kernel(width: str, m0: int = M0) -> Kernel:
-    """The load, twice, so that the second finds what the first left behind; LDS held OLD and the byte's place before."""
+    """Runs the load twice, so that the second finds the first one's traces; LDS held OLD and the byte's place before."""
     count = WIDTHS[width]
     first = [f"v{20 + part}" for part in range(count)]
     place = [f"v_mul_u32_u24 v2, {4 * count}, v0", f"v_add_u32 v2, {M0 + OFFSET}, v2"]
@@ -38,7 +38,7 @@ def kernel(width: str, m0: int = M0) -> Kernel:
 
 
 def expected(width: str, data: np.ndarray, found: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """Dwords of LDS by part and lane: a lane of which a byte is out of the buffer's range gets 0."""
+    """Returns LDS's dwords by part and lane: a lane with a byte out of the buffer's range gets 0."""
     count = WIDTHS[width]
     places = M0 + OFFSET + 4 * count * np.arange(LANES)
     wanted = np.array([OLD + 4 * part + places for part in range(count)], u32)
@@ -81,7 +81,7 @@ def test_lanes_out_of_range(width: str, seed: int, all_lanes: bool) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_block_that_does_not_fit_lds(width: str) -> None:
-    """The last place that fits, and four bytes further, which is the last lane's fault."""
+    """Code uses the last place that fits, then one four bytes further: that is the last lane's fault."""
     found, active = np.arange(LANES) * 16, np.ones(LANES, bool)
     data = image(np.random.default_rng(1), found, active)
     last = LDS - OFFSET - LANES * 4 * WIDTHS[width]

@@ -1,4 +1,4 @@
-"""What loads leave to be fetched, and matrix instructions fetch: places only, since what a cache has changes no result."""
+"""Places that loads leave to be fetched, and that matrix instructions fetch: a cache's contents change no result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PITCH, STEP = 8192, 64
 
 
 def counts(context: np.ndarray) -> tuple[int, int]:
-    """Places fetched and left."""
+    """Returns the numbers of fetched and left places."""
     head, tail = context.view(np.uint8)[layout.CTX_AHEAD :][:16].view(np.int64)
     return int(head), int(tail)
 
@@ -32,21 +32,21 @@ def entries(context: np.ndarray) -> np.ndarray:
 
 
 def leave(module: ir.Module, name: str) -> None:
-    """A handler that leaves the 16 places that v0 and v1 hold."""
+    """Makes a handler that leaves v0's and v1's 16 places."""
     frame = Frame(module, name)
     PrefetchQueue(frame).leave(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
     frame.build.ret_void()
 
 
 def offer(module: ir.Module, name: str) -> None:
-    """The same, offered."""
+    """Makes a handler that offers them."""
     frame = Frame(module, name)
     PrefetchQueue(frame).offer(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
     frame.build.ret_void()
 
 
 def multiply(wave: Wave, name: str) -> int:
-    """Runs an instruction on zeros; how many places it fetches, if there are so many."""
+    """Runs an instruction on zeros; returns the number of places that it fetches, if there are enough."""
     row = find(name, "gfx942")
     d, a, b = (Reg("v", first, row.registers(operand)) for first, operand in ((64, "D"), (40, "A"), (48, "B")))
     wave.run(instruction_of(row, {"vdst": d, "src0": a, "src1": b, "src2": d}, {}))
@@ -60,7 +60,7 @@ def test_places_are_fetched_in_the_order_in_which_they_were_left():
         before = entries(wave.context).copy()
         places[:] = 4096 * turn + 8 * np.arange(TOGETHER)
         wave.call(compiler().address("leave places", leave))
-        room = turn < PLACES // TOGETHER  # without, all are fetched at once and the queue is as it was
+        room = turn < PLACES // TOGETHER  # if full, all are fetched at once and the queue stays as it was
         assert counts(wave.context) == (0, TOGETHER * min(turn + 1, PLACES // TOGETHER))
         at = TOGETHER * turn % PLACES
         assert (entries(wave.context)[at : at + TOGETHER] == (places if room else before[at : at + TOGETHER])).all()
@@ -88,7 +88,8 @@ def test_what_is_offered_is_forgotten_where_there_is_no_room():
 
 
 def launched(monkeypatch: pytest.MonkeyPatch, lines: str, nbytes: int) -> tuple[np.ndarray, int, int]:
-    """Places that a kernel left in its worker's queue; host addresses of its buffer, in s[4:5], and of the bitmap of reads."""
+    """Returns the places that a kernel left in its worker's queue, and host addresses of its buffer, in s[4:5], and of the
+    bitmap of reads."""
     seen = []
     worker_of = Launch._worker
 
@@ -109,7 +110,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, lines: str, nbytes: int) -> tuple[
 
 @pytest.mark.parametrize("lanes_of_a_row, register", [(4, "x4 v[20:23]"), (1, "x2 v[20:21]"), (16, " v20")])
 def test_a_load_leaves_where_it_will_go_on(monkeypatch, lanes_of_a_row, register):
-    """Rows far apart, along which a loop loads: what it leaves lies in the lines of the step after the last, and in the bitmap."""
+    """A loop loads along distant rows and leaves places in the next step's lines, and in the bitmap."""
     steps, bytes_of_row = 10, 64 // lanes_of_a_row if lanes_of_a_row > 1 else 8
     lines = f"""
 s_mov_b32 s24, s4
@@ -133,7 +134,7 @@ s_cbranch_scc1 again
     wanted = start + PITCH * np.arange(rows) + steps * STEP
     lines_left = {int(place) for place in left - left % 64}
     found = [int(place) - int(place) % 64 in lines_left for place in wanted]
-    assert sum(found) == min(rows, 16)  # one of four lanes is asked
+    assert sum(found) == min(rows, 16)  # only one of four lanes is used
     assert any(bitmap <= place < bitmap + 8 * PITCH for place in left)
 
 

@@ -1,4 +1,4 @@
-"""Private memory at any address: a lane's bytes stay that lane's, by scratch, flat and buffer instructions, plain and checked."""
+"""Private memory at any address: lanes keep their own bytes, by scratch, flat and buffer instructions, plain and checked."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.simgpu.memory.test_memory import PRIVATE
 from tests.support.engine_kernel import Kernel
 
 u32 = np.uint32
-ROOM = 28  # bytes of a lane's memory that each store of a kernel has
+ROOM = 28  # bytes of a lane's memory for each store of a kernel
 SIZE = 256  # bytes a lane, for all of them
 MEMORY = 64  # first of the registers that hold a lane's memory
 LANES = np.arange(64)
-IDLE = 3  # the lane that is not active
-# An instruction's own name, and its bytes of a lane; pairs of registers begin at even ones.
+IDLE = 3  # the inactive lane
+# An instruction's own name, and its bytes a lane; pairs of registers begin at even ones.
 LOADS = {
     "dwordx4": 16, "dwordx2": 8, "dwordx3": 12, "dword": 4, "ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2,
     "ubyte_d16": 1, "sbyte_d16_hi": 1, "short_d16": 2, "short_d16_hi": 2,
 }  # fmt: skip
 STORES = {"byte": 1, "byte_d16_hi": 1, "short": 2, "short_d16_hi": 2, "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16}
-# By target, the ways that LLVM 22 compiles private accesses to, and the flat one.
+# By target: the ways of private accesses that LLVM 22 emits, and the flat one.
 FORMS = {
     "gfx908": ("buffer", "scratch", "flat"), "gfx90a": ("buffer", "flat"),
     "gfx942": ("scratch", "flat"), "gfx950": ("scratch", "flat"),
@@ -35,7 +35,7 @@ ADDRESSES = [*(np.full(64, 8 + shift) for shift in range(4)), 4 + LANES % 7]
 
 
 def line(form: str, name: str, first: int, size: int, store: bool, offset: int) -> str:
-    """The instruction with data from v`first` on, at `offset` past v10 (v[10:11] for flat)."""
+    """Returns the instruction with data from v`first` on, at `offset` past v10 (v[10:11] for flat)."""
     data = f"v[{first}:{first + size // 4 - 1}]" if size > 4 else f"v{first}"
     op = "store" if store else "load"
     if form == "buffer":
@@ -46,7 +46,8 @@ def line(form: str, name: str, first: int, size: int, store: bool, offset: int) 
 
 
 def kernel(target: str, under_test: list[str], dump: list[str], check: bool) -> Kernel:
-    """Fills a lane's memory, v2 to v5 and v20 to v39 from the input (memory last), runs lines with IDLE off, reads memory back."""
+    """Fills a lane's memory, v2 to v5 and v20 to v39 from the input (memory last), runs lines with IDLE off, and reads memory
+    back."""
     rows = [*range(2, 6), *range(20, 40), *range(MEMORY, MEMORY + SIZE // 4)]
     fill = ["v_add_u32 v12, 0x100, v60"]
     for row in rows:
@@ -63,7 +64,7 @@ def kernel(target: str, under_test: list[str], dump: list[str], check: bool) -> 
 
 
 def widened(raw: np.ndarray, name: str, old: np.ndarray) -> np.ndarray:
-    """What a load of one element of 8 or 16 bits, the bytes `raw`, leaves in the register."""
+    """Returns the register after a load of an element of 8 or 16 bits, the bytes `raw`."""
     raw = raw.view(np.uint8 if raw.size == 1 else np.uint16)
     signed = raw.view(np.int8 if raw.itemsize == 1 else np.int16).astype(np.int32).view(u32)
     value = signed if name.startswith("s") and not name.startswith("short") else raw.astype(u32)
@@ -73,7 +74,7 @@ def widened(raw: np.ndarray, name: str, old: np.ndarray) -> np.ndarray:
 
 
 def inputs(where: np.ndarray) -> np.ndarray:
-    """v10, v2 to v5, v20 to v39, memory: a row of 64 each."""
+    """Draws v10, v2 to v5, v20 to v39 and memory: a row of 64 each."""
     data = np.random.default_rng(3).integers(0, 2**32, (1 + 4 + 20 + SIZE // 4, 64), dtype=u32)
     data[0] = where
     return data
@@ -82,7 +83,7 @@ def inputs(where: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 @pytest.mark.parametrize("target, form", CASES)
 def test_loads(target: str, form: str, check: bool) -> None:
-    """Each to registers of its own, v20 and on, from 4 bytes past the address."""
+    """Loads write registers of their own, from v20 on, and read from 4 bytes past the address."""
     firsts = np.cumsum([20, *(max(1, size // 4) for size in LOADS.values())])
     lines = [line(form, name, first, size, False, 4) for (name, size), first in zip(LOADS.items(), firsts, strict=False)]
     ready = kernel(target, lines, [f"v{n}" for n in range(20, firsts[-1])], check)
@@ -104,7 +105,7 @@ def test_loads(target: str, form: str, check: bool) -> None:
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 @pytest.mark.parametrize("target, form", CASES)
 def test_stores(target: str, form: str, check: bool) -> None:
-    """Each of v2 to v5, ROOM bytes behind the one before."""
+    """Stores write v2 to v5, each ROOM bytes past the previous one."""
     lines = [line(form, name, 2, size, True, 4 + ROOM * number) for number, (name, size) in enumerate(STORES.items())]
     rows = [f"v{n}" for n in range(MEMORY, MEMORY + SIZE // 4)]
     ready = kernel(target, lines, rows, check)
@@ -123,7 +124,7 @@ def test_stores(target: str, form: str, check: bool) -> None:
 
 @pytest.mark.parametrize("target, form", CASES)
 def test_what_nothing_wrote(target: str, form: str) -> None:
-    """Bytes 5 to 12 of private memory are written, crossing dwords; those and no others count as defined."""
+    """Bytes 5 to 12 of private memory are written, crossing dwords; exactly those count as defined."""
     cases = [(at, width) for at in (0, 1, 4, 5, 6, 8) for width in ("dword", "ushort")]
     lines = ["s_mov_b64 s[30:31], src_private_base", "v_mov_b32 v11, s31", "v_mov_b32 v2, v0", "v_mov_b32 v3, v60",
              "v_mov_b32 v10, 1", line(form, "dwordx2", 2, 8, True, 4), "s_waitcnt vmcnt(0) lgkmcnt(0)"]  # fmt: skip
@@ -137,7 +138,7 @@ def test_what_nothing_wrote(target: str, form: str) -> None:
 
 @pytest.mark.parametrize("target", list(FORMS))
 def test_the_last_byte(target: str) -> None:
-    """An access up to the end of a lane's memory fits; one byte further is a fault."""
+    """An access up to the end of a lane's memory fits; a byte further is a fault."""
     for name in ("dword", "short"):
         ready = kernel(target, [line("flat", name, 2, STORES[name], True, 4)], [], False)
         fits = SIZE - 4 - STORES[name]
@@ -171,7 +172,7 @@ def test_a_load_to_lds() -> None:
 
 @pytest.mark.parametrize("target", list(FORMS))
 def test_llvm_emits_them(target: str) -> None:
-    """What holds is LLVM's word: its compiler accesses the packed struct's fields where they lie, on every target."""
+    """LLVM's compiler accesses the packed struct's fields at their places, on every target."""
     source = """
     typedef unsigned long ul; typedef struct __attribute__((packed)) { char c; ul a; unsigned b; } S;
     __attribute__((noinline)) void fill(__private S *s, int i, __global ul *o) { s[i].a = o[0]; s[i].b = o[1]; }

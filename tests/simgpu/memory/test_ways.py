@@ -1,4 +1,4 @@
-"""The table of ways: every instruction finds one, whatever the conditions, and each row serves some instruction."""
+"""Tables of ways: every instruction finds a way under any conditions, and each row serves some instruction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simgpu.engine.test_refusals import instances
 
 @functools.cache
 def pairs() -> set[tuple[str, str]]:
-    """Space and move of the instructions that `vmem` emits."""
+    """Returns the space and move of the instructions that `vmem` emits."""
     found = set()
     for target in TARGETS:
         for inst in instances(target):

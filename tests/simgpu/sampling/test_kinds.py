@@ -1,4 +1,4 @@
-"""Which workgroups stand for a launch: where they differ, wait for each other, or take their work from each other."""
+"""Workgroups that represent a launch: they differ, wait for each other, or take each other's work."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ s_cbranch_scc1 again
 
 
 def by_table(passes: np.ndarray, cus: int) -> Prediction:
-    """The time of a launch on a GPU of one XCD with so many CUs, each of which holds one workgroup."""
+    """Returns the time of a launch on a GPU of one XCD with `cus` CUs; each holds one workgroup."""
     gpu = simgpu.Device("gfx90a", threads=1)
     gpu.descriptor = replace(gpu.descriptor, num_cus=cus)
     kernel = loaded_kernel(gpu, BY_TABLE, "buffer", "buffer", group_segment_fixed_size=40_000)
     return kernel.time(len(passes), 64, [gpu.alloc(256), gpu.upload(passes.astype(np.uint32))])
 
 
-HEADS = np.tile(np.arange(8) * 25 + 25, 20)  # as causal attention's rows of blocks, head by head
+HEADS = np.tile(np.arange(8) * 25 + 25, 20)  # like causal attention's rows of blocks, head by head
 SHAPES = {
     "heads": HEADS,
     "few are long": np.where(np.arange(160) % 8 == 3, 300, 5),
@@ -51,7 +51,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("passes", SHAPES.values(), ids=list(SHAPES))
 def test_workgroups_that_differ_take_what_dispatching_them_takes(passes: np.ndarray) -> None:
-    """Each to the CU that is free first, for as long as the model says of one of its length; a CU's first one starts cold."""
+    """Each goes to the first free CU, for the model's time of one of its length; a CU's first one starts cold."""
     cus = 8
     one, more = (by_table(np.full(cus, count), cus).result.clocks for count in (1, 101))
     next_one = (by_table(np.full(11 * cus, 1), cus).result.clocks - one) / 10
@@ -97,7 +97,7 @@ def test_of_a_round_of_many_kinds_of_workgroups_many_are_run() -> None:
     assert len(by_table(np.arange(1200) // 12 + 5, 1200).sampled.whole) == 1024
 
 
-# Workgroups take tiles by an atomic until there are none: each tile is 50 passes.
+# Workgroups take tiles by an atomic until none are left; each tile is 50 passes.
 QUEUE = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_load_dword s8, s[0:1], 0x8
@@ -138,7 +138,7 @@ def test_work_that_the_first_workgroup_alone_would_take_is_shared_out(tiles: int
     assert clocks[0] == pytest.approx(clocks[1], rel=0.1)
 
 
-# Waits until the workgroup before it has stored its flag.
+# Waits until the previous workgroup has stored its flag.
 CHAIN = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 v_mov_b32 v1, s2
@@ -155,7 +155,7 @@ global_store_dword v1, v6, s[4:5] offset:4
 """
 
 
-# The same by scalar loads, which leave no trace of their addresses.
+# The same by scalar loads, which record no addresses.
 SCALAR_CHAIN = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_lshl_b32 s6, s2, 2
@@ -187,7 +187,7 @@ def test_workgroups_that_wait_for_those_before_them_run_in_order(groups: int, te
         kernel.time(groups, 64, [gpu.upload(flags)])
 
 
-# Loads 256 bytes a wave through a buffer; the middle one's lie past its end.
+# Loads 256 bytes a wave through a buffer; the middle workgroup's are past its end.
 CLIPPED = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_cmp_eq_u32 s2, MIDDLE
@@ -204,7 +204,7 @@ s_waitcnt vmcnt(0)
 
 @pytest.mark.parametrize("groups", [7, 8, 60])
 def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
-    """It executes as much, and a buffer's end cuts off what it asks for: the middle one is among the samples of one round."""
+    """It executes as much, but a buffer's end cuts its requests off; a round's samples include the middle workgroup."""
     kernel, buffer = kernel_on_words(CLIPPED.replace("MIDDLE", str((groups - 1) // 2)), 1 << 16)
     (one,) = kernel.time(grid=groups, args=[buffer]).sampled.whole
     assert len(one.lines) == 256 // 64

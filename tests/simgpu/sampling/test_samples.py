@@ -1,4 +1,4 @@
-"""Kernels timed by the model: what it says, what it leaves alone, and what it refuses."""
+"""Kernels timed by the model: its results, omissions and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.timing.lines import lines
 from simgpu.timing.predict import Prediction
 from tests.support.timed_kernels import LOOP, kernel_on_words
 
-# Waits until a word is not 0, which nobody writes.
+# Waits until a word that nobody writes is not 0.
 SPIN = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 v_mov_b32 v1, 0
@@ -118,7 +118,7 @@ def test_a_workgroup_that_has_no_end_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_all_waves_of_a_beginning_go_on_where_one_has_gone_far_enough() -> None:
-    """Else the beginnings of long kernels hold one wave's accesses, and caches see a part of the round."""
+    """Otherwise the beginnings of long kernels hold one wave's accesses, and caches see part of the round."""
     kernel, buffer = kernel_on_words(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 0x100000"), 1 << 17)
     one = kernel.time(104, 256, [buffer])
     for trace in one.sampled.beginnings:

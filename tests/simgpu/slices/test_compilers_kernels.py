@@ -1,4 +1,4 @@
-"""Compilers' kernels (../shared/corpus) in slices give the bytes of one thread."""
+"""Slices of compilers' kernels (../shared/corpus) give the bytes of one thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CORPUS = SHARED / "corpus"
 CASES = cases(str(CORPUS)) if CORPUS.is_dir() else []
 
 pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CASES, reason="../shared/corpus is not here")]
-# Atomics of all workgroups on the same words: each slice reads what the one before it wrote.
+# Atomics of all workgroups on the same words: each slice reads the previous one's writes.
 AGAIN = "ran in the caller's process: it reads what an earlier one wrote"
 
 

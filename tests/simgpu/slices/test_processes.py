@@ -1,4 +1,4 @@
-"""Slices in other processes: a pool's own, Dask's; workers that die, Ctrl-C."""
+"""Slices in other processes: the pool's or Dask's; workers that die, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pool():
 
 
 def die_once(path: str) -> int:
-    """Kills the process that runs it, the first time."""
+    """Kills its own process, the first time."""
     if not os.path.exists(path):
         Path(path).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
 
 
 def test_dask():
-    """Two processes of a Dask cluster: bytes travel with the tasks, once a worker."""
+    """Two processes of a Dask cluster get bytes with the tasks, once a worker."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
     with cluster, distributed.Client(cluster) as client:
@@ -126,7 +126,7 @@ def test_dask():
 
 
 def test_a_cut_connection_loses_nothing():
-    """A client of Dask, then a worker, loses its connection to the scheduler while slices run, which run anew."""
+    """A client of Dask, then a worker, loses its connection to the scheduler while slices run; they run again."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
     with cluster, distributed.Client(cluster) as client:
@@ -148,5 +148,5 @@ def test_a_cut_connection_loses_nothing():
 
 
 def test_a_task_is_found_by_name():
-    """Executors pickle functions by name: it has to stay importable."""
+    """Executors pickle functions by name: this one must stay importable."""
     assert run_slice.__module__ == "simgpu.slices.worker" and run_slice.__qualname__ == "run_slice"

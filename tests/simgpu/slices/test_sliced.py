@@ -1,4 +1,4 @@
-"""Launches in slices: the bytes, counters and findings of the slices one after another, or the reason why the launch ran whole."""
+"""Launches in slices: bytes, counters and findings of the slices in sequence, or the reason for a whole launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simgpu.engine.test_device_library import SOURCE
 from tests.support.device_library import compiled
 from tests.support.kernels import KernelText, loaded_kernel, loaded_module
 
-# Workgroup i stores words[i] = words[from[i]] + i + 1, from one lane; words, from: i32.
+# Workgroup i stores words[i] = words[from[i]] + i + 1, from a single lane; words, from: i32.
 READ_AND_WRITE = """
     s_load_dwordx4 s[8:11], s[0:1], 0x0
     v_mov_b32 v1, 0
@@ -122,7 +122,7 @@ def test_a_slice_that_reads_what_an_earlier_one_wrote_runs_again(pool):
 
 
 def test_variables_of_a_module_are_memory_too(pool):
-    """Workgroup i adds i + 1 to a variable: an atomic, so each slice reads what the one before it wrote."""
+    """Workgroup i adds i + 1 to a variable by an atomic, so each slice reads the previous one's writes."""
     gpu = simgpu.Device("gfx90a")
     lines = """
     s_getpc_b64 s[8:9]
@@ -183,7 +183,7 @@ def test_what_is_known_before_it_runs(pool):
 
 @pytest.mark.parametrize(("first", "notes"), [(0, 1), (1, 1)])
 def test_a_slice_that_waits_for_another_ends(pool, monkeypatch, first, notes):
-    """first 0: workgroup 0 waits for the last, so that all run together; 1: the last waits for workgroup 0."""
+    """first 0: workgroup 0 waits for the last, so all run together; 1: the last waits for workgroup 0."""
     monkeypatch.setattr(part, "PATIENCE", 1 << 16)
     gpu = simgpu.Device("gfx90a", threads=2)
     lines = f"""
@@ -255,7 +255,7 @@ def test_findings_of_slices_are_those_of_the_launch(pool):
     ],
 )
 def test_a_race_between_slices_is_named(pool, moves, note):
-    """Only those that meet run again; findings, bytes and counters are those of the whole launch."""
+    """Only slices that conflict run again; findings, bytes and counters are those of the whole launch."""
     gpu = simgpu.Device("gfx90a", check=True, threads=1)
     kernel = loaded_kernel(gpu, READ_AND_WRITE, "buffer", "buffer")
     start = np.arange(8, dtype=np.int32)
@@ -269,7 +269,7 @@ def test_a_race_between_slices_is_named(pool, moves, note):
 
 
 def test_a_fault_of_slices_that_run_together_is_the_launchs(pool):
-    """Workgroup 1 reads where workgroup 0 says: far outside, which it does not do alone."""
+    """Workgroup 1 reads at workgroup 0's address: far outside, but only if both run together."""
     gpu = simgpu.Device("gfx90a", check=True, threads=1)
     kernel = loaded_kernel(gpu, "v_mov_b32 v6, v5\n" + READ_AND_WRITE, "buffer", "buffer")
     moves = np.array([8, 2, 0, 9, 10, 11, 12, 13] + [1 << 24] * 6, np.int32)  # words, too: workgroup 0 writes over 1's `from`
@@ -283,7 +283,7 @@ def test_a_fault_of_slices_that_run_together_is_the_launchs(pool):
 
 
 def test_undefined_bytes_travel_both_ways(pool):
-    """A checked slice finds what nobody wrote, and what slices wrote is defined behind them."""
+    """A checked slice finds unwritten bytes; bytes that slices wrote are defined for later ones."""
     gpu = simgpu.Device("gfx90a", check=True)
     kernel = loaded_kernel(gpu, FILL + STORE, "buffer")
     words = gpu.empty(256, np.int32)

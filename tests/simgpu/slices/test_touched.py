@@ -1,4 +1,4 @@
-"""The bytes that slices touch, as bits."""
+"""Bytes that slices touch, as bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sizes = st.integers(1, 70).map(lambda words: 4 * words)
 
 @st.composite
 def masks(draw, size=None):
-    """Bits of an allocation, runs and single bytes, as bool and packed."""
+    """Draws bits of an allocation, runs and single bytes, as bool and packed."""
     size = draw(sizes) if size is None else size
     mask = np.zeros(size, bool)
     for first, length in draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(1, 40)), max_size=5)):

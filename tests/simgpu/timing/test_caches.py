@@ -1,4 +1,4 @@
-"""Which level serves a workgroup's lines, and which of them are still on their way."""
+"""Levels that serve a workgroup's lines, and lines still on their way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARCH, LINES = "gfx942", 16  # 64-byte lines of a load
 
 
 def streaming(group: int, first: int, loads: int) -> Trace:
-    """A wave that loads one kilobyte behind the other from line `first` on."""
+    """Makes a wave that loads consecutive kilobytes from line `first` on."""
     accesses = np.array([(16, LINES * at, LINES) for at in range(loads)], np.int32)
     lines = np.arange(first, first + LINES * loads, dtype=np.uint32)
     ends = np.array([0, loads])
@@ -49,7 +49,7 @@ def test_xcds_fetch_shared_lines_once_from_memory() -> None:
 
 
 def test_lines_of_long_ago_are_there() -> None:
-    """A workgroup that goes through its lines a second time, more than a latency's worth of bytes later."""
+    """A workgroup goes through its lines again, later by more than a latency's worth of bytes."""
     row = pipelines(ARCH)
     loads = 2 * row.in_flight // 1024
     once = streaming(0, 0, loads)
@@ -63,7 +63,7 @@ def test_lines_of_long_ago_are_there() -> None:
 
 @pytest.mark.parametrize("arch, board", [("gfx90a", "mi210"), ("gfx942", "mi300x")])
 def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, board: str) -> None:
-    """Of 128 bytes, gfx90a's vector cache asks for 64 at a time, and so does each store: all that is read or written is drawn."""
+    """gfx90a's vector cache asks for 64 of 128 bytes at a time, as each store does: all of these bytes are drawn."""
     chip, row = hardware.target(board), pipelines(arch)
     trace = streaming(0, 0, 64)
     for issue in (LOAD, replace(LOAD, store=True)):
@@ -74,7 +74,7 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
 
 
 def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
-    """Two requests of MI210's vector cache, each of half a line of L2, are of one load, and both are under way."""
+    """Two requests of MI210's vector cache, half a line of L2 each, belong to one load; both are under way."""
     chip, row = hardware.target("mi210"), pipelines("gfx90a")
     trace, code = streaming(0, 0, 64), columns({0: (LOAD, 1)}, 1, row)
     found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
@@ -98,7 +98,7 @@ def test_a_warm_last_cache_keeps_memory_out() -> None:
 
 @pytest.mark.parametrize("wanted", [0.0, 0.2, 0.6, 3.0])
 def test_loads_settle_where_they_make_themselves(wanted: float) -> None:
-    """Bytes asked for fall as the load lengthens latency; where they ask for all, the load is the most there is."""
+    """Requests fall as the load lengthens latency; if they ask for everything, the load is the greatest possible."""
 
     def run(load: Load) -> tuple[float, Load, float]:
         made = min(MOST_LOAD, wanted / (1 + load[1] / (1 - load[1])))
@@ -109,7 +109,7 @@ def test_loads_settle_where_they_make_themselves(wanted: float) -> None:
 
 
 def strided(board: str, rows_apart: int, waves: int = 1) -> Shares:
-    """Workgroups of a wave whose 64 lanes load from rows so many bytes apart, twice the same line."""
+    """Runs workgroups of a wave whose 64 lanes load from rows `rows_apart` bytes apart, twice the same line."""
     chip, row = hardware.target(board), pipelines(hardware.target(board).arch)
     code = columns({0: (LOAD, 1), 1: (LOAD, 1)}, 2, row)
     accesses = np.array([(64, 0, 64), (64, 64, 64)], np.int32)
@@ -122,26 +122,28 @@ def strided(board: str, rows_apart: int, waves: int = 1) -> Shares:
 
 
 def test_rows_a_power_of_two_apart_share_few_sets_of_the_vector_cache() -> None:
-    """Its sets are told by low bits of the address: a wave alone finds the lines of 64 rows again, waves that share it do not, as
-    ROCm Compute Profiler counted for yAx on MI210 (hit rate 0); of rows that lie side by side both do."""
+    """Low bits of the address select its sets. A single wave finds the lines of 64 rows again, but waves that share it do not.
+
+    ROCm Compute Profiler counted so for yAx on MI210 (hit rate 0). For adjacent rows both find them.
+    """
     assert strided("mi210", 256 << 10).l2_bytes == 64 * 64 * 64
     assert strided("mi210", 256 << 10, waves=4).l2_bytes == 2 * 64 * 64 * 64
     assert strided("mi210", 64, waves=4).l2_bytes == 64 * 64 * 64
 
 
 def test_l2_keeps_rows_a_power_of_two_apart() -> None:
-    """93 % of yAx's lines were found in MI210's and MI300A's L2 (amd/HPCTrainingExamples): rows do not all want one set."""
+    """MI210's and MI300A's L2 had 93 % of yAx's lines (amd/HPCTrainingExamples): not all rows need the same set."""
     found = strided("mi210", 256 << 10, waves=4)
     assert found.past[0, 1] == 0
 
 
 def test_stores_that_no_beginning_comes_to_write_their_lines_once() -> None:
-    """Of those that run together only loads were traced; one that was traced to its end stores whole lines, or every other half."""
+    """Parallel workgroups traced only loads; one traced to its end stores whole lines, or every second half."""
     chip, row = hardware.target("mi300x"), pipelines(ARCH)
     code = columns({0: (LOAD, 1), 1: (replace(LOAD, store=True), 1)}, 2, row)
     beginning = streaming(0, 0, 4)
     accesses = np.array([(16, 0, LINES), (16, LINES, LINES)], np.int32)
-    for apart, written in ((1, 1.0), (2, 2.0)):  # in lines of 64 bytes: L2's of 128 are written back
+    for apart, written in ((1, 1.0), (2, 2.0)):  # in lines of 64 bytes: L2's lines of 128 are written back
         lines = np.concatenate([np.arange(LINES), 4096 + apart * np.arange(LINES)]).astype(np.uint32)
         whole = Trace(np.arange(2, dtype=np.uint32), np.array([0, 2]), accesses, np.array([0, 2]), lines, True, 0)
         given = [vector_cache(trace, code, row, 1) for trace in (beginning, whole)]

@@ -1,4 +1,4 @@
-"""How many of memory's channels rounds of workgroups keep busy."""
+"""Memory channels that rounds of workgroups keep busy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MI210 = pipelines("gfx90a")
 
 
 def rows(count: int, bytes_apart: int) -> np.ndarray:
-    """Lines of 64 bytes so many bytes apart."""
+    """Makes lines of 64 bytes, `bytes_apart` bytes apart."""
     return np.arange(count, dtype=np.uint32) * np.uint32(bytes_apart // 64)
 
 
 @pytest.mark.parametrize("apart, channels", [(128, 32), (256, 32), (8 << 10, 4), (64 << 10, 4), (256 << 10, 1), (1 << 20, 1)])
 def test_strides_of_a_power_of_two_keep_few_channels_busy(apart: int, channels: int) -> None:
-    """Each MI210's channel has blocks of 256 bytes in turn; 8 KB apart meet one, each 64 KB another of four."""
+    """MI210's channels take blocks of 256 bytes in turn; rows 8 KB apart meet one, each 64 KB another of four."""
     assert busy_channels([rows(4096, apart)], MI210) == pytest.approx(channels / 32)
     assert busy_channels([rows(4096, apart)], pipelines("gfx942")) == 1
 
@@ -29,7 +29,7 @@ def test_halves_of_a_line_are_one() -> None:
 
 
 def test_rounds_count_by_what_they_ask_for() -> None:
-    """One that has all channels for as many lines as another with one of 32; rounds that ask for nothing say nothing."""
+    """A round may use all channels for as many lines as another uses one of 32; empty rounds count for nothing."""
     both = [rows(4096, 256), rows(4096, 256 << 10)]
     assert busy_channels(both, MI210) == pytest.approx(2 / (1 + 32))
     assert busy_channels([*both, rows(0, 64)], MI210) == busy_channels(both, MI210)
@@ -40,7 +40,7 @@ LOCAL = [LDS << 30 | 3, 64]
 
 
 def loads(*lines: int) -> list[int]:
-    """Words of an access to these lines."""
+    """Makes the words of an access to these lines."""
     return [MEMORY << 30 | 7, 16 << 16 | len(lines), *lines]
 
 

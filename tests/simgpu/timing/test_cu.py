@@ -1,4 +1,4 @@
-"""The model of a compute unit against published clocks, and what must hold of any."""
+"""A compute unit's model against published clocks, and rules that any model must obey."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     groups: int = 1, resident: int = 1, row: Pipelines | None = None, beyond: float = 0.0, late: float | None = None,
     rate: float = 1e9, misses: float = 1e9, room: float = 0.0,
 ) -> state.CuResult:  # fmt: skip
-    """`times` times through the instructions by every wave of a workgroup; accesses all alike."""
+    """Sends every wave of a workgroup `times` times through the instructions; all accesses are alike."""
     row = replace(row or pipelines(arch), code_stream=0, start=0)
     code = columns({number: (issue, 1) for number, issue in enumerate((*body, END))}, len(body) + 1, row)
     steps = np.array([*(number for _ in range(times) for number in range(len(body))), len(body)], np.int64)
@@ -48,7 +48,7 @@ def run(
 
 
 def each(body: Sequence[Issue], **options: object) -> float:
-    """Clocks of a pass in steady state."""
+    """Returns the clocks of a pass in steady state."""
     long, short = run(body, 96, **options), run(body, 32, **options)  # type: ignore[arg-type]
     return (long.clocks - short.clocks) / 64
 
@@ -58,7 +58,7 @@ def each(body: Sequence[Issue], **options: object) -> float:
     ids=["free", "2-way", "4-way", "8-way", "misaligned"],
 )  # fmt: skip
 def test_lds_reads_take_the_published_clocks(banks: int, one: int, four: int) -> None:
-    """ROCm/gfx950-gluon-tutorials, LDS throughput: clocks a ds_read_b128, of one wave and of four."""
+    """ROCm/gfx950-gluon-tutorials, LDS throughput: clocks a ds_read_b128 of one wave and of four."""
     body, loose = [READ] * 16, [Issue(Unit.BRANCH)]
     found = [each(body, waves=waves, access=(banks, 0, 0)) / 16 for waves in (1, 4)]
     assert found == pytest.approx([one, four], rel=0.01)
@@ -78,7 +78,7 @@ def test_a_simd_issues_a_vector_instruction_every_four_clocks() -> None:
 
 
 def test_matrix_instructions_hide_what_fits_their_shadow() -> None:
-    """gfx950-gluon-tutorials, attention: of a 32-clock matrix instruction the first 8 take no VALU, six fit behind."""
+    """gfx950-gluon-tutorials, attention: the first 8 of a matrix instruction's 32 clocks take no VALU, six fit after."""
     for count, clocks in ((0, 32), (6, 32), (7, 36), (10, 48)):
         assert each([MATRIX, *[VALU] * count], waves=4) == pytest.approx(clocks, abs=0.5)
     assert each([replace(MATRIX, shadow=32), *[VALU] * 6], waves=4) == pytest.approx(56, abs=0.5)
@@ -101,7 +101,7 @@ def test_more_waves_never_take_longer_each_than_one_behind_the_other() -> None:
 
 
 def test_every_clock_of_a_wave_is_told() -> None:
-    """Latency by line adds up to each wave's life; stalls are a part of it."""
+    """Latency by line adds up to each wave's life; stalls are part of it."""
     body = [LOAD, READ, wait(vm=0, lgkm=0), VALU, BARRIER, MATRIX, Issue(Unit.SCALAR)]
     found = run(body, 40, waves=8, access=(16, 8, 8))
     assert (found.stalls.sum(1) <= found.latency).all()
@@ -144,7 +144,7 @@ def test_a_line_on_its_way_for_another_is_waited_for_and_not_drawn_again() -> No
     alone, shared, near = (run(body, 40, waves=1, access=(16, 8, 8), beyond=b, late=late) for b, late in ((1, 1), (0, 1), (0, 0)))
     assert alone.clocks == shared.clocks > 1.5 * near.clocks
     assert shared.tally[state.Tally.HBM_BYTES] == 0 and alone.tally[state.Tally.HBM_BYTES] == 40 * 1024
-    # A share of the instructions waits, each with all of its lines.
+    # A share of the instructions waits, each with all its lines.
     quarter = run(body, 40, waves=1, access=(16, 8, 8), beyond=0, late=0.5).clocks
     rare, memory = near.clocks / 40, alone.clocks / 40
     mall = (quarter / 40 - 0.5 * rare - 0.25 * memory) / 0.25
@@ -159,7 +159,7 @@ def test_a_cu_draws_no_more_from_memory_than_its_misses_allow() -> None:
 
 
 def test_a_store_waits_for_l2_until_that_is_full() -> None:
-    """Behind a slow memory, stores of less than L2's room take L2's latency, and more of them the rate of memory."""
+    """With a slow memory, stores below L2's room take L2's latency, and more of them take the rate of memory."""
     body = [replace(LOAD, store=True)] * 8 + [wait(vm=0)]
     few, many = (run(body, times, waves=1, access=(16, 16, 16), beyond=1.0, rate=16.0, room=1 << 16).clocks for times in (4, 64))
     full = run(body, 4, waves=1, access=(16, 16, 16), beyond=1.0, rate=16.0, room=0.0).clocks
@@ -187,7 +187,7 @@ def test_the_answer_is_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("resident", [1, 2])
 def test_a_place_is_free_when_l2_has_the_workgroups_stores(resident: int) -> None:
-    """gpu-stream on MI210, two workgroups a CU: one that loads and stores holds its place 435 clocks longer than one that loads."""
+    """gpu-stream on MI210, two workgroups a CU: one with stores holds its place 435 clocks longer than one that only loads."""
     row = pipelines("gfx90a")
     store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True, store=True)
     ends = run([store], 1, waves=1, arch="gfx90a", access=(16, 8, 8), groups=6, resident=resident).ends

@@ -1,4 +1,4 @@
-"""Memory's rates and channels, the last round, dispatch: kernels timed on whole GPUs."""
+"""Memory rates and channels, the last round, dispatch: kernels timed on whole GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simgpu.hardware.rates.sustained import sustained
 from tests.support.kernels import loaded_kernel
 from tests.support.timed_kernels import kernel_on_words
 
-# A lane loads a word of one of 8,192 blocks of 8 KB, a row of 128 workgroups all of them; the next row those 1 KB further on.
+# A lane loads a word of one of 8,192 blocks of 8 KB; a row of 128 workgroups covers all, the next row 1 KB further on.
 ROWS = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_and_b32 s6, s2, 127
@@ -25,8 +25,11 @@ global_load_dword v2, v1, s[4:5]
 
 
 def test_memorys_channels_are_those_of_rounds_all_over_the_launch() -> None:
-    """A round is 104 workgroups, one a CU. A row of the grid keeps 4 channels of 32 busy and two rows up to 8, so one round says
-    0.12 to 0.25 by where it lies; wanted is the mean over all places, here by the affine form of the addresses."""
+    """A round is 104 workgroups, one a CU. A row of the grid keeps 4 channels of 32 busy, two rows up to 8.
+
+    So a single round gives 0.12 to 0.25, depending on its place. The test wants the mean over all places, by the addresses'
+    affine form.
+    """
     gpu, groups, together = simgpu.Device("mi210", threads=1), 1024, 104
     kernel = loaded_kernel(gpu, ROWS, "buffer", group_segment_fixed_size=gpu.descriptor.lds_bytes)
     row, column = np.divmod(np.arange(groups), 128)
@@ -50,7 +53,7 @@ READS, WRITES = "global_load_dwordx4 v[4:7], v1, s[4:5]\ns_waitcnt vmcnt(0)\n", 
 
 @pytest.mark.parametrize("board, reads, writes, both", [("mi100", 1180, 1064, 1042), ("mi210", 1389, 1526, 1358)])
 def test_memory_has_a_rate_for_each_direction_and_turns(board: str, reads: int, writes: int, both: int) -> None:
-    """GB/s of gpu-stream's kernels that read, store, and scale (te42kyfo/gpu-benches), MI210's reads by ROCm Compute Profiler."""
+    """GB/s of gpu-stream's kernels that read, store, and scale (te42kyfo/gpu-benches); MI210's reads by ROCm Compute Profiler."""
     gpu = simgpu.Device(board, threads=1)
     buffer, groups, nbytes = gpu.alloc(1 << 24), 1 << 16, 256 * 16
     for text, count, wanted in ((READS, 1, reads), (WRITES, 1, writes), (READS + WRITES, 2, both)):
@@ -58,7 +61,7 @@ def test_memory_has_a_rate_for_each_direction_and_turns(board: str, reads: int, 
         assert count * groups * nbytes / one.seconds / 1e9 == pytest.approx(wanted, rel=0.03), text
 
 
-# A workgroup reads 256 KB of its own, up to 12 KB at a time: one alone on a CU does not draw its share of memory.
+# A workgroup reads its own 256 KB, up to 12 KB at a time: by itself on a CU it does not draw its share of memory.
 LONG_STREAM = """
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 s_lshl_b32 s6, s2, 18
@@ -89,7 +92,7 @@ def test_memory_gives_a_last_round_that_is_not_full_no_more_than_its_rate(rounds
 
 @pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])
 def test_a_launch_takes_no_less_than_its_dispatch(block: int, rate: float) -> None:
-    """gpu-stream on MI210: 0.26 to 0.33 small workgroups a clock, of large ones 1.75 waves."""
+    """gpu-stream on MI210: 0.26 to 0.33 small workgroups a clock, and 1.75 waves of large ones."""
     kernel, buffer = kernel_on_words("s_nop 0", 256)
     one = kernel.time(1 << 18, block, [buffer], mhz=1000)
     assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / rate, rel=0.02)

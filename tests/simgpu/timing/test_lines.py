@@ -1,4 +1,4 @@
-"""Where the time goes: lines, waves, timelines, thread traces."""
+"""Distribution of the time: lines, waves, timelines, thread traces."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ s_cbranch_scc0 again
 
 @pytest.mark.parametrize("groups, block", [(1, 64), (5, 256), (300, 512), (1000, 192)])
 def test_lines_waves_and_timelines_add_up(groups: int, block: int) -> None:
-    """Hits, latency, stall and idle by line, by wave and in the timeline are the same clocks, a wait's loads what it waited for."""
+    """Hits, latency, stall and idle are the same clocks by line, by wave and in the timeline; waits name their loads."""
     kernel, buffer = kernel_on_words(MIXED, 4096, group_segment_fixed_size=2048)
     one = kernel.time(groups, block, [buffer], events=1_000_000)
     found = lines(one)

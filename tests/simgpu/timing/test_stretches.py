@@ -1,4 +1,4 @@
-"""Clocks of straight code that one wave runs alone, against the tables' figures added by hand."""
+"""Clocks of straight code in a single wave, against the tables' figures added by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_stretches_do_not_see_each_other() -> None:
 
 
 def test_waves_share_the_ports_of_lds() -> None:
-    """Four waves are on four SIMDs, of which two share a port: the later of two waits for the other's reads."""
+    """Four waves are on four SIMDs, and two share a port: the later of two waits for the other's reads."""
     row = pipelines("gfx950")
     port = 64 * 16 // row.lds_read_port
     (times,) = issue_clocks([[READ, READ, ALL, VALU]], "gfx950", 4)

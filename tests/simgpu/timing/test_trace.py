@@ -1,4 +1,4 @@
-"""Numbers that stand for values, as they first come."""
+"""Numbers for values, in the order in which the values come."""
 
 from __future__ import annotations
 

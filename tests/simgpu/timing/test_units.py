@@ -1,4 +1,4 @@
-"""The units of a compute unit one by one: each against its source, or against what it must do for any input."""
+"""Units of a compute unit one by one: each against its source, or against a rule for any input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALU = Issue(Unit.VALU)
 
 
 def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **config: float) -> tuple[state.Cu, state.Work]:
-    """A CU with places for `groups` workgroups, whose waves stand at the first instruction of the body."""
+    """Makes a CU with places for `groups` workgroups; their waves are at the body's first instruction."""
     code = columns({number: (issue, 1) for number, issue in enumerate(body)}, len(body), pipelines(arch))
     steps, zeros = np.arange(len(body), dtype=np.int64), np.zeros(waves, np.int64)
     accesses = np.full((len(body), 3), (4, 4, 4), np.int32)
@@ -68,7 +68,7 @@ def test_a_port_queues_so_many_accesses() -> None:
 
 
 def test_loads_wait_for_room_among_those_in_flight() -> None:
-    """The oldest loads make room: as many as are needed, in order."""
+    """Loads make room in order of age, only as many as needed."""
     vmem, config = np.zeros(1, state.VMEM), np.zeros(1, state.CONFIG)
     config["in_flight"] = 1000
     vmem["flight_end"][0, :3], vmem["flight_bytes"][0, :3] = (50, 70, 90), (400, 400, 200)
@@ -118,7 +118,7 @@ def test_half_of_the_loads_wait_where_half_of_the_requests_do() -> None:
 
 @given(st.lists(st.integers(0, 10_000), max_size=80), st.integers(0, MOST_VM - 1))
 def test_a_wait_lasts_until_few_enough_are_in_flight(times: list[int], left: int) -> None:
-    """Operations complete in order: each no sooner than the one before."""
+    """Operations complete in order: each no sooner than the previous one."""
     cu, _ = idle(ALU, Issue(Unit.NONE, Kind.WAIT, vm=left))
     wave, out = cu.waves[0], cu.outstanding[0]
     for number, end in enumerate(times):
@@ -133,7 +133,7 @@ def test_a_wait_lasts_until_few_enough_are_in_flight(times: list[int], left: int
 
 @pytest.mark.parametrize("kind, ring, most", [(Kind.VMEM, "vm", MOST_VM), (Kind.LDS, "lds", MOST_LGKM)])
 def test_a_full_counter_holds_the_next_operation_back(kind: Kind, ring: str, most: int) -> None:
-    """ROCm/rocm-systems 11202: a counter that is full lets the next operation wait for the oldest."""
+    """ROCm/rocm-systems 11202: if a counter is full, the next operation waits for the oldest."""
     unit = Unit.VMEM if kind is Kind.VMEM else Unit.LDS
     cu, _ = idle(ALU, Issue(unit, kind, lane_bytes=4))
     for number in range(most - 1):
@@ -189,7 +189,7 @@ def test_priority_decides_then_age() -> None:
     assert first() == 0
     cu.waves["rank"][8] = units.rank(2, 8)
     assert first() == 8
-    cu.waves["ready"][[0, 8]] = 4  # earlier is earlier, whatever the priority
+    cu.waves["ready"][[0, 8]] = 4  # earlier is earlier, at any priority
     assert first() == 4
 
 

@@ -1,4 +1,4 @@
-"""What arguments of Triton kernels may be on the simulated device: views, pointers, types, indices; skipped without Triton."""
+"""Arguments of Triton kernels on the simulated device: views, pointers, types, indices; skipped without Triton."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_views_are_read_in_place(view: str, wrap: Any) -> None:
 
 
 def test_the_tensor_behind_another_type() -> None:
-    """`triton.reinterpret` wraps a tensor, to have its bytes taken for another type; the wrapper may be wrapped in turn."""
+    """`triton.reinterpret` wraps a tensor to read its bytes as another type; the wrapper may be wrapped again."""
     given, out = np.arange(64, dtype=np.int32), np.zeros(64, np.uint32)
     wrapped = []
     for array in (given, out):
@@ -69,7 +69,7 @@ def test_the_tensor_behind_another_type() -> None:
 
 
 class OnHost(Tensor):
-    """A tensor that is marked as not on the pretended GPU; an empty one's pointer is null, as PyTorch's."""
+    """A tensor off the pretended GPU; an empty one's pointer is null, as in PyTorch."""
 
     simgpu_place = "host"
 
@@ -78,7 +78,7 @@ class OnHost(Tensor):
 
 
 def test_an_empty_tensor_on_the_host_is_a_null_pointer() -> None:
-    """As on a GPU, where Triton asks the driver about pointers that are not null; SageAttention passes `torch.empty([0])`."""
+    """A GPU does so: Triton asks the driver only about pointers that are not null; SageAttention passes `torch.empty([0])`."""
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     with simgpu.triton.device("mi300x", check=True):
         with pytest.raises(ValueError, match="cpu tensor"):
@@ -88,7 +88,7 @@ def test_an_empty_tensor_on_the_host_is_a_null_pointer() -> None:
 
 
 class Stored(Tensor):
-    """A tensor that knows the storage that it is a view of, as PyTorch's do."""
+    """A tensor that knows the storage that it views, as PyTorch's do."""
 
     def __init__(self, array: np.ndarray, storage: np.ndarray) -> None:
         super().__init__(array)
@@ -108,7 +108,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_a_kernel_may_walk_the_storage_of_a_view(view: str) -> None:
-    """FlagGems' gather does; the storage has an end."""
+    """FlagGems' gather does so; the storage has an end."""
     whole, out = np.arange(72, dtype=np.float32), np.zeros(64, np.float32)
     given = VIEWS[view](whole)
     with simgpu.triton.device("mi300x", check=True):
@@ -134,7 +134,7 @@ def test_guards_have_names() -> None:
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize("first", [0, 1])
 def test_atomics_on_one_half(dtype: str, check: bool, first: int) -> None:
-    """They exchange the dword that holds it, whose other half no argument has."""
+    """They exchange the dword around it; no argument holds its other half."""
     import ml_dtypes
 
     kind = getattr(ml_dtypes, dtype, dtype)
@@ -145,10 +145,10 @@ def test_atomics_on_one_half(dtype: str, check: bool, first: int) -> None:
 
 
 def test_tensors_behind_a_table_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's tutorial on grouped GEMM, as it is: PyTorch's tensors that live, and whose addresses alone are passed."""
+    """Triton's tutorial on grouped GEMM, unchanged: kernels get only the addresses of PyTorch's live tensors."""
 
     class Living(Stored):
-        """A class of this test's own: what other tests left for the garbage collector is none of its tensors."""
+        """A class of this test's own: leftovers of other tests in the garbage collector are none of its tensors."""
 
         layout = "strided"
         device = property(lambda self: SimpleNamespace(type="cpu"), lambda self, _: None)
@@ -167,7 +167,7 @@ def test_tensors_behind_a_table_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("how", ["arguments", "registered", "views of one"])
 @pytest.mark.parametrize("wrap", [np.asarray, Tensor])
 def test_tables_of_pointers(how: str, wrap: Any) -> None:
-    """As Triton's tutorial on grouped GEMM passes them: an int64 tensor of `data_ptr()`s."""
+    """Triton's tutorial on grouped GEMM passes an int64 tensor of `data_ptr()`s."""
     whole = np.arange(96, dtype=np.float32)
     sources = [whole[:32], whole[32:64], whole[64:]]
     if how != "views of one":

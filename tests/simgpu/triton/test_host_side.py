@@ -1,4 +1,4 @@
-"""simgpu.triton's host side: driver, sessions, reports, host calls; skipped where Triton is not installed."""
+"""simgpu.triton's host side: driver, sessions, reports, host calls; skipped without Triton."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support import triton_kernels as kernels
 
 
 def line_with(text: str) -> int:
-    """Number of the first line of the kernels' file that holds a text."""
+    """Returns the number of the kernels' file's first line that holds a text."""
     return next(number for number, row in enumerate(Path(kernels.__file__).read_text().splitlines(), 1) if text in row)
 
 
 def test_device_properties_are_hip_s() -> None:
-    """Of an MI300X: 2,048 work-items a CU (ISA manual: 8 waves on each of 4 SIMDs), and more registers than a wave has lanes."""
+    """An MI300X has 2,048 work-items a CU (ISA manual: 8 waves on each of 4 SIMDs), and more registers than a wave has lanes."""
     with simgpu.triton.device("mi300x"):
         found = triton.runtime.driver.active.utils.get_device_properties(0)
     assert found["max_threads_per_sm"] == 2048 and found["max_num_regs"] == 65536 and found["multiprocessor_count"] == 304
@@ -55,7 +55,7 @@ def test_compiled_kernels_are_kept_by_device_and_target() -> None:
 
 
 def test_a_kernel_that_outlives_its_session_dies_in_silence() -> None:
-    """It has no driver to be unloaded by; Python would print the error of a destructor."""
+    """It has no driver that could unload it; Python would print the error of a destructor."""
     text = """if True:
         import numpy as np, simgpu.triton
         from tests.support import triton_kernels as kernels
@@ -79,7 +79,7 @@ def test_the_driver_s_default_is_the_session_s() -> None:
 
 
 def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
-    """In a process of its own: the module stays another one."""
+    """It runs in a process of its own, since the module stays another one."""
     text = """if True:
         import importlib, sys
         import numpy as np, triton, simgpu.triton
@@ -106,7 +106,8 @@ def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
 
 
 def test_pytorch_is_imported_by_those_alone_who_use_it(tmp_path: Path) -> None:
-    """Triton would, for the first argument of a kernel; once somebody has, it asks again whether arguments are its tensors."""
+    """Triton would import it for a kernel's first argument; after an import by others, it asks again if arguments are its
+    tensors."""
     (tmp_path / "torch.py").write_text("class Tensor: ...")
     text = """if True:
         import sys
@@ -234,7 +235,7 @@ def test_device_print(target: str, capsys: Any) -> None:
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     with simgpu.triton.device(target, check=True):
         kernels.talkative[(2,)](x, BLOCK=32, num_warps=1)
-    # One element is held by two lanes where a program has more threads than elements: each prints.
+    # If a program has more threads than elements, two lanes hold an element, and each prints.
     printed = capsys.readouterr().out.splitlines()
     wanted = [f"pid ({at // 32}, 0, 0) idx ({at % 32:2}) value: {value:.6f}" for at, value in enumerate(x)]
     assert sorted(set(printed)) == sorted(wanted)

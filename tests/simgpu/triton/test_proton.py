@@ -1,4 +1,4 @@
-"""Proton's sessions on a simulated device; skipped where Triton, or its part Proton, is missing."""
+"""Proton's sessions on a simulated device; skipped without Triton or its part Proton."""
 
 from __future__ import annotations
 

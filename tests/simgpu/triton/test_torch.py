@@ -1,4 +1,4 @@
-"""simgpu.triton on PyTorch's CPU tensors; skipped where Triton or PyTorch is not installed."""
+"""simgpu.triton on PyTorch's CPU tensors; skipped without Triton or PyTorch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_empty_scalar_and_differentiable_tensors() -> None:
 
 
 def test_addresses_in_place_of_tensors() -> None:
-    """As Triton's own tests for AMD launch what they compiled: with `data_ptr()` of tensors that live."""
+    """Triton's own tests for AMD launch compiled kernels so: with `data_ptr()` of live tensors."""
     x, y, out = torch.arange(100.0), torch.ones(100), torch.zeros(100)
     with simgpu.triton.device("mi300x", check=True):
         compiled = kernels.vector_add[(1,)](x, y, torch.empty(100), 100, BLOCK=128)
@@ -116,7 +116,7 @@ def test_softmax_layer_norm_and_attention_are_torch_s() -> None:
 
 
 def test_a_gradient_that_is_one_element_is_guarded() -> None:
-    """The gradient of a sum is expanded: kernels that take it for contiguous read past it, as on a GPU."""
+    """A sum's gradient is expanded: kernels that take it for contiguous read past it, as on a GPU."""
     found: list[Any] = []
     leaf = torch.ones(64, requires_grad=True)
     leaf.register_hook(found.append)

@@ -1,4 +1,4 @@
-"""simgpu.triton: launches, shared memory, findings; skipped where Triton is not installed."""
+"""simgpu.triton: launches, shared memory, findings; skipped without Triton."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = Path(kernels.__file__).read_text().splitlines()
 
 
 def line(text: str) -> str:
-    """`file:line` of the one line of the kernels' file that holds a text."""
+    """Returns the `file:line` of the kernels' file's only line that holds a text."""
     (number,) = [number for number, row in enumerate(SOURCE, start=1) if text in row]
     return f"triton_kernels.py:{number}"
 
@@ -106,7 +106,7 @@ def test_a_race_between_programs_is_told_at_its_line(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", [1, 41, 64])
 def test_a_small_block_in_place_is_no_error(target: str, n: int) -> None:
-    """Several waves load it, one stores it: a note names the element, and two waves of one program."""
+    """Several waves load it, one stores it: a note names the element, and two waves of a program."""
     rows = 9
     a, b = (np.random.default_rng(n).standard_normal((rows, n)).astype(np.float32) for _ in range(2))
     gate, value = a.astype(np.float64), b.astype(np.float64)
@@ -146,7 +146,7 @@ def test_atomics_are_no_race() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_access_past_a_tensor_is_told_at_its_line(target: str) -> None:
     memory = np.arange(1024, dtype=np.float32)
-    x, out = memory[:1000], np.zeros(1000, np.float32)  # the bytes behind x exist on the host
+    x, out = memory[:1000], np.zeros(1000, np.float32)  # the bytes after x exist on the host
     guarded = simgpu.triton.device(target, check=True, guard="view")
     with guarded, pytest.raises(simgpu.triton.KernelFinding) as caught:
         kernels.copy_past_the_end[(4,)](x, out, 1000, BLOCK=256)

@@ -1,4 +1,4 @@
-"""Autotuning and benchmarks by modelled times; skipped where Triton is not installed."""
+"""Autotuning and benchmarks by modelled times; skipped without Triton."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_autotune_chooses_by_the_model_and_says_so() -> None:
 def test_autotuning_tries_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     x, out = np.arange(700, dtype=np.float32), np.zeros(700, np.float32)
     monkeypatch.setenv("SIMGPU_AUTOTUNE", "1")
-    with simgpu.triton.device("mi300x"):  # one candidate is not timed
+    with simgpu.triton.device("mi300x"):  # a single candidate is not timed
         kernels.tuned_double[lambda meta: (triton.cdiv(700, meta["BLOCK"]),)](x, out, 700)
         assert np.array_equal(out, 2 * x) and kernels.tuned_double.best_config.kwargs["BLOCK"] == 16
         monkeypatch.setenv("SIMGPU_AUTOTUNE", "few")
@@ -39,7 +39,7 @@ def test_autotuning_tries_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Compiler:  # of candidates by their bytes of LDS; None: refused
+    class Compiler:  # takes candidates as bytes of LDS; None: refused
         def run(self, **given: Any) -> Any:
             if given["lds"] is None:
                 raise OutOfResources(1, 0, "threads")
@@ -54,7 +54,7 @@ def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: 
     with simgpu.triton.device("mi300x"):
         assert first("1", 98304, None, 65536, 1024) == [65536]
         assert first("2", 98304, 65537, 4096, 65536, 0) == [4096, 65536]
-        assert first("1", 98304, None) == [98304]  # which is told when it is launched
+        assert first("1", 98304, None) == [98304]  # its launch reports that
     with simgpu.triton.device("mi355x"):
         assert first("1", 98304, 65536) == [98304]
 
@@ -103,7 +103,7 @@ def test_in_a_sweep_of_shapes_nothing_runs_but_samples(how: str, monkeypatch: py
 
     @triton.testing.perf_report(triton.testing.Benchmark(x_names=["grid"], x_vals=[20, 40], **line))
     def times(grid: int, which: str) -> float:
-        double(grid)  # as a forward pass ahead of the backward one that is timed
+        double(grid)  # as a forward pass before the timed backward one
         seen.append(bool(out.any()))
         return float(triton.testing.do_bench(lambda: double(grid)))
 

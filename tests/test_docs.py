@@ -96,7 +96,7 @@ def assert_module_takes(module: str, words: list[str]) -> None:
 
 
 def test_an_example_that_is_none_is_seen() -> None:
-    """Tests the tests of examples: they see example lines and leave transcripts alone."""
+    """Tests the tests of examples: they see example lines and ignore transcripts."""
     page = "    simgpu run gemm -m 4 \\\n        -n 5   # that's all\n\n```console\n$ simgpu help\nsimgpu is\n```\n\nsimgpu runs.\n"
     assert example_lines(page) == [["simgpu", "run", "gemm", "-m", "4", "-n", "5"]]
     assert main(["run", "gemm", "-m", "4", "-n", "5", "--tyle", "3"]) == 2

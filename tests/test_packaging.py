@@ -31,7 +31,7 @@ def python(*arguments: str | Path, at: Path | str = sys.executable, cwd: Path | 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies the files that git has, so that stray files neither get into the wheel nor are left behind."""
+    """Copies the files of git, so that no stray file gets into the wheel, and the build leaves none in the checkout."""
     folder = tmp_path_factory.mktemp("source")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:

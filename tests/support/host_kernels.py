@@ -169,7 +169,7 @@ NANS = [
 
 
 def matrices() -> bytes:
-    """Returns D of matrix instructions on registers of which a quarter are NaN or infinite."""
+    """Returns D of matrix instructions; a quarter of their registers' numbers are NaN or infinite."""
     rng, found = np.random.default_rng(11), []
     for target, mnemonic in MATRICES:
         row = mfma.find(mnemonic, target)

@@ -206,7 +206,7 @@ def test_run_in_words(capsys: Capture) -> None:
 def test_run_fails_when_an_instructions_bytes_change(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The linked bytes are the ones that run: without one matrix instruction the result is wrong."""
+    """Without one of its matrix instructions the result is wrong: the linked bytes run."""
     original = asm.EmittedKernel.assemble
 
     def broken(kernel: asm.EmittedKernel) -> bytes:

@@ -201,7 +201,7 @@ PROBED.append(find("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950"))
 
 @pytest.mark.parametrize("row", PROBED, ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_the_probe_finds_the_layout_that_the_table_says(row: MatrixInstruction) -> None:
-    """The probe is real code: assembled, launched, D's registers read back. A layout that is off by one lane fails."""
+    """Probes are real code: assembled, launched, D's registers read back. A layout that is off by one lane fails."""
     assembler()
     gpu = simgpu.Device(row.target, threads=1)
     result = probe(row, gpu)

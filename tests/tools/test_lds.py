@@ -26,7 +26,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict]:
 
 
 def test_what_it_suggests_is_what_the_exhibit_did(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The museum's repair is a row of 160 + 16 bytes: the verb reports checked mode's count before it, and no loss after it."""
+    """A row of 160 + 16 bytes is the museum's repair: the verb reports checked mode's count before it, and no loss after it."""
     (before,) = answer(capsys, str(saved / "padding-that-does-not-help-before.s"), *ZEROS)
     (buffer,) = before["buffers"]
     assert buffer["clocks_lost"] == sum(access["clocks_lost"] for access in before["accesses"]) == 16

@@ -1,4 +1,4 @@
-"""The plans behind the paper's numbers, under "published" and "corrected"."""
+"""Plans of the paper's numbers, under "published" and "corrected"."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_tiles_a_and_b() -> None:
 @pytest.mark.parametrize("gpu", [GPU_A, GPU_B])
 @pytest.mark.parametrize("length", [1, 500, 1919, 1920, 3808, 3809, 4096, 8192, 10**5])
 def test_published_q_tiles_shrink_only_while_cus_are_idle(gpu: hardware.HardwareDescriptor, length: int, d: int) -> None:
-    """The paper's rule of occupancy, against trial: no length in its tables is short enough for it."""
+    """Compares the paper's rule of occupancy with trial; no length in its tables is short enough for it."""
     plan, alone = (derive_tiles(each, L=length, d=d, policy="published") for each in (gpu, replace(gpu, num_cus=1)))
     enough = [queries for queries in range(16, alone.tile_Q + 1, 16) if -(-length // queries) >= gpu.num_cus]
     assert plan.tile_Q == max(enough, default=16) and plan.tile_KV == alone.tile_KV

@@ -128,7 +128,7 @@ def test_each_figure_sees_its_fault() -> None:
 
 
 def test_equal_elements_count_once() -> None:
-    """One rounding that all elements share is one error, not 4096."""
+    """A rounding that all elements share is one error, not 4096."""
     own = TypicalError(np.ones((64, 64)), np.full((64, 64), 1e-3), np.zeros((64, 64)), np.zeros((64, 1)))
     assert likeness(np.full((64, 64), 1 + 2e-3), own).passed
     assert not likeness(np.full((64, 64), 1 + 9e-3), own).passed

@@ -170,7 +170,7 @@ def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, worker
 
 
 def test_processes_of_xdist_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second suite finds the handlers that the first compiled, in two processes."""
+    """A second suite finds the handlers that the first compiled, in two processes."""
     pytest.importorskip("triton", reason="Triton is an optional extra")
     monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "cache"))
     kept = []

@@ -18,7 +18,7 @@ join:
 
 
 def test_waves_at_different_barriers() -> None:
-    """One branch lacks the barrier, so its wave is one ahead from then on."""
+    """A branch lacks the barrier, so its wave is one ahead from then on."""
     found = check(BRANCHED.format(first="s_barrier", second="") + "s_nop 0\ns_barrier")
     assert [(f.kind, f.severity) for f in found] == [("barrier", "error"), ("barrier", "note")]
     assert found[0].pc != found[0].other_pc and "another barrier" in found[0].message

@@ -370,7 +370,7 @@ global_store_dword v60, v5, s[4:5]
 
 
 def test_lanes_in_defined_and_undefined_memory() -> None:
-    """The load hits a defined buffer first, then partly one that nothing wrote."""
+    """A load hits a defined buffer first, then partly one that nothing wrote."""
     (finding,) = findings(LANES_OF_TWO_BUFFERS)
     assert finding.text.startswith("global_store_dword")
     assert finding.lanes == tuple(range(8))
@@ -394,7 +394,7 @@ s_cbranch_scc1 again
 
 
 def test_buffers_over_defined_and_undefined_memory() -> None:
-    """The same buffer load, first over the defined buffer, then over the other."""
+    """A buffer load goes first over the defined buffer, then over the other."""
     lines = """
 s_mov_b64 s[20:21], s[4:5]
 s_mov_b32 s22, 256

@@ -163,7 +163,7 @@ def test_waves_of_another_workgroup() -> None:
 
 
 def test_the_same_wave_loads_twice_and_uses_the_second() -> None:
-    """The cells hold only its first load."""
+    """Cells hold only its first load."""
     twice = f"{LOADED}\nglobal_load_dword v6, v2, s[4:5]"
     both = "v_add_u32 v3, v3, v6"
     assert severities(in_place(load=twice, compute=both, wave=3)) == {"note"}

@@ -272,7 +272,7 @@ def test_a_loop_carries_its_loads_around() -> None:
 
 
 def test_findings_of_both_entries_are_one_pair_each() -> None:
-    """The first turn's load is another instruction than the later ones'; the missing wait is the same."""
+    """A loop's first load is another instruction than the later ones; they lack the same wait."""
     lines = [GLOBAL, "s_mov_b32 s30, 4", "loop:", "v_mov_b32 v2, v1", GLOBAL, "s_sub_u32 s30, s30, 1",
              "s_cmp_lg_u32 s30, 0", "s_cbranch_scc1 loop"]  # fmt: skip
     (finding,) = findings("gfx90a", lines)

@@ -133,7 +133,7 @@ def test_what_is_printed_in_a_session_is_short(gpu):
 
 
 def test_a_launch_that_fails_hides_its_frames_from_pytest(gpu):
-    """If the error says all; a bug of ours keeps them (see `says_it_all`)."""
+    """Frames are hidden if the error says all; a bug of ours keeps them (see `says_it_all`)."""
     kernel = loaded_kernel(gpu, STORE, "buffer")
     with pytest.raises(simgpu.MemoryFault) as raised:
         kernel.launch(grid=1, args=[0x7000])

@@ -146,7 +146,7 @@ def test_look_back_adds_up() -> None:
 
 @pytest.mark.parametrize("name", CONTENDED)
 def test_one_thread_gives_the_same_bits_again(name: str) -> None:
-    """It holds even if the result depends on the order."""
+    """Even results that depend on the order stay the same."""
     assert len({run(name, 1) for _ in range(5)}) == 1
 
 

@@ -63,7 +63,7 @@ def test_a_value_is_no_truth() -> None:
 
 
 def test_values_and_llvmlite_s_own_mix() -> None:
-    """The builder takes both and makes Values; instructions hold only llvmlite's own."""
+    """Builders take both and make Values; instructions hold only llvmlite's own."""
 
     def body(a: IrValue, b: IrValue) -> None:
         build = a.build

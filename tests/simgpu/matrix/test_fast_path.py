@@ -101,7 +101,7 @@ def test_sums_at_the_ends_of_the_range_of_the_fast_path(name, edge, seed, ends):
 @pytest.mark.parametrize("large", [40, 46, 47, 60, 87])
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x8_xf32"])
 def test_zero_times_a_large_number_is_no_product(name, large):
-    """It comes next to small products: its operands' exponents are the largest."""
+    """Zeros come next to small products: the exponents of their operands are the largest."""
     row = find(name, "gfx942")
     rng = rng_of(name, "zeros", large)
     made = operands(row, rng, moderate)

@@ -128,7 +128,7 @@ def test_an_operand_written_in_between_ends_it(monkeypatch):
 
 
 def test_a_branch_into_the_middle_ends_it(monkeypatch):
-    """The loop's head comes between instructions that would otherwise be chained."""
+    """A loop's head comes between instructions that would otherwise be chained."""
     lines = [mfma(0, 1, 2), "again:", mfma(0, 3, 4), "s_sub_u32 s12, s12, 1", "s_cmp_lg_u32 s12, 0"]
     lines += ["s_cbranch_scc1 again", mfma(0, 5, 1), mfma(0, 4, 4)]
     assert both("\n".join(lines), monkeypatch) == 2

@@ -204,7 +204,7 @@ s_waitcnt vmcnt(0)
 
 @pytest.mark.parametrize("groups", [7, 8, 60])
 def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
-    """It executes as much, but a buffer's end cuts its requests off; a round's samples include the middle workgroup."""
+    """An edge's workgroup executes as much, but a buffer's end cuts its requests off; a round's samples include the middle one."""
     kernel, buffer = kernel_on_words(CLIPPED.replace("MIDDLE", str((groups - 1) // 2)), 1 << 16)
     (one,) = kernel.time(grid=groups, args=[buffer]).sampled.whole
     assert len(one.lines) == 256 // 64

@@ -90,7 +90,7 @@ def test_the_folder_goes_with_the_pool():
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked for in /proc")
 def test_ctrl_c_leaves_no_process(tmp_path):
-    """The interpreter is interrupted while its workers sleep; all end, and the folder with them."""
+    """Ctrl-C comes while the interpreter's workers sleep; all end, and the folder goes with them."""
     code = (
         "import signal, time\nfrom simgpu.slices.processes import Processes\n"
         "if __name__ == '__main__':\n"

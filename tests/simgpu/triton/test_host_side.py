@@ -55,7 +55,7 @@ def test_compiled_kernels_are_kept_by_device_and_target() -> None:
 
 
 def test_a_kernel_that_outlives_its_session_dies_in_silence() -> None:
-    """It has no driver that could unload it; Python would print the error of a destructor."""
+    """Such a kernel has no driver that could unload it; Python would print the error of a destructor."""
     text = """if True:
         import numpy as np, simgpu.triton
         from tests.support import triton_kernels as kernels
@@ -79,7 +79,7 @@ def test_the_driver_s_default_is_the_session_s() -> None:
 
 
 def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
-    """It runs in a process of its own, since the module stays another one."""
+    """A process of its own runs it, since the module stays another one."""
     text = """if True:
         import importlib, sys
         import numpy as np, triton, simgpu.triton

@@ -30,7 +30,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_browser
 def test_runs_of_other_sizes_differ_in_counts(first: Path, tmp_path: Path, opened: Opened) -> None:
-    """The kernel takes the number of rows as an argument, so both runs have the same code."""
+    """A kernel takes the number of rows as an argument, so both runs have the same code."""
     second = tmp_path / "second.html"
     assert main([*RUN.replace("20", "60").split(), "--html", str(second), "--against", str(first)]) == 0
     mine, other = (read_document(str(file))["kernels"][0] for file in (second, first))

@@ -35,7 +35,7 @@ def page_of_hostile_names(folder: Path) -> Path:
 
 
 def test_a_page_has_no_markup_of_a_file(tmp_path: Path) -> None:
-    """The document is packed, so only its title brings the file's text into the page's markup."""
+    """A document is packed, so only its title brings the file's text into the page's markup."""
     text = page_of_hostile_names(tmp_path).read_text()
     assert "owned" not in text.partition("<title>")[2].partition("</title>")[2] and "<script>window" not in text
 

@@ -104,7 +104,7 @@ again:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shift", [2, 4, 7])
 def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> None:
-    """The check counts at each access, from the engine's addresses; the launch has one wave, so all are recorded."""
+    """Each access counts in the check, from the engine's addresses; the launch has one wave, so all are recorded."""
     device = Device(target, check="performance")
     kernel = loaded_kernel(device, BODY.format(shift=shift), group_segment_fixed_size=16384)
     call = {"grid": 1, "block": 64, "args": []}
@@ -120,7 +120,7 @@ def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> N
 
 
 def test_a_checked_devices_buffers_serve_the_wave_that_is_looked_at() -> None:
-    """The wave runs on a separate device that shares the memory and has no checks."""
+    """A separate device that shares the memory, without checks, runs the wave."""
     device = Device("mi300x", check=True)
     kernel = loaded_kernel(device, BODY.format(shift=4), "buffer", group_segment_fixed_size=16384)
     assert Watched(kernel, {"grid": 1, "block": 64, "args": [device.zeros(64)]}).look().visits

@@ -94,7 +94,7 @@ def test_more_reads_than_are_counted_stay_at_the_most() -> None:
 
 
 def test_a_launch_that_fails_shows_what_it_touched() -> None:
-    """The load is inside the buffer, its successor is not."""
+    """A load is inside the buffer, its successor is not."""
     text = READS.format(exec=-1, stride=4, shift=0, kind="dword") + "  global_load_dword v5, v1, s[4:5] offset:4000\n"
     device, watching = Device("mi300x"), Watching()
     buffers = [device.upload(np.zeros(256, np.uint8)) for _ in range(2)]

@@ -109,7 +109,7 @@ def test_a_loop_without_an_end() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_branch_into_the_middle_of_an_instruction(target: str) -> None:
-    """The branch's target is the literal: no instruction, or s_endpgm."""
+    """A branch leads to the literal: no instruction, or s_endpgm."""
     lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 1\ns_mov_b32 s4, {literal}"
     (finding,) = found(lines.format(literal="0xffff0000"), "no-instruction", target)
     assert (finding.severity, finding.text) == ("error", "s_cbranch_scc1 1")

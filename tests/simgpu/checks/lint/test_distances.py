@@ -50,7 +50,7 @@ def test_a_wait_that_lacks_on_one_way_is_no_wait_state_on_the_other() -> None:
 
 
 def test_what_lies_between_on_one_way_only() -> None:
-    """The rule about a VALU result, an accvgpr move and a store binds on the way that has the move."""
+    """A rule about a VALU result, an accvgpr move and a store binds on the way that has the move."""
     store = "global_store_dword v60, v51, s[6:7]"
     lines = ["v_mov_b32 v51, v1", "s_cbranch_scc1 store", "v_accvgpr_write_b32 a9, v50", "store:", store]
     assert linted("gfx908", lines) == []  # the branch is the second wait state

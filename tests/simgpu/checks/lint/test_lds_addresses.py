@@ -56,7 +56,7 @@ def test_what_overlaps() -> None:
 
 
 def test_an_older_operation_that_overlaps() -> None:
-    """The youngest operation cannot overlap, an older one does: the wait is for the older one."""
+    """An older operation can overlap, the youngest cannot: the wait is for the older one."""
     lines = NEXT + "ds_write_b32 v1, v2\nds_write_b32 v1, v2 offset:4096\ns_barrier\nds_read_b32 v5, v3" + DONE
     (finding,) = found(lines)
     assert "lgkmcnt(1)" in finding.message and finding.certainty == "every path"

@@ -23,7 +23,7 @@ TELLING = ("tt_flash_d64_mi32.gfx942", "tt_softmax_2000_w8.gfx950", "tt_layernor
     "conv2d --ic 3 --ih 9 --iw 8 --oc 5 --kh 3 --kw 3 --target mi355x --dtype f16",
 ])  # fmt: skip
 def test_the_four_operators(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """These include masks of -inf, exp2 of them and empty rows."""
+    """Their values include masks of -inf, exp2 of them and empty rows."""
     assert main(["check", *arguments.split(), "--numerics"]) == 0
     assert capsys.readouterr().out == ""
 

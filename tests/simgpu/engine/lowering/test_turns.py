@@ -41,8 +41,7 @@ LOADED, ARRIVED = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)"
     ids=lambda value: " ".join(line.split()[0] for line in value[:4]) if isinstance(value, list) else None,
 )  # fmt: skip
 def test_turns_come_before_lds_is_touched_again(turn: bool, lines: list[str]) -> None:
-    """The first instruction of a text, a wait, has a turn unless the wave waits, meets the others or ends before it touches
-    LDS."""
+    """A wait, each text's first instruction, has a turn unless the wave waits, meets the others or ends before it touches LDS."""
     code = b"".join(each.code for each in assemble(lines, "gfx90a") if each is not None)
     first, *behind = islice(_decoded(code), len(lines))
     assert lets_others_on(first, behind) is turn

@@ -290,7 +290,7 @@ def test_e4_the_tile_is_not_what_the_printed_formula_gives(kib: int, dtype: str)
 
 @pytest.mark.parametrize(("vgprs", "largest"), [(256, 112), (128, 80), (512, 176)])
 def test_e7_the_largest_warp_tile(vgprs: int, largest: int) -> None:
-    """The oracle is the planner's registers for one wave of every size."""
+    """Oracle: the planner's registers for one wave of every size."""
     gpu = replace(GPU_A, vgpr_per_thread=vgprs)
     problem, atom = GemmProblem(4096, 4096, 4096), gpu.atom("f32")
     fit = [
@@ -332,7 +332,7 @@ def test_e17_only_the_corrected_index_reads_a_fragments_of_e() -> None:
 
 
 def test_e20_split_keys_move_partial_results() -> None:
-    """The oracles are the counters of the tree's visitor, and docs/attention.md."""
+    """Oracles: the counters of the tree's visitor, and docs/attention.md."""
     text = (ROOT / "docs" / "attention.md").read_text()
     for length in (4096, 8192):
         moved, saved, split = split_traffic(Givens(), length)

@@ -98,8 +98,7 @@ def test_lanes_that_others_give() -> None:
     ("v_cvt_f16_f32 v6, v2\nv_cvt_f32_f16 v6, v6\nv_mul_f32 v6, v6, v3", "v_cvt_f16_f32_e32 v6, v2", 0.99),
 ])  # fmt: skip
 def test_the_instruction_that_made_the_error_comes_first(lines: str, kind: str, share: float) -> None:
-    """The first is the instruction whose large addend rounds bits away, not the subtraction that shows it; or a conversion to
-    f16."""
+    """A large addend rounds bits away: that instruction comes first, not the subtraction that shows it; or a conversion to f16."""
     first = told(INEXACT + lines, inputs(), 12).origins[0]
     assert (first.where.text, first.times) == (kind, 1) and first.share > share and first.where.source.startswith("kernel.s:")
 

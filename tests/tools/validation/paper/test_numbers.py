@@ -119,8 +119,8 @@ def test_every_erratum_is_cited() -> None:
 
 
 def test_the_document_is_what_the_command_prints() -> None:
-    text = (ROOT / "docs" / "paper.md").read_text()
-    assert text == document(), "run: simgpu paper -o docs/paper.md --force"
+    text = (ROOT / "docs" / "reference" / "paper.md").read_text()
+    assert text == document(), "run: simgpu paper -o docs/reference/paper.md --force"
 
 
 # -- nothing is a constant that looks derived --------------------------------------------------------

@@ -162,7 +162,7 @@ PICTURES = {
     "4x4x1f32": "v_mfma_f32_4x4x1f32 --target gfx908",
     "4x4x1f32_cbsz": "v_mfma_f32_4x4x1f32 --target gfx908 --operand A --cbsz 2 --abid 1",
     "smfmac_a": "v_smfmac_f32_16x16x32_f16 --target gfx942 --operand A",
-}  # of docs/fragments.md
+}  # of docs/explanation/fragments.md
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -54,10 +54,10 @@ def test_tests_lie_in_the_rooms_of_what_they_test() -> None:
 
 
 def test_the_documentation_shows_the_rooms() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "reference" / "architecture.md").read_text()
     for room in ROOMS:
         if len(room.parts) <= 2:
-            assert f"{room.name}/" in text, f"docs/architecture.md does not show {room}/"
+            assert f"{room.name}/" in text, f"docs/reference/architecture.md does not show {room}/"
 
 
 def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

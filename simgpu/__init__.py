@@ -1,9 +1,10 @@
 """simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU.
 
-`simgpu.Device` runs code objects, `simgpu.load` takes any file that holds kernels, `simgpu.compile` returns its code object,
-`simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code, `simgpu.page` shows runs,
-layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm`
-(kernels) and `simgpu.tools` (the command), folders of their own in the repository. All of it is loaded when it is first used.
+`simgpu.Device` runs code objects. `simgpu.load` reads any file that holds kernels; `simgpu.compile` returns its code
+object. `simgpu.mfma` runs one matrix instruction, `simgpu.disassemble` prints code, `simgpu.page` shows runs, layouts
+and plans. Four more folders of the repository belong to the package: `simgpu.hardware` (the chips), `simgpu.operators`
+(computations and their tiles), `simgpu.asm` (kernels) and `simgpu.tools` (the command). Each name is loaded when it is
+first used.
 
     machine/     what every handler is made of: a wave's state, LLVM
     memory/      instructions that access memory
@@ -14,9 +15,9 @@ layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operat
     device.py    the public Device: the engine's, with checks by name
     debugger/    one workgroup again: stops, steps forward and backward, where a value came from
     profile.py   where the time of launches goes, by opcode
-    timing/      how long a launch would take: the model
+    timing/      the model that predicts how long a launch would take
     slices/      a launch in parts, in other processes and machines
-    sampling/    kernels timed by it: samples of a launch run
+    sampling/    samples of a launch, which the timing model is fed with
     triton/      Triton kernels on a simulated GPU
     hip/         HIP programs, unmodified, on simulated GPUs
     __main__.py  python -m simgpu: the command
@@ -28,7 +29,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
+if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu import asm, hardware, operators, triton
     from simgpu.debugger.debugger import debug
     from simgpu.device import Buffer, Device, Kernel, Module
@@ -107,7 +108,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, loaded at its first use (PEP 562)."""
+    """Loads a public name at its first use (PEP 562)."""
     if name in _FOLDERS:
         return importlib.import_module(f"simgpu.{name}")
     if name == "__version__":

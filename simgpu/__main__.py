@@ -1,4 +1,4 @@
-"""`simgpu` and `python -m simgpu`: the command. It is imported here, so that Ctrl-C meanwhile is no traceback either."""
+"""`simgpu` and `python -m simgpu`: the command. The import is inside `main`, so that Ctrl-C during it shows no traceback."""
 
 from __future__ import annotations
 

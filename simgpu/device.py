@@ -1,4 +1,4 @@
-"""The simulated GPU as a user meets it: the engine's device, with the checks of checked mode by name."""
+"""The public simulated GPU: the engine's device, with the checks of checked mode by name."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ __tracebackhide__ = says_it_all
 
 
 class Kernel(engine.Kernel):
-    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`."""
+    """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`."""
 
     def launch(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
         executor: Executor | None = None, slices: int | None = None,
     ) -> Run:  # fmt: skip
-        """Run the kernel to its end. `Run.time` says what that takes on a GPU, `Run.html` shows it.
+        """Runs the kernel to its end. `Run.time` predicts its time on a GPU, `Run.html` shows the run.
 
-        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial); block: work-items of a
-        workgroup; args: one entry per explicit argument; dynamic_lds: bytes; cooperative: have all workgroups resident at once,
-        so that they may wait for each other. Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
-        TimeLimit, HostCallError, KernelTrap, UnsupportedInstruction or DecodeError where the kernel fails. An exception in
-        this thread, a KeyboardInterrupt or a signal handler's, ends the launch; its buffers then hold what was written so far.
+        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial); block: work-items
+        of a workgroup; args: one entry per explicit argument; dynamic_lds: bytes; cooperative: have all workgroups
+        resident at once, so that they may wait for each other.
 
-        executor: where to run the workgroups, in `slices` ranges of them (default: as many as this host has cores), with the
-        result of the ranges one after another; docs/cluster.md. What cannot be cut runs whole, as `Run.notes` then says.
+        executor: where to run the workgroups, in `slices` consecutive ranges (default: a range per core of this host).
+        The result is that of the ranges run in order (docs/cluster.md). A launch that cannot be cut runs whole, and
+        `Run.notes` gives the reason.
+
+        Raises LaunchError before running. Raises MemoryFault, Deadlock, InstructionLimit, TimeLimit, HostCallError,
+        KernelTrap, UnsupportedInstruction or DecodeError if the kernel fails. An exception in this thread, such as
+        KeyboardInterrupt or one from a signal handler, ends the launch; its buffers then hold the values written so
+        far.
         """
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
@@ -63,12 +67,12 @@ class Kernel(engine.Kernel):
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: bool = False,
         events: int = 0,
     ) -> Prediction:  # fmt: skip
-        """The time that the model gives a launch on a real GPU: cycles, seconds and a band; docs/timing.md.
+        """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/timing.md).
 
-        Only samples of its workgroups run, and the device's memory stays as it is. mhz: the engine's clock (default: what the
-        board is known to hold); warm: whether the caches hold what a launch before left; events: how many of a CU's first
-        instructions to keep for a timeline; otherwise as `launch`, which says what is raised. LaunchError, too, where no time
-        can be told.
+        Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default:
+        the clock that the board is known to hold); warm: True if the caches hold what an earlier launch left; events:
+        the number of instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of
+        `launch`. Also raises LaunchError if no time can be predicted.
         """
         from simgpu.sampling.samples import time_launch
 
@@ -88,17 +92,20 @@ class Module(engine.Module):
 
 
 class Device(engine.Device):
-    """A simulated GPU.
+    """A simulated GPU with its memory.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`).
-    check: True looks for what the hardware would not forgive, see `Run.findings` and docs/check.md; "performance" adds notes on
-    what costs time; "numerics", alone, where NaN, infinities and losses first appear, see docs/numerics.md.
-    threads: host threads (default: all cores).
-    max_instructions: budget of a launch, in wave-instructions, all workgroups together; docs/engine.md says how closely it is kept.
-    timeout: seconds that a launch may last, None for any.
-    unique_bytes: whether launches count `unique_read_bytes` and `unique_write_bytes`.
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`). check: True looks for faults that
+    hardware does not report (`Run.findings`, docs/check.md). "performance" also notes what costs time. "numerics" only
+    finds where NaN, infinities and losses first appear (docs/numerics.md). threads: host threads (default: all cores).
+    max_instructions: budget of a launch, in wave-instructions of all workgroups; docs/engine.md says how closely it is
+    kept. timeout: seconds that a launch may last, None for any. unique_bytes: True if launches count
+    `unique_read_bytes` and `unique_write_bytes`.
 
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
+
+    >>> device = Device("mi300x")
+    >>> device.upload([1.0, 2.0]).nbytes
+    16
     """
 
     module_class = Module
@@ -121,9 +128,10 @@ class Device(engine.Device):
         )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:
-        """Load a code object (ELF or clang offload bundle) from a path or from bytes; place: see `engine.device.Device.load`.
+        """Loads a code object (ELF or clang offload bundle) from a path or from bytes; place: see
+        `engine.device.Device.load`.
 
-        Raises DecodeError for damaged files and LaunchError for another target's.
+        Raises DecodeError for a damaged file and LaunchError for another target's.
         """
         found = super().load(source, place)
         assert isinstance(found, Module)
@@ -131,7 +139,7 @@ class Device(engine.Device):
 
 
 def _checks(check: bool | str) -> tuple[Check, ...]:
-    """What the mode looks for; imported here, as plain mode starts faster without it."""
+    """Returns the checks of a mode. They are imported here because plain mode starts faster without them."""
     if not check:
         return ()
     if isinstance(check, str) and check.startswith("numerics"):

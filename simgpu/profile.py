@@ -1,8 +1,9 @@
-"""Where the time of launches goes, by opcode: handlers run as they always do, and are looked at now and then.
+"""Profiles launches by opcode: samples the time that workers spend in each opcode's handlers.
 
-A thread signals every worker some thousand times a second; the signal's handler, machine code as theirs, notes the instruction
-pointer that it interrupted. An address in the code of an opcode's handlers counts for that opcode. So nothing is added to what is
-measured, chains that run as one included, and an opcode's share of the samples is its share of the workers' processor time.
+A thread signals every worker some thousand times a second. The signal's handler, also machine code, notes the
+instruction pointer that it interrupted. An address in an opcode's handlers counts for that opcode. So nothing is added
+to the measured code, including chains that run as one; an opcode's fraction of the samples is its fraction of the
+workers' processor time.
 """
 
 from __future__ import annotations
@@ -35,60 +36,67 @@ if TYPE_CHECKING:
     from simgpu.engine.result import Run
     from simgpu.machine.jit import Compiler
 
-INTERVAL = 2e-4  # seconds between samples, in the mean
-SHORT = 1e-3  # seconds of a launch, of its workers together
-YIELD = 2e-5  # seconds in which workers may come and go, before the next
-ROOM = 1 << 22  # samples that are kept, in memory that fills as they come: more than five minutes of two workers
-# Where Linux puts the interrupted instruction pointer, bytes into ucontext_t (arch/*/include/uapi/asm: sigcontext.h, ucontext.h).
+INTERVAL = 2e-4  # mean seconds between samples
+SHORT = 1e-3  # seconds of a launch, summed over its workers, below which samples are not fair
+YIELD = 2e-5  # seconds between samples in which the lock is free, so that workers can register
+ROOM = 1 << 22  # samples kept; memory fills as they come: more than five minutes of two workers
+# Bytes from the start of ucontext_t to the instruction pointer that Linux interrupted (arch/*/include/uapi/asm:
+# sigcontext.h, ucontext.h).
 POINTER = {"x86_64": 168, "aarch64": 440}
 SYSTEM_CALL = {"x86_64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 # siginfo_t on 64-bit Linux: si_code and si_value of a queued signal; SI_QUEUE (asm-generic/siginfo.h).
 CODE, VALUE, QUEUED = 8, 24, -1
 # struct sigaction of glibc: sa_handler, sa_mask (128 bytes), sa_flags, sa_restorer; SA_SIGINFO | SA_RESTART.
 ACTION, FLAGS, IGNORED = "P128siP", 0x10000004, 1
-UNKNOWN = "other machine code"  # what checks call, among it
+UNKNOWN = "other machine code"  # includes functions that checks call
 WAITING = "system calls"
 
 
 @dataclass(frozen=True)
 class Opcode:
-    """One row. executions: wave-instructions; samples: of those taken, in its handlers; seconds: of the workers' processor time."""
+    """A row of the profile: one opcode."""
 
     mnemonic: str
-    executions: int
-    samples: int
-    seconds: float
+    executions: int  # wave-instructions
+    samples: int  # samples in its handlers
+    seconds: float  # of the workers' processor time
 
     @property
     def nanoseconds(self) -> float:
-        """Of a worker, each execution; 0 where there were none."""
+        """Nanoseconds of a worker for each execution; 0 if there were none."""
         return 1e9 * self.seconds / self.executions if self.executions else 0.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """opcodes: those that were executed, the most time first; others: seconds of what else the workers executed, the
-    scheduler's loop and libraries by name; seconds: the workers' processor time, all together; samples: all that were taken.
+    """Times of the launches that a `Profiler` sampled.
 
-    Samples of launches below a millisecond are few and lean to one part of them: see `even`.
+    Samples of launches below a millisecond are few and favour one part of the launch: see `even`.
     """
 
-    opcodes: tuple[Opcode, ...]
-    others: dict[str, float]
-    seconds: float
-    samples: int
+    opcodes: tuple[Opcode, ...]  # those that were executed, the most time first
+    others: dict[str, float]  # seconds of other code that workers executed, by name: the scheduler's loop, libraries
+    seconds: float  # the workers' processor time, summed
+    samples: int  # all that were taken
     launches: int
 
     @property
     def even(self) -> bool:
-        """Whether launches were long enough for a fair sample."""
+        """True if launches were long enough for a fair sample."""
         return self.seconds >= SHORT * self.launches
 
 
 class Profiler:
-    """Samples the launches of the devices that it watches, while it is entered; `profile` says what they did.
+    """Samples the launches of the devices that it watches while its `with` block runs; `profile` returns the result.
 
-    seconds: the workers' processor time so far. Raises LaunchError where the host is not Linux with glibc on x86-64 or aarch64.
+    seconds: the workers' processor time so far. Raises LaunchError if the host is not Linux with glibc on x86-64 or
+    aarch64.
+
+    >>> from simgpu import Device
+    >>> with Profiler() as profiler:
+    ...     profiler.watch(Device("mi300x"))
+    >>> profiler.profile().launches
+    0
     """
 
     def __init__(self) -> None:
@@ -115,24 +123,24 @@ class Profiler:
     def __exit__(self, *unused: object) -> None:
         self._ended.set()
         self._sampler.join()
-        # A signal may be on its way: ignoring it first drops it, where the default would end the process.
+        # A signal may be on its way. Ignoring it first drops it; the default action would end the process.
         self._exchange(struct.pack(ACTION, IGNORED, b"", 0, 0))
         self._exchange(self._before)
 
     def _exchange(self, action: bytes) -> bytes:
-        """Set what SIGPROF does; returns what it did."""
+        """Sets the action of SIGPROF; returns the action before."""
         before = ctypes.create_string_buffer(len(action))
         if self._libc.sigaction(signal.SIGPROF, action, before):
             raise OSError(ctypes.get_errno(), "sigaction")
         return before.raw
 
     def watch(self, device: Device) -> None:
-        """Sample the device's launches from now on."""
+        """Samples the device's launches from now on."""
         device.profiler = self
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While the calling thread works on a launch: it is signalled only here, where it lives for certain."""
+        """Registers the calling thread while it works on a launch: it is signalled only here, where it certainly exists."""
         began, thread = time.thread_time(), threading.get_ident()
         with self._lock:
             self._threads.add(thread)
@@ -144,8 +152,8 @@ class Profiler:
                 self.seconds += time.thread_time() - began
 
     def _sample(self) -> None:
-        """Waits and signals in machine code: Python could go on only when a worker lets go of the GIL, which is where it begins a
-        launch. Waits of random lengths, so that a place in a short launch is as likely as any other."""
+        """Waits and signals in machine code. Python could go on only when a worker releases the GIL, which it does as a
+        launch begins. The waits have random lengths, so every place in a short launch is equally likely."""
         signals = SIGNALS(compiler().address_of_source("signalling", _signals))
         calls = [ctypes.cast(call, ctypes.c_void_p) for call in (self._libc.usleep, self._libc.pthread_sigqueue)]
         while not self._ended.wait(YIELD):
@@ -155,7 +163,7 @@ class Profiler:
                 signals(threads, len(self._threads), self._notes.ctypes.data, wait, *calls)
 
     def finished(self, launch: Dispatch, run: Run) -> None:
-        """Count what a launch executed."""
+        """Counts the executions of a launch."""
         self._launches += 1
         for offset, times in run.profile.items():
             inst = launch.instruction(launch.entry + offset // 4)
@@ -163,9 +171,9 @@ class Profiler:
             self._executions[inst.mnemonic] += times
 
     def profile(self) -> Profile:
-        """Of all launches so far."""
+        """Returns the profile of all launches so far."""
         samples = places(compiler(), self._notes[2 : 2 + min(int(self._notes[0]), ROOM)])
-        del samples[WAITING]  # for the GIL, mostly: that is no processor time
+        del samples[WAITING]  # mostly waits for the GIL, which take no processor time
         count = samples.total()
         each = self.seconds / max(count, 1)
         opcodes = [Opcode(name, times, samples[name], samples[name] * each) for name, times in self._executions.items()]
@@ -180,7 +188,7 @@ class _Symbol(ctypes.Structure):
 
 
 def places(compiler: Compiler, pointers: np.ndarray) -> Counter[str]:
-    """Instruction pointers by what their code is: a mnemonic, the key of another function of ours, a library."""
+    """Counts instruction pointers by the owner of the code: a mnemonic, the key of another compiled function, a library."""
     starts = np.array(sorted(compiler.code), np.int64)
     sizes = np.array([compiler.code[int(start)][1] for start in starts])
     at = np.searchsorted(starts, pointers, "right") - 1
@@ -197,7 +205,7 @@ def places(compiler: Compiler, pointers: np.ndarray) -> Counter[str]:
 def _library(pointer: int) -> str:
     call = SYSTEM_CALL[platform.machine()]
     if call in (ctypes.string_at(pointer - len(call), len(call)), ctypes.string_at(pointer, len(call))):
-        return WAITING  # behind it, or at it where it starts again
+        return WAITING  # after the call, or at it if it starts again
     symbol = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(pointer), ctypes.byref(symbol))
     return os.path.basename(os.fsdecode(symbol.file)) if symbol.file else UNKNOWN
@@ -209,7 +217,7 @@ SIGNALS = ctypes.CFUNCTYPE(
 
 
 def _signals(name: str) -> ModuleSource:
-    """LLVM IR: waits so many microseconds, then sends the notes' address to each of the threads (i64 pthread_t)."""
+    """Returns LLVM IR that waits for some microseconds, then signals each thread (i64 pthread_t) with the notes' address."""
     return ModuleSource(f"""
         define void @{name}(ptr %threads, i64 %count, ptr %notes, i32 %wait, ptr %usleep, ptr %sigqueue) {{
         entry:
@@ -232,9 +240,9 @@ def _signals(name: str) -> ModuleSource:
 
 
 def _handler(name: str) -> ModuleSource:
-    """LLVM IR of the signal's handler: appends the instruction pointer to the notes whose address the signal brings.
+    """Returns LLVM IR of the signal's handler: it appends the instruction pointer to the notes at the signal's address.
 
-    Notes are i64: how many there are, how many there is room for, and then they.
+    Notes are i64: their number, the number that fits, and then the notes.
     """
     return ModuleSource(f"""
         define void @{name}(i32 %signal, ptr %info, ptr %context) {{

@@ -1,6 +1,6 @@
-"""Kernels timed by the model: a few of a launch's workgroups run, and `simgpu.timing` says how long all would take.
+"""Samples of a launch: a few of its workgroups run, and `simgpu.timing` predicts the time of all.
 
-    workgroups.py  a launch of chosen workgroups, one at a time, each wave as far as is asked
-    kinds.py       which of them stand for all
+    workgroups.py  chosen workgroups of a launch, one at a time, each wave up to a limit
+    kinds.py       the choice of workgroups that represent all
     samples.py     `time_launch`: a launch's samples, and the model's answer
 """

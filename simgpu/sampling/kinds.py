@@ -1,4 +1,4 @@
-"""Which workgroups stand for all of a launch: one where all do the same, else samples that lie evenly, as many as tell the mean."""
+"""Chooses workgroups that represent a launch: one if all do the same, else evenly spread samples until the mean is known."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ from simgpu.timing.code import ATOMIC, CodeColumns
 from simgpu.timing.dispatch import spread
 from simgpu.timing.trace import Trace
 
-KEPT = 4_000_000  # records of all waves of a workgroup whose traces are kept; what they go on for is counted
-PATIENCE = 300_000  # records of a wave after which it is looked at whether it waits for others
-MOST_STEPS = 1 << 28  # records that a wave of a whole sample steps over at most
-IN_ORDER_STEPS = 32_000_000  # of all waves of a launch of which some wait for others
-# Samples that tell that all workgroups do the same: so many at least, and more while they take few records.
+KEPT = 4_000_000  # records of all waves of a workgroup whose traces are kept; later ones are only counted
+PATIENCE = 300_000  # records of a wave after which a check looks for waiting on other workgroups
+MOST_STEPS = 1 << 28  # most records that a wave of a whole sample steps over
+IN_ORDER_STEPS = 32_000_000  # records of all waves of a launch in which some workgroups wait for others
+# Samples from which all workgroups are assumed alike: at least ALIKE, up to MORE_ALIKE while they take few records.
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
-# Where they do not, samples go on until the mean is known as well as NEAR, of 1, or as far as these go.
+# If workgroups differ, samples are added until the mean's relative error is NEAR, or up to these limits.
 MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
-# Of one round, samples of at most so many kinds, each of which came so often, are known: one that did not come among MORE_ALIKE is
-# of less than 2.4 % of the workgroups (95 %: 0.976^128).
+# If all workgroups run in one round, samples of at most FEW_KINDS kinds, each seen SEEN_KIND times, are complete. A
+# kind that was not among MORE_ALIKE samples is less than 2.4 % of the workgroups (95 %: 0.976^128).
 FEW_KINDS, SEEN_KIND = 4, 8
-FEW_BORDERS = 16  # between workgroups of two kinds in the order of dispatch, of which each is looked for
-MATRIX_STEPS = 16  # plain instructions that a matrix instruction takes as long as, run
-FEW_ROUNDS, TOGETHER = 16, 0.5  # workgroups of a CU that may be alike though they differ, and standard deviations that they then do
-LONG_STEPS = 32_000_000  # of samples, from which on two have to do
-HUNGRY = 4  # times the work of a workgroup that runs later, by which the one that runs first may have taken it away
-WAITED = 0.25  # wider band where workgroups wait for each other
-SHARED_WORK = 0.25  # wider band where workgroups take their work from each other
+FEW_BORDERS = 16  # most borders between workgroups of two kinds, in the order of dispatch, that are searched for
+MATRIX_STEPS = 16  # plain instructions that take as long to run as a matrix instruction
+# workgroups of a CU that may be alike though the launch's differ; standard deviations by which they then differ
+FEW_ROUNDS, TOGETHER = 16, 0.5
+LONG_STEPS = 32_000_000  # records of samples from which two are enough
+HUNGRY = 4  # if the first workgroup does this many times the work of a later one, it may have taken the later one's work
+WAITED = 0.25  # wider band if workgroups wait for each other
+SHARED_WORK = 0.25  # wider band if workgroups take their work from each other
 
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What samples say of a launch beside their traces. shared_by: workgroups that do the one sample's work together."""
+    """Facts that samples show about a launch, in addition to their traces."""
 
-    notes: Sequence[str] = ()
-    wider: float = 0.0
-    shared_by: int = 0
+    notes: Sequence[str] = ()  # limits of the prediction, for people
+    wider: float = 0.0  # fraction that they add to the band
+    shared_by: int = 0  # workgroups that do the one sample's work together; 0 for none
 
 
 def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams], LaunchFacts]:
-    """Workgroups that stand for all, one alone where all do the same; places: of the GPU, for workgroups.
+    """Runs workgroups that represent all, a single one if all do the same; places: workgroups that the GPU holds.
 
-    Those of one round run at once, and the longest decides, so edges of the grid are among them. Of several rounds each kind of
-    workgroup counts as often as there are such: samples lie evenly.
+    If one round holds all, they run at once and the longest decides, so edges of the grid are among the samples. In
+    several rounds each kind of workgroup counts by its frequency: samples are evenly spread.
     """
     name, groups, wholes, heavy = sampling.launch.info.title, sampling.launch.groups, list[Streams](), 1.0
     rounds, sizes = groups > places, list[int]()
@@ -78,7 +79,8 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
         wholes += _at_borders(sampling, wholes)
         sizes = [one.executed for one in wholes]
     if min(sizes) > (1 - NEAR) * max(sizes):
-        # Those at the edges of a problem may execute as much, and ask for fewer lines, which a buffer's end cuts off.
+        # Workgroups at the edges of a problem may execute as much but request fewer lines, because a buffer's end cuts
+        # them off.
         words = sorted(one.words for one in wholes)
         asked = words[len(words) // 2 if rounds else -1]
         return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
@@ -89,13 +91,13 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
             why = "workgroups take their work from memory that they share, the first one alone all: each is taken to have its part"
             return [again], LaunchFacts([why], SHARED_WORK, min(groups, places))
     said = f"workgroups differ: {len(wholes):,} of {groups:,} were run, of {min(sizes) / max(sizes):.2g} to 1 of the longest"
-    # Of one round, how far the longest stand out, unless kinds are few.
+    # In one round: how far the longest exceed the rest, unless there are few kinds.
     longer = 0.0 if rounds or _few_kinds(sizes) else 1 - float(np.quantile(sizes, 0.9)) / max(sizes)
     return wholes, LaunchFacts([said], max(longer, _sampling_error(sizes, groups, few)))
 
 
 def _enough(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
-    """Whether samples of these sizes, each record as slow as `heavy` plain ones, tell what all workgroups do."""
+    """True if samples of these sizes, each record as slow as `heavy` plain ones, determine what all workgroups do."""
     count, total = len(sizes), sum(sizes) * heavy
     if count < ALIKE:
         return count > 1 and total > LONG_STEPS
@@ -109,13 +111,13 @@ def _enough(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bo
 
 
 def _few_kinds(sizes: Sequence[int]) -> bool:
-    """Whether samples are of few sizes, each of which came often: as where some programs have a row more than others."""
+    """True if there are few sizes and each came often, as when some programs have one row more than others."""
     _, seen = np.unique(np.round(np.array(sizes) / (NEAR * max(sizes))), return_counts=True)
     return len(seen) <= FEW_KINDS and min(seen) >= SEEN_KIND
 
 
 def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
-    """The workgroups where one kind ends and another begins, found by halves between samples; none where they alternate."""
+    """Returns the workgroups at the borders between kinds, found by bisection between samples; none if kinds alternate."""
     near = NEAR * max(one.executed for one in wholes)
     known = sorted(wholes, key=lambda one: one.group)
     pairs = [(low, high) for low, high in itertools.pairwise(known) if abs(high.executed - low.executed) > near]
@@ -131,15 +133,18 @@ def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
 
 
 def _heavy(sampling: Sampling, one: Streams) -> float:
-    """Plain instructions that one of this workgroup takes as long as to run, on average; so does a word of a stream."""
+    """Returns how many plain instructions take as long to run as a mean one of this workgroup; a stream's word counts,
+    too."""
     code, trace = sampling.path(one.streams[0])
     steps = trace.steps
     return 1 + (MATRIX_STEPS - 1) * float(np.mean(code.kind[steps] == Kind.MATRIX)) + len(one.streams[0]) / len(steps)
 
 
 def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> float:
-    """Relative error that is likely as not all workgroups are known: two standard errors of their mean; few: whether a CU has so
-    few workgroups that, by their order, they may be alike."""
+    """Returns the relative error from workgroups that were not sampled: two standard errors of their mean.
+
+    few: True if a CU has so few workgroups that, by their order, they may be alike.
+    """
     unknown = 1 - len(sizes) / groups
     if unknown == 0:
         return 0.0
@@ -149,7 +154,7 @@ def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> flo
 
 
 def _whole(sampling: Sampling, group: int) -> Streams | None:
-    """A workgroup as far as MOST_STEPS go; None for one that waits for others."""
+    """Runs a workgroup for at most MOST_STEPS; None if it waits for others."""
     try:
         one = sampling.sample(group, PATIENCE, KEPT // sampling.launch.waves, MOST_STEPS)
     except Deadlock:
@@ -158,25 +163,30 @@ def _whole(sampling: Sampling, group: int) -> Streams | None:
 
 
 def share(code: CodeColumns, trace: Trace, groups: int) -> float:
-    """The part of a workgroup's work that one of `groups` does: a whole number of what it took, by its atomics but the last."""
+    """Returns the fraction of a workgroup's work that one of `groups` does.
+
+    It is a whole number of the portions that the workgroup took, counted by its atomics except the last.
+    """
     taken = max(1, round(_atomics(code, trace) * trace.stretch) - 1)
     return math.ceil(taken / groups) / taken if taken > 1 else 1 / groups
 
 
 def _taken(sampling: Sampling, one: Streams) -> bool:
-    """Whether a workgroup executes an atomic of its first wave again and again."""
+    """True if a workgroup's first wave executes an atomic repeatedly."""
     return _atomics(*sampling.path(one.streams[0])) > 2
 
 
 def _atomics(code: CodeColumns, trace: Trace) -> int:
-    """How often the first wave executes the atomic that it executes most."""
+    """Counts the first wave's executions of its most frequent atomic."""
     numbers = trace.steps[: trace.starts[1]]
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())
 
 
 def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
-    """Samples where workgroups wait for those before them: the first ones run once, in the order of dispatch. LaunchError where one
-    never ends all the same."""
+    """Runs samples of a launch whose workgroups wait for earlier ones: the first ones once, in the order of dispatch.
+
+    Raises LaunchError if one never ends even so.
+    """
     saved.restore()
     name, groups = sampling.launch.info.title, sampling.launch.groups
     kept: list[Streams] = []
@@ -191,6 +201,6 @@ def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
         executed += whole.executed
         if executed > IN_ORDER_STEPS:
             return [*kept[-2:], whole]
-        if group in wanted or group & group - 1 == 0:  # a power of two
+        if group in wanted or group & group - 1 == 0:
             kept.append(whole)
     return [one for one in kept if one.group in wanted]

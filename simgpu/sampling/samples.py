@@ -1,4 +1,4 @@
-"""Kernels timed by the model: samples of a launch's workgroups run, and `simgpu.timing` says how long all would take."""
+"""Predicts kernel times: runs samples of a launch's workgroups and feeds `simgpu.timing` with them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from simgpu.timing.dispatch import spread
 from simgpu.timing.predict import GroupResources, Prediction, Sampled, predict
 from simgpu.timing.trace import part_of, renumbered, trace_of
 
-SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that workgroups wait for lie in small ones
-BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
+SMALL = 1 << 24  # bytes up to which an allocation is always restored: flags that workgroups wait for are in small ones
+BEGINNING_STEPS = 1_000_000  # records of the beginnings, summed over all waves
 LEAST_STEPS = 256  # of a wave
 MOST_BEGINNINGS = 1024
-# Rounds of which memory's channels are looked at beside the one around the longest workgroup: one, where so many are busy.
+# Rounds whose memory channels are compared with those of the round around the longest workgroup; the search stops at a
+# round that keeps this fraction of the channels busy.
 MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
-UNKNOWN_LOOP = 0.05  # wider band where a trace ends before its workgroup
-ENDLESS = 0.5  # wider band where a workgroup has not ended after MOST_STEPS
+UNKNOWN_LOOP = 0.05  # wider band if a trace ends before its workgroup
+ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 
 
 def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> Sampled:
-    """Runs samples of a launch; restore: whether all of the device's memory is as before afterwards,
-    or only small allocations. Raises what a launch raises."""
+    """Runs samples of a launch. Raises what a launch raises.
+
+    restore: True restores all of the device's memory afterwards, False only small allocations.
+    """
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
     traced = _traced(kernel)
@@ -47,7 +50,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
         wholes, told = chosen(sampling, saved, chip.num_cus * used.resident(chip))
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
-        # Around the longest: those at the edges of the launch may have less to do.
+        # Around the longest workgroup, because those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
         begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
         beginnings = _round(sampling, begun, together, steps)
@@ -77,12 +80,15 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
 
 
 def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
-    """The beginnings of workgroups that run together, from `first` on."""
+    """Runs the beginnings of workgroups that run together, from `first` on."""
     return [sampling.sample(group, steps) for group in range(first, first + together)]
 
 
 def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> float:
-    """The share of memory's channels that are busy, by one round and others all over the launch, if it is not the same in two."""
+    """Returns the fraction of memory's channels that are busy.
+
+    It comes from one round, and from rounds all over the launch if the channels depend on the address.
+    """
     launch = sampling.launch
     row, together = pipelines(launch.device.arch), len(beginnings)
     rounds = [lines_of([one.streams for one in beginnings])]
@@ -95,7 +101,7 @@ def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> 
 
 
 def _traced(kernel: Kernel) -> Kernel:
-    """The kernel on a device that traces paths and shares the memory; kept for the next time."""
+    """Returns the kernel on a device that traces paths and shares the memory; kept for the next call."""
     module = kernel.module
     kept = module.device.shadows.setdefault("timed", {})
     if id(module) not in kept:
@@ -113,7 +119,7 @@ def time_launch(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0,
     restore: bool = True,
 ) -> Prediction:  # fmt: skip
-    """The time of a launch by the model; restore: as for `sample`; see `simgpu.timing.predict.predict` for the others."""
+    """Predicts the time of a launch; restore: as for `sample`; the others: see `simgpu.timing.predict.predict`."""
     if mhz is not None and not 0 < mhz < math.inf:
         raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for what the board holds")
     try:

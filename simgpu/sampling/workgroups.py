@@ -1,4 +1,4 @@
-"""A launch of chosen workgroups, one at a time, each wave as far as is asked: what the waves did, as streams."""
+"""Runs chosen workgroups of a launch, one at a time, each wave up to a limit, and returns their waves' streams."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from simgpu.machine.layout import Status
 from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
 from simgpu.timing.trace import Trace, trace_of
 
-LOOKED_AT, POLLING = 256, 32  # last accesses of a wave that tell whether it waits; instructions for each if it does
+LOOKED_AT, POLLING = 256, 32  # last accesses of a wave that show if it waits; instructions per access if it does
 COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE)
 
 
 @dataclass(frozen=True)
 class Streams:
-    """A workgroup's number, the streams of its waves, whether all of them ended; records: executed, and those in the streams."""
+    """Streams of one workgroup."""
 
-    group: int
-    streams: list[np.ndarray]
-    complete: bool
-    executed: int
-    kept: int
+    group: int  # its number in the order of dispatch
+    streams: list[np.ndarray]  # one per wave (`simgpu.checks.path_trace`)
+    complete: bool  # True if all its waves ended
+    executed: int  # records that its waves executed
+    kept: int  # records in the streams
 
     @property
     def words(self) -> int:
-        """Of the streams: more, the more lines of memory its waves ask for."""
+        """Words of the streams; waves that request more lines of memory have more."""
         return sum(map(len, self.streams))
 
 
 class AllStopped(Exception):
-    """All waves of a workgroup went as far as they shall, or ended."""
+    """All waves of a workgroup reached their limit or ended."""
 
 
 class Sampling(Supervisor):
-    """A launch of chosen workgroups, one at a time, each wave as far as is asked."""
+    """Runs chosen workgroups of a launch, one at a time, each wave up to a limit."""
 
-    stopped = 0  # waves of the workgroup that went as far as they shall
-    waited = False  # whether that was because it waits for others
-    further = 0  # records that waves go on to, where they do not wait for others
+    stopped = 0  # waves of the workgroup that reached their limit
+    waited = False  # True if they stopped because the workgroup waits for others
+    further = 0  # second limit, in records, of waves that do not wait for others
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
         self.launch = Launch(kernel, geometry, args, threads=1, fuse=False, supervisor=self)
@@ -64,7 +64,7 @@ class Sampling(Supervisor):
         if self.further > storage.block.limit and not self._waits(storage.streams.drain(wave.wave_id)):
             storage.block.limit, wave.status = self.further, Status.RUNNING
             return
-        # The other waves go on, until they went as far or wait for this one.
+        # The other waves continue until they reach their limit or wait for this one.
         wave.status = Status.WAITING
         worker.job.turn, self.stopped = -1, self.stopped + 1
         if self.stopped + int(storage.tallies["ended"].sum()) == worker.slots[worker.job.current].waves:
@@ -72,21 +72,21 @@ class Sampling(Supervisor):
 
     @property
     def code(self) -> CodeColumns:
-        """The instructions that were executed so far."""
+        """Columns of the instructions that were executed so far."""
         program = self.launch.program
         return code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
 
     def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
-        """What one wave did, by its stream."""
+        """Decodes a wave's stream: the code's columns and the trace."""
         code = self.code
         return code, trace_of(code, [stream], self.launch.entry, False, 0)
 
     def _waits(self, stream: np.ndarray) -> bool:
-        """Whether a wave only asks for the same lines again and again, in a short loop, and stores nothing."""
+        """True if a wave only requests the same lines repeatedly, in a short loop, and stores nothing."""
         code, trace = self.path(stream)
         last = trace.steps[-POLLING * LOOKED_AT :]
         if (code.kind[last] == Kind.SMEM).any() and not (code.accesses[last] | np.isin(code.unit[last], COMPUTING)).any():
-            self.waited = True  # scalar loads alone, and nothing that is done with them but to look at them
+            self.waited = True  # only scalar loads, whose values are only compared
             return True
         places = np.flatnonzero(code.accesses[trace.steps])[-LOOKED_AT:]
         numbers = trace.steps[places]
@@ -101,12 +101,14 @@ class Sampling(Supervisor):
         return self.waited
 
     def begin(self) -> None:
-        """Makes the launch ready; `launch.end` follows, whatever is raised."""
+        """Prepares the launch; call `launch.end` afterwards, even after an exception."""
         (self.worker,) = self.launch.begin()
 
     def sample(self, group: int, steps: int, keep: int | None = None, further: int = 0) -> Streams:
-        """A workgroup, each wave over so many records, and up to `further` where it does not wait for others then; keep: those
-        after which its stream ends (default: all)."""
+        """Runs a workgroup, each wave for `steps` records, then up to `further` if it does not wait for others.
+
+        keep: records after which a stream ends (default: all).
+        """
         worker, storage = self.worker, self.worker.checks["path_trace"]
         assert isinstance(storage, PathStorage)
         storage.begin(self.launch.entry, steps if keep is None else keep, steps)
@@ -121,7 +123,7 @@ class Sampling(Supervisor):
             self.launch.run_groups([worker], group, group + 1)
         except AllStopped:
             worker.error = None
-        except Deadlock:  # where others wait for those that stopped
+        except Deadlock:  # others wait for waves that stopped
             if not self.stopped:
                 raise
             worker.error = None

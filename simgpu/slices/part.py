@@ -1,4 +1,4 @@
-"""What is kept of some of a launch's workgroups, which run in the caller's process or in another."""
+"""Results of some of a launch's workgroups, which run in the caller's process or in another."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
     from simgpu.hardware.isa import Instruction
 
-# Wave-instructions in which some workgroup of a slice is to begin or all are to end; else it is taken to wait for another slice.
+# Wave-instructions within which some workgroup of a slice must begin or all must end. Otherwise the slice is assumed to
+# wait for another slice.
 PATIENCE = 1 << 28
 
 
 class Slice(Supervisor):
-    """Some of a launch's workgroups. After the run: touched, the bytes that they read and wrote; seen: findings, see
-    `checked.seen`."""
+    """Some of a launch's workgroups. After the run, `seen` holds findings: see `checked.seen`."""
 
-    touched: TouchedBytes
+    touched: TouchedBytes  # the bytes that they read and wrote
 
     def __init__(self) -> None:
         self.seen: list[Finding] = []
@@ -41,9 +41,9 @@ class Slice(Supervisor):
 
 
 class SliceElsewhere(Slice):
-    """The same where the other workgroups do not run: one that waits for them ends with InstructionLimit.
+    """A slice that runs without the other workgroups: one that waits for them ends with InstructionLimit.
 
-    After the run, alone: why its result may depend on where it ran, or "".
+    alone: after the run, the reason why its result may depend on where it ran, or "".
     """
 
     alone = ""
@@ -71,7 +71,7 @@ class SliceElsewhere(Slice):
 
 
 def tells(inst: Instruction) -> str:
-    """What an instruction tells a kernel, or others, of more than its own workgroup and memory; or ""."""
+    """Returns how an instruction connects a kernel with more than its own workgroup and memory; or ""."""
     control, field = inst.spec.control, inst.args.get("simm16")
     if inst.mnemonic in ("s_memtime", "s_memrealtime"):
         return f"{inst.mnemonic} reads a clock"

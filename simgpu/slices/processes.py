@@ -1,4 +1,4 @@
-"""An executor of processes of this machine, for slices of launches and whatever else."""
+"""An executor of processes of this machine, for slices of launches and other tasks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from typing import Any
 
 from simgpu.hardware.errors import LaunchError
 
-DEATHS = 3  # of workers in which one task may have a part
+DEATHS = 3  # most deaths of workers that one task may be involved in
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 
 
 class Processes(Executor):
-    """`workers` processes. One that dies is replaced, and what the pool was doing runs again.
+    """An executor with `workers` processes. A process that dies is replaced, and the tasks that the pool was running run
+    again.
 
-    folder: where they find bytes by their hash, which so are neither sent nor copied. `shutdown`, or leaving the `with` block, ends
-    the processes, running tasks included where an exception is the reason.
+    folder: where workers find bytes by their hash, so that these are neither sent nor copied. `shutdown`, or leaving
+    the `with` block, ends the processes; an exception also ends tasks that are running.
+
+    >>> with Processes(2) as executor:
+    ...     executor.submit(pow, 2, 10).result()
+    1024
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -36,17 +41,18 @@ class Processes(Executor):
         self._pool = self._new()
 
     def _new(self) -> ProcessPoolExecutor:
-        # Ctrl-C goes to all processes of a terminal; the caller's decides. Forked ones would have its threads' locks.
+        # Ctrl-C goes to all processes of a terminal; the caller's process decides. Forked processes would hold its
+        # threads' locks.
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
     @property
     def pids(self) -> list[int]:
-        """The numbers of the processes that there are now."""
+        """Process ids of the current workers."""
         return list(self._pool._processes or {})
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See `Executor.submit`; raises RuntimeError once it is shut down."""
+        """See `Executor.submit`; raises RuntimeError after `shutdown`."""
         result: Future[Any] = Future()
         self._start(result, DEATHS, fn, args, kwargs)
         return result

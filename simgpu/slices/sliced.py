@@ -1,8 +1,9 @@
 """A launch whose workgroups run in slices, each from the memory that the launch began with, in an executor.
 
-What the slices wrote is committed in order. One that read what an earlier one wrote runs again here, on the memory so far; so the
-result is that of the slices run one after another, by what they touched and not by assumption. In checked mode slices that meet
-at all, but in reading, run again together, so that the checks see both sides.
+The writes of the slices are committed in order. A slice that read bytes written by an earlier one runs again here, on
+the memory so far. So the result is that of the slices run in order; this follows from the bytes that they touched,
+without assumptions. In checked mode, slices that touch the same byte, and not only by reads, run again together, so
+that the checks see both sides.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
 
 Key = TypeVar("Key", int, str)
-# Kinds of findings that a launch has once, not by how often something ran.
+# Kinds of findings that a launch has once, however often the instruction ran.
 OF_LAUNCH = ("resource", "argument-type", CHECK_FAILED)
-TRIES = 3  # of a slice, where an executor loses it or its worker lacks bytes
+TRIES = 3  # attempts at a slice if an executor loses it or its worker lacks bytes
 
 
 def launch_sliced(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], executor: Executor, slices: int, cooperative: bool = False
 ) -> Run:
-    """Run a kernel to its end in `slices` slices; see `simgpu.Kernel.launch`, which says what is raised."""
+    """Runs a kernel to its end in `slices` slices; arguments and exceptions: see `simgpu.Kernel.launch`."""
     if slices < 1:
         raise LaunchError(f"slices={slices}: at least one is needed")
     check_geometry(kernel.info, geometry)
@@ -65,7 +66,7 @@ def launch_sliced(
 
 
 class Sliced:
-    """The slices of one launch."""
+    """Slices of one launch."""
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], executor: Executor) -> None:
         self.kernel = kernel
@@ -74,17 +75,17 @@ class Sliced:
         self.args = args
         self.executor = executor
         self.folder: Path | None = getattr(executor, "folder", None)  # see `Processes`
-        self.arrays: dict[str, np.ndarray] = {}  # what tasks name, by hash
+        self.arrays: dict[str, np.ndarray] = {}  # arrays that tasks name, by hash
 
     def why_whole(self) -> str:
-        """Why the launch is not cut, as far as is known before it runs."""
+        """Returns why the launch is not cut, as far as it is known before it runs, or ""."""
         if self.device.check == "performance":
             return 'check="performance" tells of all workgroups together'
         if not self.device.memory.counts:
             return "Device(unique_bytes=False) does not note the bytes that slices touch"
         return ""
 
-    # -- what a worker needs --------------------------------------------------------------------
+    # -- the task of a worker --------------------------------------------------------------------
 
     def _named(self, data: np.ndarray) -> str:
         name = name_of(data)
@@ -101,7 +102,8 @@ class Sliced:
         )  # fmt: skip
 
     def task(self) -> Task:
-        """The whole launch as a task. An allocation that it leaves out is missed by a slice, which then runs here."""
+        """Returns the whole launch as a task. A slice that needs an allocation left out here fails, and then runs in this
+        process."""
         device, module, info = self.device, self.kernel.module, self.kernel.info
         own = set(map(id, module.segments))
         others = [held for held in device.memory.allocations if held.tracked and not held.lead and id(held) not in own]
@@ -117,7 +119,7 @@ class Sliced:
     # -- running --------------------------------------------------------------------------------
 
     def tasks(self, slices: int) -> list[Task]:
-        """The launch as so many tasks, or one a workgroup where it has fewer."""
+        """Cuts the launch into `slices` tasks, or one per workgroup if it has fewer."""
         task = self.task()
         groups = len(task.part)
         parts = min(slices, groups)
@@ -125,7 +127,7 @@ class Sliced:
         return [replace(task, part=range(first, last)) for first, last in pairwise(cuts)]
 
     def answers(self, tasks: Sequence[Task]) -> tuple[list[Answer], str]:
-        """The tasks' answers, and why the launch is to run whole instead, or ""."""
+        """Returns the tasks' answers, and the reason to run the launch whole instead, or ""."""
         pending = [self._submitted(task) for task in tasks]
         found: list[Answer] = []
         try:
@@ -151,14 +153,14 @@ class Sliced:
             return None
 
     def _answer(self, task: Task, future: Future[Answer] | None) -> Answer:
-        """What a worker says at last; where none does, that the slice failed, so that it runs here."""
+        """Waits for a worker's answer. If there is none, returns that the slice failed, so that it runs here."""
         lost = "the executor takes no more"
         for _ in range(TRIES):
             if future is None:
                 break
             try:
                 answer = future.result()
-            except Exception as error:  # whatever an executor says of a worker that died, or of a connection
+            except Exception as error:  # any exception of an executor whose worker died or whose connection broke
                 lost = f"{type(error).__name__}: {error}".rstrip(": ")
                 future = self._submitted(task)
                 continue
@@ -171,8 +173,9 @@ class Sliced:
     # -- putting it together --------------------------------------------------------------------
 
     def meetings(self, answers: Sequence[Answer]) -> tuple[list[list[int]], str]:
-        """For checked mode: slices that touch the same bytes, but in reading, in groups by their numbers, which have no byte in
-        common; and why all workgroups are to run together, or "".
+        """Groups slices that touch the same bytes, and not only by reads, for checked mode.
+
+        Returns the groups of slice numbers, which have no byte in common, and the reason to run all workgroups together, or "".
         """
         groups: list[tuple[list[int], TouchedBytes]] = []
         for number, answer in enumerate(answers):
@@ -191,7 +194,7 @@ class Sliced:
         return [sorted(members) for members, _ in groups if len(members) > 1], ""
 
     def committed(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
-        """Writes what the slices wrote, in order; those that meet run here, together. Raises what the kernel raises."""
+        """Writes the slices' results, in order; slices that meet run here, together. Raises what the kernel raises."""
         total, runs, notes = TouchedBytes({}, {}), [], []
         seen: list[Finding] = []
         together_with = {number: members for members in meetings for number in members}
@@ -243,7 +246,7 @@ class Sliced:
 
 
 def joined(runs: Sequence[Run], notes: Sequence[str]) -> Run:
-    """One run for several parts of a launch, without findings and seconds; bytes touched by several count several times."""
+    """Merges the runs of several parts of a launch, without findings and seconds. Bytes that n parts touch count n times."""
     return Run(
         instructions=sum(run.instructions for run in runs),
         seconds=0.0,
@@ -258,7 +261,7 @@ def joined(runs: Sequence[Run], notes: Sequence[str]) -> Run:
 
 
 def added(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
-    """The sum of counts by key."""
+    """Sums counts by key."""
     total: Counter[Key] = Counter()
     for each in counts:
         total.update(each)
@@ -266,10 +269,10 @@ def added(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
 
 
 def together(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of several slices, each once; what says how often it was seen is added up."""
+    """Merges the findings of several slices, each once; their counts are summed."""
     found: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        address = finding.place.startswith("0x")  # of memory: the first that was seen
+        address = finding.place.startswith("0x")  # in memory: the first address that was seen
         place = "" if address else finding.place
         key = finding.kind, finding.severity, finding.pc, finding.other_pc, finding.needed, finding.found, place
         held = found.setdefault(key, finding)

@@ -1,4 +1,4 @@
-"""The bytes of device memory that a slice read and wrote, as bits; where two slices meet; what one writes, taken and put back."""
+"""The bytes of device memory that a slice read and wrote, as bits; comparing two slices; copying the written bytes."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ Packed = tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]]
 
 @dataclass(frozen=True)
 class TouchedBytes:
-    """The bytes that were read and written; allocations of which nothing was are left out."""
+    """Bytes that were read and written. Untouched allocations are left out."""
 
     read: Bits
     written: Bits
 
     @classmethod
     def of(cls, table: AllocationTable) -> TouchedBytes:
-        """What a launch's bitmaps say, before they are cleared."""
+        """Reads a launch's bitmaps, before they are cleared."""
         return cls(table.touched_bits(0), table.touched_bits(1))
 
     def packed(self) -> Packed:
-        """The same as compressed bytes."""
+        """Compresses the bits."""
         squeeze = zstandard.ZstdCompressor(level=1).compress
         read, written = ([(base, squeeze(bits.tobytes())) for base, bits in kind.items()] for kind in (self.read, self.written))
         return read, written
 
     @classmethod
     def unpacked(cls, packed: Packed) -> TouchedBytes:
-        """What `packed` made bytes of."""
+        """Expands what `packed` returned."""
         expand = zstandard.ZstdDecompressor().decompress
         read, written = ({base: np.frombuffer(expand(data), np.uint8) for base, data in kind} for kind in packed)
         return cls(read, written)
 
     def __or__(self, other: TouchedBytes) -> TouchedBytes:
-        """What either touched."""
+        """Unites the bytes that either touched."""
         return TouchedBytes(_either(self.read, other.read), _either(self.written, other.written))
 
 
@@ -54,12 +54,12 @@ def _either(one: Bits, other: Bits) -> Bits:
 
 
 def meet(one: Bits, other: Bits) -> bool:
-    """Whether a byte has its bit in both."""
+    """True if some byte has its bit in both."""
     return any(bool(np.bitwise_and(bits, other[base]).any()) for base, bits in one.items() if base in other)
 
 
 def count(bits: Bits, memory: DeviceMemory) -> int:
-    """Bytes that have their bit, of those that the allocations were asked for."""
+    """Counts the bytes that have their bit, only in the requested size of each allocation."""
     total = 0
     for base, packed in bits.items():
         total += int(np.bitwise_count(packed).sum(dtype=np.int64))
@@ -71,13 +71,14 @@ def count(bits: Bits, memory: DeviceMemory) -> int:
 
 
 def taken(bits: np.ndarray, data: np.ndarray) -> bytes:
-    """The bytes of `data` (uint8) that have their bit: those of whole groups of eight, then the others, both in order."""
+    """Returns the bytes of `data` (uint8) that have their bit: first whole groups of eight, then the others, both in
+    order."""
     whole, single = _places(bits, data.size)
     return data[: 8 * len(whole)].view(np.uint64)[whole].tobytes() + data[single].tobytes()
 
 
 def put(bits: np.ndarray, data: np.ndarray, values: bytes) -> None:
-    """Write what `taken` took of the same bits into `data`."""
+    """Writes what `taken` returned for the same bits into `data`."""
     whole, single = _places(bits, data.size)
     end = 8 * int(np.count_nonzero(whole))
     data[: 8 * len(whole)].view(np.uint64)[whole] = np.frombuffer(values[:end], np.uint64)
@@ -85,7 +86,7 @@ def put(bits: np.ndarray, data: np.ndarray, values: bytes) -> None:
 
 
 def _places(bits: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which groups of eight bytes have all bits (bool), and the numbers of other bytes that have theirs."""
+    """Returns which groups of eight bytes have all bits (bool), and the numbers of the other bytes that have theirs."""
     whole = bits[: size // 8] == 0xFF
     groups = np.flatnonzero((bits != 0) & ~np.append(whole, np.zeros(len(bits) - len(whole), bool)))
     each = np.unpackbits(bits[groups], bitorder="little").reshape(-1, 8)

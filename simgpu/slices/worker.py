@@ -1,4 +1,4 @@
-"""What an executor runs: one slice of a launch, from the memory that the launch began with."""
+"""The function that an executor runs: one slice of a launch, from the memory that the launch began with."""
 
 from __future__ import annotations
 
@@ -28,78 +28,69 @@ if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
     from simgpu.engine.result import Run
 
-OWN_MEMORY = 1 << 46  # a worker's own allocations, such as kernel arguments, begin there: apart from all of the caller's
+OWN_MEMORY = 1 << 46  # address where a worker's own allocations begin, such as kernel arguments: apart from all of the caller's
 
 
 @dataclass(frozen=True)
 class SentAllocation:
-    """An allocation of the caller: what it holds, by hash; undefined: the same of the bits that nothing wrote, in checked mode."""
+    """An allocation of the caller, with its content by hash."""
 
     address: int
-    nbytes: int
+    nbytes: int  # bytes that were requested
     room: int  # bytes, whole granules
     writable: bool
     label: str
-    data: str
-    undefined: str = ""
+    data: str  # hash of its bytes
+    undefined: str = ""  # hash of the bits that nothing wrote, in checked mode
 
 
 @dataclass(frozen=True)
 class Task:
-    """A slice: the workgroups `part` of a launch, by their number in the order of dispatch, and all that a process needs to run it.
+    """A slice: some workgroups of a launch, and everything that a process needs to run them."""
 
-    version: see there; code: hash of the code object, of code_size bytes; segments: where it lies and what it holds; memory: the
-    other allocations; args: as a launch takes them, addresses for buffers; folder: where bytes lie by their hash, or ""; given:
-    bytes that come along.
-    """
-
-    version: str
+    version: str  # see `version`
     target: str
     checked: bool
     max_instructions: int
     timeout: float | None
     threads: int
-    code: str
-    code_size: int
-    segments: tuple[SentAllocation, ...]
-    memory: tuple[SentAllocation, ...]
+    code: str  # hash of the code object
+    code_size: int  # bytes
+    segments: tuple[SentAllocation, ...]  # addresses and contents of the code object's segments
+    memory: tuple[SentAllocation, ...]  # the other allocations
     kernel: str
     geometry: Geometry
-    args: tuple[object, ...]
-    part: range
-    folder: str = ""
-    given: Mapping[str, bytes] = field(default_factory=dict)
+    args: tuple[object, ...]  # as a launch takes them; addresses for buffers
+    part: range  # workgroups, by their number in the order of dispatch
+    folder: str = ""  # where files are named by their hash, or ""
+    given: Mapping[str, bytes] = field(default_factory=dict)  # bytes that come with the task, by hash
 
     def names(self) -> list[str]:
-        """The hashes of all that it needs, each once."""
+        """Returns the hashes of all bytes that it needs, each once."""
         blocks = (*self.segments, *self.memory)
         return [*dict.fromkeys([self.code, *(block.data for block in blocks), *(block.undefined for block in blocks)])]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a slice made, or why it made nothing.
+    """The result of a slice, or the reason why it has none."""
 
-    refused: why the worker runs no task of the caller's; failed: the kernel's error; waits: whether it ended as it may wait for
-    another slice; alone: why the result may be another than in the whole launch; missing: hashes of what the worker lacks;
-    findings: see `checked.seen`; touched: see `Touched.packed`; values: for each allocation written to, by base address, the
-    bytes written (`taken`) and, in checked mode, which of their bits are undefined.
-    """
-
-    refused: str = ""
-    failed: str = ""
-    waits: bool = False
-    alone: str = ""
-    missing: tuple[str, ...] = ()
+    refused: str = ""  # why the worker runs no task of the caller's
+    failed: str = ""  # the kernel's error
+    waits: bool = False  # True if it ended because it may wait for another slice
+    alone: str = ""  # why the result may differ from the whole launch's
+    missing: tuple[str, ...] = ()  # hashes of bytes that the worker lacks
     run: Run | None = None
-    findings: tuple[Finding, ...] = ()
-    touched: Packed = ((), ())
+    findings: tuple[Finding, ...] = ()  # see `checked.seen`
+    touched: Packed = ((), ())  # see `Touched.packed`
+    # base address of each written allocation, the bytes written (`taken`) and, in checked mode, which of their bits are
+    # undefined
     values: tuple[tuple[int, bytes, bytes], ...] = ()
 
 
 @cache
 def version() -> str:
-    """The version, and a digest of the sources that decide what a slice does."""
+    """Returns the version, and a digest of the sources that decide what a slice does."""
     digest = hashlib.sha256(source_digest().encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -107,10 +98,10 @@ def version() -> str:
 
 
 def run_slice(task: Task) -> Answer:
-    """Run a slice. What this raises is the executor's failure or a bug; what the kernel raises is in the answer."""
+    """Runs a slice. Exceptions are the executor's failures or bugs; what the kernel raises is in the answer."""
     if task.version != version():
         return Answer(refused=f"a worker has simgpu {version()}, the caller has {task.version}: install the same on both")
-    with _turn():  # an executor may have threads; a launch uses those that it may by itself
+    with _turn():  # an executor may have threads; a launch already uses as many as it may
         blobs().add(task.given, task.names())
         missing = tuple(name for name in task.names() if not blobs().has(name, task.folder))
         if missing:
@@ -156,13 +147,13 @@ def _run(task: Task) -> Answer:
 
 
 def _module(task: Task) -> Module:
-    """The task's module, at its place."""
+    """Returns the task's module, loaded at the caller's addresses."""
     fixed = tuple((block.address, "" if block.writable else block.data) for block in task.segments)
     module = _loaded(task.target, task.checked, task.code, task.code_size, fixed, task.folder)
     device = module.device
     device.max_instructions, device.timeout = task.max_instructions, task.timeout
     device.threads = min(task.threads, os.cpu_count() or 1)
-    if not module.programs:  # what was written over the code since it was loaded comes first
+    if not module.programs:  # the caller may have written over the code after loading it
         for allocation, block in zip(module.segments, task.segments, strict=True):
             _fill(allocation, block, task.folder)
     return module
@@ -172,8 +163,9 @@ def _module(task: Task) -> Module:
 def _loaded(
     target: str, checked: bool, code: str, size: int, fixed: tuple[tuple[int, str], ...], folder: str
 ) -> Module:
-    """A device of its own with the module; fixed: addresses of its segments, and hashes of those that nobody writes to."""
-    from simgpu.checks.suite import CHECKS  # loaded for checked mode only
+    """Loads the module on a device of its own; fixed: addresses of its segments, and hashes of those that nobody writes
+    to."""
+    from simgpu.checks.suite import CHECKS  # only for checked mode
 
     device = Device(target, check=checked, checks=CHECKS if checked else ())
     device.memory = DeviceMemory(checked, first=OWN_MEMORY)

@@ -94,12 +94,13 @@ class Module(engine.Module):
 class Device(engine.Device):
     """A simulated GPU with its memory.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`). check: True looks for faults that
-    hardware does not report (`Run.findings`, docs/check.md). "performance" also notes what costs time. "numerics" only
-    finds where NaN, infinities and losses first appear (docs/numerics.md). threads: host threads (default: all cores).
-    max_instructions: budget of a launch, in wave-instructions of all workgroups; docs/engine.md says how closely it is
-    kept. timeout: seconds that a launch may last, None for any. unique_bytes: True if launches count
-    `unique_read_bytes` and `unique_write_bytes`.
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`).
+    check: True looks for faults that hardware does not report (`Run.findings`, docs/check.md). "performance" also notes what
+    costs time. "numerics" only finds where NaN, infinities and losses first appear (docs/numerics.md).
+    threads: host threads (default: all cores).
+    max_instructions: budget of a launch, in wave-instructions of all workgroups; docs/engine.md says how closely it is kept.
+    timeout: seconds that a launch may last, None for any.
+    unique_bytes: True if launches count `unique_read_bytes` and `unique_write_bytes`.
 
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
 

@@ -1,4 +1,4 @@
-"""How long a launch would take: a model of a compute unit, and of the GPU around it, fed with traces as arrays.
+"""A model of a compute unit, and of the GPU around it, that predicts how long a launch would take. Traces feed it as arrays.
 
     code.py          a kernel's instructions as columns: units, clocks, counters
     trace.py         what the waves of a workgroup executed
@@ -9,7 +9,7 @@
     cu.py            a compute unit, event by event
     dispatch.py      which workgroups a CU gets, where they differ
     stretches.py     stretches of code that one wave runs alone
-    gpu.py           rounds over the GPU: what a CU has of L2 and memory that all share
+    gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
     predict.py       a launch by its samples, at the clock that the board holds: cycles and time
     lines.py         where the time goes, by instruction
     perfetto.py      a timeline of a CU

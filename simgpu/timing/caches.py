@@ -1,8 +1,8 @@
-"""Which level of the caches serves a workgroup's lines: the vector cache of its CU, its XCD's L2, the Infinity Cache, memory.
+"""Finds the cache level that serves a workgroup's lines: its CU's vector cache, its XCD's L2, the Infinity Cache or memory.
 
-The vector cache is replayed for one workgroup at a time, with its part of the capacity. L2 and what lies behind are replayed for
-workgroups that run together, in step, an access of each wave in turn; only beginnings of them may be known, so what comes out is by
-instruction: the share of its requests that each level passes on.
+The vector cache is replayed for one workgroup at a time, with its part of the capacity. L2 and the levels after it are
+replayed for workgroups that run together, in step, one access of each wave in turn. Only beginnings of these workgroups may
+be known, so the result is by instruction: the fraction of its requests that each level passes on.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-wa
 
 @dataclass(frozen=True)
 class Served:
-    """A trace's accesses as a CU's model takes them: int32 (n, 3) of clocks, requests of lines, those not in the vector cache;
-    and those lines, with the number of the access that each belongs to."""
+    """A trace's accesses, as the CU model reads them."""
 
-    accesses: np.ndarray
-    lines: np.ndarray
-    owners: np.ndarray
+    accesses: np.ndarray  # int32 (n, 3): clocks, requests of lines, requests that miss the vector cache
+    lines: np.ndarray  # lines of these misses
+    owners: np.ndarray  # for each of these lines, the number of its access
 
 
 def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int) -> Served:
-    """Replays a workgroup's accesses through its part of the vector cache; `resident` workgroups share that."""
+    """Replays a workgroup's accesses through its part of the vector cache, which `resident` workgroups share."""
     rows = np.zeros((len(trace.accesses), 3), np.int32)
     numbers = trace.steps[code.accesses[trace.steps]]
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
     sets = row.cache_bytes // row.cache_line // VECTOR_WAYS
-    ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: what others want lies in the same sets
+    ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: lines that other workgroups want are in the same sets
     out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
     stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
     count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, sets, ways, rows, out, owners)
@@ -91,30 +90,33 @@ def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owner
 
 @dataclass(frozen=True)
 class Shares:
-    """How far an instruction's requests go, by its number, float64 (2, n).
+    """Fractions of an instruction's requests that pass each level, by the instruction's number.
 
-    past: bytes that L2 passes on for each that it is asked for, and the share of these that reach memory; a line that is stored
-    to is passed on once. late: the share of requests to L2 that waits for what lies behind, and of these that wait for memory: more
-    than pass, since a line that another workgroup has just asked for is on its way, and no sooner there for the next. l2_bytes,
-    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level.
+    Levels pass a stored line on once. More requests wait than pass: a line that another workgroup has just requested is on
+    its way, and the next workgroup gets it no sooner.
     """
 
+    # float64 (2, n): bytes that L2 passes on per byte requested from it; the fraction of these that reaches memory
     past: np.ndarray
+    # float64 (2, n): fraction of requests to L2 that waits for later levels; fraction of these that waits for memory
     late: np.ndarray
-    l2_bytes: int = 0
-    past_l2_bytes: int = 0
-    hbm_bytes: int = 0
+    l2_bytes: int = 0  # requested from L2 by the replayed workgroups
+    past_l2_bytes: int = 0  # requested from the levels after L2
+    hbm_bytes: int = 0  # requested from memory
 
 
 def shares(
     traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines, resident: int,
     warm: bool, whole: Sequence[tuple[Trace, Served]] = (),
 ) -> Shares:  # fmt: skip
-    """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already; whole:
-    workgroups to their ends, by which stores are told where none of those that run together came to one.
+    """Replays workgroups that run together, `resident` on a CU.
 
-    A CU's bytes in flight over latency are its rate (Little's law), so within a latency a workgroup gets through its part of
-    them: a line that another asked for within so many lines is still on its way.
+    warm: True if all that fits the last cache is already there; whole: workgroups to their ends, which supply the stores if
+    none of the workgroups that run together came to one.
+
+    A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
+    advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
+    its way.
     """
     count = len(code.unit)
     tallies = np.zeros((5, count), np.int64)
@@ -129,7 +131,7 @@ def shares(
             for at, (trace, one) in enumerate(zip(traces, served, strict=True))
         ])  # fmt: skip
         askers = waves.astype(np.int64) * count + owners
-        accesses = np.concatenate([one.owners for one in served])  # those of a workgroup have numbers of their own
+        accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
         places, known = numbered(lines)
         seen = np.full(len(known), -1, np.int64)
@@ -160,7 +162,8 @@ def shares(
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
-    """Shares by instruction; one that the beginnings did not come to is as others that load, or store, or goes on where none is."""
+    """Returns fractions by instruction. An instruction that the beginnings did not reach gets the mean of the loads, or of the
+    stores; without any, its requests all pass."""
     made = np.ones((2, len(asked)))
     for mine in (code.flags & STORE != 0, code.flags & STORE == 0):
         for at, (part, of) in enumerate(((near, asked), (far, near))):
@@ -172,7 +175,7 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
 
 
 def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: CodeColumns, row: Pipelines) -> float:
-    """Lines of L2 that workgroups write for each request of their stores, each line once a workgroup; 1 if they store nothing."""
+    """Counts lines of L2 that workgroups write per request of their stores, each line once a workgroup; 1 if they store nothing."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     requests = lines = 0
     for trace, one in whole:
@@ -183,7 +186,7 @@ def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: CodeColumns, row
 
 
 def written(traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, traffic: Shares, row: Pipelines) -> float:
-    """The share of a launch's bytes between L2 and memory that is written, by workgroups that stand for all."""
+    """Returns the fraction of a launch's bytes between L2 and memory that is written; the workgroups represent all."""
     stores = code.flags & STORE != 0
     each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
     moved = np.zeros(len(each))
@@ -193,22 +196,23 @@ def written(traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns
 
 
 class Requests(NamedTuple):
-    """What workgroups ask of L2, a workgroup after another, one entry a line."""
+    """Requests of workgroups to L2, one workgroup after another, one entry a line."""
 
     lines: np.ndarray
-    places: np.ndarray  # of lines in `seen`
-    owners: np.ndarray  # instructions
-    askers: np.ndarray  # wave and instruction
-    accesses: np.ndarray  # which of the asker's access
-    stores: np.ndarray  # by instruction, whether it stores
+    places: np.ndarray  # index of each line in `seen`
+    owners: np.ndarray  # instruction of each line
+    askers: np.ndarray  # wave and instruction of each line
+    accesses: np.ndarray  # number of the asker's access
+    stores: np.ndarray  # 1 if the instruction stores, by instruction
 
 
-ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, to memory; waits behind L2, for memory
+# requests to L2, passed on, to memory; requests that wait for a level after L2, for memory
+ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
 
 
 @numba.njit(cache=True, nogil=True)
 def _l2(requests, ends, xcds, count, sets, ways, window, seen, tallies):  # type: ignore[no-untyped-def]
-    """Sends a few lines of each workgroup in turn through the caches of their XCDs; times count lines of a workgroup."""
+    """Sends a few lines of each workgroup in turn through the caches of their XCDs; time is counted in lines of a workgroup."""
     lines, places, owners, askers, accesses, stores = requests
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
@@ -244,7 +248,7 @@ def _l2(requests, ends, xcds, count, sets, ways, window, seen, tallies):  # type
                     tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
                     filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
                     filler[xcd, index, oldest] = place
-                if stores[owner]:  # written back once
+                if stores[owner]:  # dirty lines are written back once
                     if not dirty[xcd, index, oldest]:
                         dirty[xcd, index, oldest] = 1
                         tallies[PASSED, owner] += 1
@@ -255,7 +259,8 @@ def _l2(requests, ends, xcds, count, sets, ways, window, seen, tallies):  # type
                     if seen[places[place]] < 0:
                         seen[places[place]] = time
                         tallies[FETCHED, owner] += 1
-                # A wave that comes to an instruction again has what it loaded there before, but for the rest of the same load.
+                # A wave that repeats an instruction has the line that the instruction loaded before, unless the same
+                # load requested it.
                 by = filler[xcd, index, oldest]
                 again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
                 if time - filled[xcd, index, oldest] < window and not again:

@@ -1,7 +1,7 @@
-"""How many of memory's channels a launch keeps busy, where the address tells the channel.
+"""Counts the memory channels that a launch keeps busy, on chips where the address selects the channel.
 
-Lines that lie a power of two apart fall on few channels, on which of them is another thing at each place of a grid: what a launch
-takes is told by rounds of workgroups all over it.
+Lines that are a power of two apart fall on few channels, and on different ones at each place of a grid. So rounds of
+workgroups all over the launch decide its time.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, numbered
 
 
 def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """The lines of 64 bytes that workgroups ask for, uint32, each once, by the streams of their waves (`simgpu.checks.path_trace`);
-    one that stopped before all its waves came to LDS or memory does not tell its own."""
+    """Returns the lines of 64 bytes that workgroups request, uint32, each once, from their waves' streams.
+
+    Streams are those of `simgpu.checks.path_trace`. A workgroup that stopped before all its waves came to LDS or memory is
+    left out.
+    """
     asked = [[_lines(stream) for stream in streams] for streams in groups]
     whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
     return numbered(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
 
 
 def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
-    """The share of memory's channels that rounds of workgroups keep busy, by the lines of each, 1 where all channels are as good.
+    """Returns the fraction of memory's channels that rounds of workgroups keep busy; 1 if the chip's channels are not modelled.
 
-    A round takes as long as the channel that has most of its lines, so lines and such channels' lines are each summed.
+    `rounds` has the lines of each. A round takes as long as the channel with most of its lines, so the lines and those of
+    the fullest channels are each summed.
     """
     if not row.memory_channels:
         return 1.0
@@ -40,7 +44,7 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _lines(stream):  # type: ignore[no-untyped-def]
-    """The lines that a wave's stream holds, and whether it holds an access at all."""
+    """Returns the lines in a wave's stream, and if it has any access."""
     found, word, count, came = np.empty(len(stream), np.uint32), 0, 0, False
     while word + 1 < len(stream):
         came |= stream[word] >> 30 >= LDS

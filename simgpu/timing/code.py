@@ -1,4 +1,4 @@
-"""A kernel's instructions as arrays: what the model of a compute unit looks up for each one that a wave executes."""
+"""A kernel's instructions as arrays: the properties that the CU model looks up for each executed instruction."""
 
 from __future__ import annotations
 
@@ -19,26 +19,22 @@ STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA = 1, 2, 4, 8, 16
 
 @dataclass(frozen=True)
 class CodeColumns:
-    """Columns by an instruction's number (its offset in the code segment / 4); numbers that hold none are never executed.
+    """Columns by an instruction's number (its offset in the code segment / 4), int32. Numbers without an instruction never run."""
 
-    int32 each: unit, kind (see `Unit`, `Kind`); clocks; shadow; vm, lgkm; flags; port: clocks of the LDS port, or that a load's
-    data takes to return; step: numbers to the next instruction; texts: of what there is.
-    """
-
-    unit: np.ndarray
-    kind: np.ndarray
-    clocks: np.ndarray
-    shadow: np.ndarray
-    vm: np.ndarray
-    lgkm: np.ndarray
-    flags: np.ndarray
-    port: np.ndarray
-    step: np.ndarray
-    lane_bytes: np.ndarray
+    unit: np.ndarray  # see `Unit`
+    kind: np.ndarray  # see `Kind`
+    clocks: np.ndarray  # that it occupies its unit; the priority, for s_setprio
+    shadow: np.ndarray  # clocks until the other users of a matrix instruction's issue port may go
+    vm: np.ndarray  # vmcnt that it waits for, or -1
+    lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
+    flags: np.ndarray  # see above
+    port: np.ndarray  # clocks of the LDS port, or clocks that a load's data takes to return
+    step: np.ndarray  # numbers to the next instruction
+    lane_bytes: np.ndarray  # bytes of a lane
 
     @functools.cached_property
     def records(self) -> np.ndarray:
-        """The columns as one array, an instruction after another."""
+        """Returns the columns as one array of records, an instruction each."""
         made = np.empty(len(self.unit), np.dtype([(name, np.int32) for name in self.__dataclass_fields__]))
         for name in self.__dataclass_fields__:
             made[name] = getattr(self, name)
@@ -46,17 +42,17 @@ class CodeColumns:
 
     @functools.cached_property
     def accesses(self) -> np.ndarray:
-        """Whether an instruction has a row of its own in a trace's accesses, bool."""
+        """True for each instruction that has a row in a trace's accesses."""
         return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)
 
 
 def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:
-    """The columns of so many numbers, of which `instructions` holds those that were executed."""
+    """Returns `count` columns' rows; `instructions` holds those that were executed, by number."""
     return columns({number: (issue_of(inst), inst.size // 4) for number, inst in instructions.items()}, count, row)
 
 
 def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines) -> CodeColumns:
-    """The columns of so many numbers, from how each instruction issues and how many numbers it takes."""
+    """Returns columns of `count` numbers, from how each instruction issues and how many numbers it takes."""
     made = {name: np.zeros(count, np.int32) for name in CodeColumns.__dataclass_fields__}
     made["unit"][:] = Unit.NONE
     for number, (issue, step) in issues.items():

@@ -1,9 +1,9 @@
-"""A compute unit, event by event: when each wave issues each instruction, and what it waits for until then.
+"""Models a compute unit event by event: when each wave issues each instruction, and why it waits until then.
 
-Four SIMDs take turns, one a clock; in its turn a SIMD issues at most one instruction of a wave and one a unit: VALU with matrix,
-scalar, vector memory, LDS, branch. Every unit and queue is known by the time at which it takes the next instruction, so a wave's
-next issue is the later of two times, and the model goes from issue to issue. Between waves that could go at the same time,
-priority decides, then age. The units themselves are in `simgpu.timing.units`.
+Four SIMDs take turns, one a clock. In its turn a SIMD issues at most one instruction of a wave and one a unit: VALU with
+matrix, scalar, vector memory, LDS, branch. Each unit and queue stores the time at which it takes the next instruction, so
+a wave's next issue is the later of two times, and the model goes from issue to issue. Among waves that can go at the same
+time, priority decides, then age. The units themselves are in `simgpu.timing.units`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def run_cu(
 ) -> CuResult:  # fmt: skip
     """Runs the workgroups, `resident` at a time.
 
-    arrivals: clocks at which the first ones may begin; past, late: float64 (2, n), by number, see `simgpu.timing.caches.Shares`;
-    config: one `state.CONFIG`; events: rows of the log.
+    arrivals: clocks at which the first ones may begin; past, late: float64 (2, n), by number, see
+    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`; events: rows of the log.
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"

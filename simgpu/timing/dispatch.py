@@ -1,4 +1,4 @@
-"""Which workgroups a CU gets where they are not alike: each goes to the first place that is free on its XCD."""
+"""Assigns workgroups to CUs if workgroups differ: each goes to the first free place on its XCD."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-GOLDEN = 0.6180339887498949  # of a launch, to the next sample: at no simple fraction of it, and in step with no period of its grid
+# of a launch, to the next sample: no simple fraction of the launch, so in step with no period of its grid
+GOLDEN = 0.6180339887498949
 
 
 def spread(groups: int, count: int) -> Iterable[int]:
-    """Workgroups all over the launch, each at most once, of which any first ones lie evenly: `count` at least if there are."""
+    """Yields workgroups from all over the launch, each at most once. Any first ones are evenly spread.
+
+    Yields at least `count` of them if the launch has that many.
+    """
     candidates = (int((at + 1) * GOLDEN % 1 * groups) for at in range(2 * count))
     return dict.fromkeys((*candidates, *range(min(groups, 2 * count))))
 
 
 def standing(samples: Sequence[int], groups: int) -> np.ndarray:
-    """For each workgroup of the launch the sample that stands for it, by its place in `samples`: the nearest one."""
+    """Returns for each workgroup the nearest sample, which represents it, as an index into `samples`."""
     order = np.argsort(samples, kind="stable")
     known = np.asarray(samples)[order]
     borders = (known[:-1] + known[1:]) / 2
@@ -26,26 +30,26 @@ def standing(samples: Sequence[int], groups: int) -> np.ndarray:
 
 
 def mixed(stand: np.ndarray, count: int) -> np.ndarray:
-    """So many samples, each as often as it stands for workgroups, none in step with the launch."""
+    """Draws `count` samples, each in proportion to the workgroups that it represents, in step with no period of the launch."""
     return stand[((np.arange(1, count + 1) * GOLDEN) % 1 * len(stand)).astype(np.int64)]
 
 
 @dataclass(frozen=True)
 class DispatchQueue:
-    """What a CU runs: samples in the order of dispatch; busy: how much of its work a CU that works has on average, 0 to 1."""
+    """Workgroups that one CU runs."""
 
-    order: np.ndarray
-    busy: float
+    order: np.ndarray  # samples, in the order of dispatch
+    busy: float  # mean work of the working CUs, as a fraction of this one's, 0 to 1
 
 
 def last_queues(
     clocks: np.ndarray, sizes: np.ndarray, stand: np.ndarray, cus: int, xcds: int, places: int
 ) -> list[DispatchQueue]:  # fmt: skip
-    """The CUs that a launch ends with: that whose last workgroup ends last, and that with most to execute.
+    """Returns the CUs that a launch ends with: the one whose last workgroup ends last, and the one with most to execute.
 
-    clocks: of each sample alone; sizes: what it executes; stand: the sample of each workgroup; cus: of all XCDs; places: for
-    workgroups on a CU.
-    Workgroups go to XCDs in turn, and there to the place that is free first.
+    clocks: of each sample on an otherwise idle CU; sizes: records that it executes; stand: the sample of each
+    workgroup; cus: of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there to the
+    place that is free first.
     """
     each = max(1, cus // xcds)
     free = [[(0.0, place * each + unit, unit) for place in range(places) for unit in range(each)] for _ in range(xcds)]

@@ -1,4 +1,4 @@
-"""The GPU by one of its CUs: what this has of L2, Infinity Cache and memory while others want as much, at a clock, in rounds."""
+"""Models the GPU by one of its CUs, at a clock, in rounds: its part of L2, Infinity Cache and memory while all CUs want some."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from simgpu.timing.code import CodeColumns
 from simgpu.timing.dispatch import DispatchQueue
 from simgpu.timing.trace import LINE_BYTES
 
-PASSES = 6  # of the fixed point of clock and load at most
-STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # that these may still move, of 1
-MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back
+PASSES = 6  # most steps of the fixed point of clock and load
+STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # changes of load and of the clock's ratio that count as converged
+MOST_LOAD = 0.9  # of memory: beyond it, bandwidth itself delays requests
 T = TypeVar("T")
 Load = tuple[float, float]  # of the Infinity Cache and of memory, 0 to MOST_LOAD
 
 
 @dataclass(frozen=True)
 class Mechanisms:
-    """What of the model is on; an ablation turns one off at a time."""
+    """Mechanisms of the model; an ablation turns one off at a time."""
 
     coissue: bool = True
     lds: bool = True
@@ -46,10 +46,7 @@ class Mechanisms:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
-    and of memory, 0 to 1; queue: all that this CU runs, where workgroups differ (None: any, in all rounds); channels: the share of
-    memory's that are busy; written: the share of memory's bytes that is; watched: numbers of instructions, from the first to before
-    the last, of which the CU tallies the clocks."""
+    """A launch on the GPU at a clock, by one of its CUs."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -58,14 +55,14 @@ class Gpu:
     work: state.Work
     resident: int
     traffic: Shares
-    waves: int
-    groups: int
+    waves: int  # of a workgroup
+    groups: int  # of the launch
     mhz: float
-    load: Load = (0.0, 0.0)
-    queue: DispatchQueue | None = None
-    channels: float = 1.0
-    written: float = 0.0
-    watched: tuple[int, int] = (0, 0)
+    load: Load = (0.0, 0.0)  # of the Infinity Cache and of memory, 0 to 1
+    queue: DispatchQueue | None = None  # all workgroups of this CU if workgroups differ; None if any round is like the others
+    channels: float = 1.0  # fraction of memory's channels that are busy
+    written: float = 0.0  # fraction of memory's bytes that are written
+    watched: tuple[int, int] = (0, 0)  # instructions whose clocks the CU tallies: first number, end
 
     @property
     def active(self) -> int:
@@ -78,51 +75,51 @@ class Gpu:
         return self.active * (self.queue.busy if self.queue else 1.0)
 
     def queued(self, queue: DispatchQueue, places: int) -> Gpu:
-        """By a CU that runs a queue, with so many places for workgroups."""
+        """Returns the GPU by a CU that runs a queue and holds at most `places` workgroups."""
         return replace(self, queue=queue, work=self.work._replace(order=queue.order), resident=min(places, len(queue.order)))
 
     def alone(self, traces: int) -> np.ndarray:
-        """Clocks that the workgroups of so many traces take, each alone on its CU."""
+        """Returns the clocks of one workgroup of each of `traces` traces, each alone on its CU."""
         gpu = replace(self, resident=1, work=self.work._replace(order=np.arange(traces, dtype=np.int64)))
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
 
     def steady(self, events: int = 0) -> state.CuResult:
-        """A CU of those that work through all full rounds."""
+        """Runs a CU that works through all full rounds."""
         return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
 
     def cycles(self, steady: state.CuResult) -> float:
-        """Of the launch, from what `steady` gave."""
+        """Returns the launch's clocks, from the result of `steady`."""
         if self.queue:
             return max(float(steady.clocks), self.dispatched)
         whole, rest = divmod(self.groups, self.chip.num_cus)
         made = _extrapolated(steady.ends, max(1, whole))
-        if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
+        if whole and rest and self.on.rounds:  # a last round runs on some CUs, which have the memory to themselves
             more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
-            # Where the rounds before left memory no rest, that adds too little: all want as much as this CU, in its time.
+            # If the full rounds saturated memory, that adds too little. The longer time is that of the last round at
+            # the mean load.
             made = max(made, _extrapolated(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
         return max(made, self.dispatched)
 
     @property
     def dispatched(self) -> float:
-        """Clocks in which the dispatchers of all XCDs start the launch's workgroups: it takes no less."""
+        """Clocks in which the dispatchers of all XCDs start the launch's workgroups; no launch is shorter."""
         return self.groups / self.chip.xcds * _apart(self.row, self.waves) if self.on.dispatch else 0.0
 
     @property
     def memory(self) -> float:
-        """Bytes a second of HBM, each direction at its own rate, less what turning the bus takes; or of those of its channels that
-        are busy."""
+        """Bytes a second of HBM: each direction at its own rate, less the bus turnarounds; at most those of the busy channels."""
         share, peak, part = self.channels if self.on.channels else 1.0, self.chip.hbm_bandwidth_tb * 1e12, self.written
         straight = 1 / ((1 - part) / sustained(self.chip).hbm + part / (self.row.memory_write * peak))
         return min(straight * (1 - self.row.memory_turn * 4 * part * (1 - part)), share * peak)
 
     @property
     def mall(self) -> float:
-        """Bytes a second of the Infinity Cache; memory's where there is none."""
+        """Bytes a second of the Infinity Cache, or memory's if the chip has none."""
         return sustained(self.chip).mall if self.chip.mall_bytes else self.memory
 
     def load_of(self, result: state.CuResult) -> Load:
-        """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
+        """Returns how busy all CUs together keep the Infinity Cache and memory, as fractions of their sustained rates."""
         if not self.on.queues:
             return 0.0, 0.0
         seconds = max(1, result.clocks) / (self.mhz * 1e6)
@@ -131,7 +128,7 @@ class Gpu:
         return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
 
     def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
-        """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
+        """Runs the first `groups` workgroups of those modelled, while `sharing` CUs want memory."""
         work = self.work._replace(order=self.work.order[:groups])
         config = quiet_config(self.row, self.on, self.mhz, self.load, self.watched)
         config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
@@ -141,11 +138,13 @@ class Gpu:
         return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late, config, events)
 
     def _share(self, config: np.ndarray, sharing: float) -> None:
-        """Sets the bytes a clock that a CU has of each level while `sharing` CUs want it; what its misses draw from memory is the
-        bytes that it can have in flight over their latency, loaded."""
+        """Sets the bytes a clock that a CU has of each level while `sharing` CUs want it.
+
+        Its misses draw from memory the bytes that it can have in flight, divided by their loaded latency.
+        """
         chip, row, clock = self.chip, self.row, self.mhz * 1e6
         l2 = row.l2_share * chip.l2_bytes_per_clock
-        # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
+        # L2s belong to their XCDs: few workgroups still reach all of them, round robin.
         near = min(float(sustained(chip).rates.cache), l2 / sharing)
         config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
         config["store_rate"] = min(64.0, l2 / 2 / sharing)
@@ -153,9 +152,9 @@ class Gpu:
 
 
 def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
-    """What `run` gives at the load that it makes itself, as near as PASSES come.
+    """Iterates `run` to the load that it causes itself, in at most PASSES steps; returns its result.
 
-    `run` returns what it found, the load that this makes, and how far the clock moved, of 1.
+    `run` returns its result, the load that this causes, and the relative change of the clock.
     """
     load, low, high = (0.0, 0.0), [0.0, 0.0], [MOST_LOAD, MOST_LOAD]
     for _ in range(PASSES):
@@ -164,7 +163,7 @@ def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
             break
         for at, (new, old) in enumerate(zip(made, load, strict=True)):
             (low if new > old else high)[at] = old
-        # Halfway between what was too little and too much, but no further up than what the GPU asked for.
+        # Halfway between loads that were too low and too high, but at most the load that the GPU caused.
         load = _nearer(made[0], low[0], high[0]), _nearer(made[1], low[1], high[1])
     return found
 
@@ -174,12 +173,12 @@ def _nearer(made: float, low: float, high: float) -> float:
 
 
 def _apart(row: Pipelines, waves: int) -> float:
-    """Clocks from the start of a workgroup of so many waves on an XCD to the next one's."""
+    """Returns the clocks from the start of a workgroup of `waves` waves on an XCD to the next one's."""
     return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
 
 
 def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
-    """Clocks at which the workgroups of the first round begin on the CU that gets them last."""
+    """Returns the clocks at which the workgroups of the first round begin on the CU that gets them last."""
     each = active / chip.xcds * _apart(row, waves) if on.dispatch else 0.0
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
@@ -187,7 +186,7 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
 def quiet_config(
     row: Pipelines, on: Mechanisms, mhz: float, load: Load = (0.0, 0.0), watched: tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    """One `state.CONFIG`, with bandwidth without end."""
+    """Returns one `state.CONFIG` with unlimited bandwidth."""
     made = np.zeros(1, state.CONFIG)
     mall, memory = (round((ns + row.queued(busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
     values = {
@@ -205,7 +204,7 @@ def quiet_config(
 
 
 def _extrapolated(ends: np.ndarray, per_cu: int) -> float:
-    """The end of the busiest CU's last workgroup, from those that were modelled."""
+    """Extrapolates the end of the busiest CU's last workgroup from the modelled ends."""
     ends = np.sort(ends)
     count = len(ends)
     if per_cu <= count:

@@ -1,4 +1,4 @@
-"""Where the time goes, line by line: what each instruction took, and what its waves waited for."""
+"""Attributes a launch's time to instructions: their clocks, and what their waves waited for."""
 
 from __future__ import annotations
 
@@ -13,36 +13,31 @@ from simgpu.timing.predict import Prediction
 
 @dataclass(frozen=True)
 class Wait:
-    """A load that an s_waitcnt waited for: its offset and text, and the clocks."""
+    """A load that an s_waitcnt waited for."""
 
-    offset: int
+    offset: int  # bytes from the kernel's first instruction
     text: str
     clocks: int
 
 
 @dataclass(frozen=True)
 class TimedLine:
-    """One instruction, of all waves of the modelled CU.
+    """One instruction, summed over all waves of the modelled CU."""
 
-    offset: bytes from the kernel's first instruction; hits: executions; latency: clocks from when a wave came to it until the wave
-    went on; stall: of these, clocks in which it did not issue, by `reasons`; idle: clocks in which its wave had no instruction to
-    issue; reason: the one that took most; waits: for which loads.
-    """
-
-    offset: int
-    number: int
+    offset: int  # bytes from the kernel's first instruction
+    number: int  # see `CodeColumns`
     text: str
-    hits: int
-    latency: int
-    stall: int
-    idle: int
-    reason: str
-    reasons: dict[str, int]
-    waits: tuple[Wait, ...]
+    hits: int  # executions
+    latency: int  # clocks from when a wave came to it until the wave went on
+    stall: int  # clocks of the latency in which it did not issue, without `idle`
+    idle: int  # clocks in which its wave had no instruction to issue
+    reason: str  # the reason with most clocks, or ""
+    reasons: dict[str, int]  # clocks by reason, see `state.Stall`
+    waits: tuple[Wait, ...]  # the loads that it waited for, longest first
 
 
 def lines(prediction: Prediction) -> list[TimedLine]:
-    """The instructions that the modelled CU executed, in the order of the code."""
+    """Returns the instructions that the modelled CU executed, in the order of the code."""
     result, sampled = prediction.result, prediction.sampled
     made = []
     for number in np.flatnonzero(result.hits).tolist():

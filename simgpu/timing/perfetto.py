@@ -1,7 +1,7 @@
-"""A timeline of the modelled CU as Chrome's trace events, which ui.perfetto.dev opens.
+"""Writes a timeline of the modelled CU as Chrome's trace events, which ui.perfetto.dev opens.
 
-A process a kernel, a thread a wave's place (SIMD and slot), an event an instruction, from when its wave came to it
-until the wave went on.
+Each kernel is a process, each wave's place (SIMD and slot) a thread. Each instruction is an event, from when its wave came
+to it until the wave went on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BIN = 64  # clocks between two points of a counter
 
 
 def timeline(kernels: Sequence[tuple[str, Prediction]]) -> dict[str, Any]:
-    """The document; times are microseconds of each kernel's own, from its first dispatch."""
+    """Returns the document; times are microseconds from each kernel's first dispatch."""
     events: list[dict[str, Any]] = []
     for process, (name, one) in enumerate(kernels, start=1):
         scale = 1 / one.clock.mhz  # microseconds a clock

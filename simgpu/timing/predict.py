@@ -1,4 +1,4 @@
-"""Time of a launch: one CU's model, with its share of L2 and memory, in rounds over the GPU, at the clock that the board holds."""
+"""Predicts the time of a launch: one CU's model, with its part of L2 and memory, in rounds, at the clock that the board holds."""
 
 from __future__ import annotations
 
@@ -21,74 +21,66 @@ from simgpu.timing.dispatch import last_queues, mixed, standing
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
 from simgpu.timing.trace import Trace
 
-STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
-MOST_QUEUED = 1 << 16  # workgroups of a launch that are dispatched one by one, where they differ
+STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
+MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 
 
 @dataclass(frozen=True)
 class GroupResources:
-    """What decides how many workgroups a CU holds: registers a lane, scalar registers, bytes of LDS, waves of a workgroup."""
+    """Resources that decide how many workgroups a CU holds."""
 
-    vgprs: int
-    agprs: int
-    sgprs: int
-    lds: int
-    waves: int
+    vgprs: int  # registers of a lane
+    agprs: int  # registers of a lane
+    sgprs: int  # scalar registers of a wave
+    lds: int  # bytes of a workgroup
+    waves: int  # waves of a workgroup
 
     def resident(self, chip: HardwareDescriptor) -> int:
-        """The workgroups that a CU holds at once, at least 1."""
+        """Returns the number of workgroups that a CU holds at once, at least 1."""
         return max(1, chip.blocks_per_cu(self.vgprs, self.agprs, self.sgprs, self.lds, self.waves))
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A launch, by samples. whole: workgroups traced to their ends, which stand for all; beginnings: workgroups that run together
-    in the first round, as far as they were traced; groups: workgroups of the launch; instructions: by number, of so many numbers;
-    entry: the first one; notes: what limits the answer's worth; wider: what that adds to the band; channels: the share of memory's
-    that a round keeps busy."""
+    """Samples of a launch."""
 
     chip: HardwareDescriptor
-    instructions: dict[int, Instruction]
-    numbers: int
-    entry: int
-    whole: Sequence[Trace]
-    beginnings: Sequence[Trace]
-    groups: int
+    instructions: dict[int, Instruction]  # by number
+    numbers: int  # count of instruction numbers
+    entry: int  # number of the first instruction
+    whole: Sequence[Trace]  # workgroups traced to their ends, which represent all
+    beginnings: Sequence[Trace]  # workgroups that run together in the first round, as far as they were traced
+    groups: int  # workgroups of the launch
     used: GroupResources
-    notes: Sequence[str] = ()
-    wider: float = 0.0
-    channels: float = 1.0
+    notes: Sequence[str] = ()  # limits of the prediction, for people
+    wider: float = 0.0  # fraction that they add to the band
+    channels: float = 1.0  # fraction of memory's channels that a round keeps busy
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """cycles: of the engine, from the first dispatch to the last end, and what starting and ending take at the clock; seconds.
+    """A predicted time, with the model's result."""
 
-    low, high: the band of seconds; shares: of the peak, by unit; limit: what limits; groups: of the launch; resident: on a CU
-    at a time; per_cu: of the busiest CU; active: CUs that work; result: the modelled CU's; past_l2_bytes: that all L2s exchange
-    with what is behind them.
-    """
-
-    cycles: float
+    cycles: float  # engine clocks from the first dispatch to the last end, including the launch's overhead
     seconds: float
-    low: float
-    high: float
+    low: float  # lower end of the band, seconds
+    high: float  # upper end of the band, seconds
     clock: Clock
-    shares: dict[str, float]
-    limit: str
-    groups: int
-    resident: int
-    per_cu: int
-    active: int
-    result: state.CuResult
-    past_l2_bytes: float
+    shares: dict[str, float]  # fraction of its peak that each unit reaches
+    limit: str  # what limits the launch
+    groups: int  # workgroups of the launch
+    resident: int  # workgroups on a CU at a time
+    per_cu: int  # workgroups of the busiest CU
+    active: int  # CUs that work
+    result: state.CuResult  # the modelled CU's
+    past_l2_bytes: float  # exchanged between all L2s and the levels after them
     code: CodeColumns
     traffic: Shares
     sampled: Sampled
 
     @property
     def notes(self) -> Sequence[str]:
-        """What limits the answer's worth."""
+        """Limits of the prediction, for people."""
         return self.sampled.notes
 
 
@@ -96,8 +88,12 @@ def predict(
     sampled: Sampled, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
-    """The time of a launch. mhz: a clock to take as it is; warm: whether caches hold what a launch before left; events: of the CU
-    to keep; row: other figures than the architecture's; watched: see `Gpu`. LaunchError without a whole workgroup to go by."""
+    """Predicts the time of a launch.
+
+    mhz: a fixed clock (default: the clock that the board holds); warm: True if caches hold what an earlier launch left;
+    events: events of the CU to keep; row: figures instead of the architecture's; watched: see `Gpu`.
+    Raises LaunchError without a whole workgroup.
+    """
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:
@@ -155,13 +151,13 @@ def predict(
 
 
 def _modelled(sampled: Sampled, resident: int) -> int:
-    """How many workgroups of a CU are modelled."""
+    """Returns how many workgroups of a CU are modelled."""
     length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
     return max(2 * resident, int(STEPS / length))
 
 
 def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
-    """What workgroups of this order execute over what their traces hold."""
+    """Returns the ratio of the records that workgroups of this order execute to those in their traces."""
     sizes, whole = (np.array(column) for column in zip(*((len(one), len(one) * one.stretch) for one in traces), strict=True))
     return float(whole[order].sum() / max(1, sizes[order].sum()))
 
@@ -180,7 +176,7 @@ def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) 
 
 
 def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace], on: Mechanisms) -> None:
-    """Takes clocks of LDS conflicts or of the coalescer out."""
+    """Removes the clocks of LDS conflicts or of the coalescer."""
     numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
     lds = code.lane_bytes[numbers] > 0
     lds &= code.kind[numbers] == Kind.LDS
@@ -191,7 +187,7 @@ def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace],
 
 
 def _matrix_type(sampled: Sampled) -> str:
-    """The type of the matrix instructions that the workgroup executed most."""
+    """Returns the type of the matrix instructions that the workgroup executed most, or ""."""
     found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
     matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}
     most = max(matrix, key=lambda n: matrix[n], default=None)
@@ -202,7 +198,7 @@ def _matrix_type(sampled: Sampled) -> str:
 
 
 def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
-    """What a CU reaches of its peaks, and all that are active together of L2's and memory's."""
+    """Returns the fractions of peak: of a CU's units, and of L2 and memory for all active CUs."""
     clocks, tally = max(1, result.clocks), result.tally
     hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
     made = {
@@ -216,8 +212,8 @@ def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active
     return {name: float(value) for name, value in made.items()}
 
 
-LITTLE = 0.05  # of the clocks of all waves: what they wait for less than this does not limit
-NEAR = 0.7  # share of its peak from which on a unit is what limits
+LITTLE = 0.05  # fraction of all waves' clocks below which a wait does not limit
+NEAR = 0.7  # fraction of its peak from which a unit limits
 LATENCY = {
     "WAITCNT": "latency of memory and LDS", "BARRIER_WAIT": "barriers", "NO_INSTRUCTION_AVAILABLE": "instruction fetch",
     "ARBITER_NOT_WIN": "issue", "ARBITER_WIN_EX_STALL": "busy units", "OTHER_WAIT": "wait states", "SLEEP_WAIT": "s_sleep",

@@ -1,7 +1,7 @@
-"""Where the clocks go as a profile that speedscope.app opens, and whatever else reads its format.
+"""Writes the clocks of a kernel as a profile for speedscope.app and other readers of its format.
 
-A profile a kernel; a sample an instruction and what its waves did there, weighted with the clocks of all waves of the modelled CU;
-its stack: the kernel, the lines of source that led there, the instruction, and the reason for which it waited, if it did.
+Each kernel is a profile. A sample is an instruction and what its waves did there, weighted with the clocks of all waves of
+the modelled CU. Its stack: the kernel, the source lines of the calls, the instruction, and the reason for a wait, if any.
 Format: github.com/jlfwong/speedscope, src/lib/file-format-spec.ts.
 """
 
@@ -14,12 +14,12 @@ from simgpu.timing.lines import lines
 from simgpu.timing.predict import Prediction
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-Places = Callable[[int], Sequence[str]]  # of a code offset: `file:line`, the outermost call first
+Places = Callable[[int], Sequence[str]]  # from a code offset to its `file:line`s, the outermost call first
 
 
 def profiles(kernels: Sequence[tuple[str, Prediction, Places]], title: str) -> dict[str, Any]:
-    """The document."""
-    numbers: dict[str, int] = {}  # of frames, by name
+    """Returns the document."""
+    numbers: dict[str, int] = {}  # index of each frame, by name
     made = []
     for name, one, places in kernels:
         samples: list[list[int]] = []

@@ -1,6 +1,6 @@
-"""A compute unit's state: records of numbers, one each for the instruction, the wave, and every unit.
+"""A compute unit's state: a record of numbers for each instruction, wave and unit.
 
-`simgpu.timing.units` says what happens to them. Their types are part of what numba keys its cache by.
+`simgpu.timing.units` changes them. Their types are part of the key of numba's cache.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from simgpu.hardware.timing_rules.issue import MOST_VM
 from simgpu.timing.code import CodeColumns
 
-SIMDS, UNITS, LEVELS = 4, 8, 3  # levels behind the vector cache: L2, Infinity Cache, memory
-PRODUCERS = 8  # loads that a wait tells apart
+SIMDS, UNITS, LEVELS = 4, 8, 3  # levels after the vector cache: L2, Infinity Cache, memory
+PRODUCERS = 8  # most loads that a wait is attributed to
 LOG = 6  # columns of an event: wave, number, when the wave was ready for it, issue, until, workgroup
 NEVER = 1 << 60
 KEY_TIME, KEY_PRIORITY = 24, 22  # a candidate's key: time, then priority, then age
-DEEPEST = 64  # entries of a unit's queue at most
-FLIGHTS = 1024  # loads of a CU that are in flight at most
+DEEPEST = 64  # most entries of a unit's queue
+FLIGHTS = 1024  # most loads of a CU in flight
 I, F = np.int64, np.float64
 
 
 class Stall(IntEnum):
-    """Why a wave waits: PC sampling's names (rocm-systems, pc_sampling.h), and the columns of `CuResult.stalls`."""
+    """Reasons for which a wave waits: PC sampling's names (rocm-systems, pc_sampling.h), and the columns of `CuResult.stalls`."""
 
     NO_INSTRUCTION_AVAILABLE = 0
     ALU_DEPENDENCY = 1
@@ -38,7 +38,7 @@ class Stall(IntEnum):
 
 
 class Tally(IntEnum):
-    """What is counted. WATCHED: clocks in which a SIMD has a wave among the watched instructions, of all SIMDs."""
+    """Counters of a CU. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed over SIMDs."""
 
     MATRIX_CLOCKS = 0
     VALU_CLOCKS = 1
@@ -51,11 +51,11 @@ class Tally(IntEnum):
     WATCHED = 8
 
 
-# What the chip is, and what the CU has of what it shares.
+# Figures of the chip, and the CU's part of the resources that all share.
 CONFIG = np.dtype([
-    ("lds_fifo", I), ("lds_latency", I),  # entries of a port's queue, and one; clocks from the port to the register
-    ("vmem_queue", I), ("in_flight", I),  # instructions before the coalescer, and one; bytes that loads can wait for
-    ("cache_latency", I), ("latency", I, LEVELS),  # clocks of a hit; of a load that each level behind serves
+    ("lds_fifo", I), ("lds_latency", I),  # entries of a port's queue, plus 1; clocks from the port to the register
+    ("vmem_queue", I), ("in_flight", I),  # instructions before the coalescer, plus 1; bytes that loads can wait for
+    ("cache_latency", I), ("latency", I, LEVELS),  # clocks of a hit; of a load that each later level serves
     ("line", I), ("store_line", I),  # bytes of a request
     ("scalar_hit", I), ("branch", I), ("barrier", I), ("start", I),  # clocks
     ("code_line", I), ("code_stream", I),  # bytes of a line of instructions, clocks from one to the next
@@ -65,14 +65,14 @@ CONFIG = np.dtype([
 ], align=True)  # fmt: skip
 WAVE = np.dtype([
     ("at", I), ("stop", I), ("access", I),  # its next step, its last; its next row of `accesses`
-    ("ready", I), ("came", I),  # when it can issue that step, but for units; when it came to it
-    ("why", I), ("producer", I),  # what it waits for until it is ready: a reason, and the load, or -1
+    ("ready", I), ("came", I),  # when the wave itself can issue that step; when it came to it
+    ("why", I), ("producer", I),  # why it waits until it is ready: a reason, and the load, or -1
     ("want", I), ("rank", I), ("age", I),  # the place in `free` that the step takes; priority and age, as in a key
     ("held", I), ("noted", I), ("line", I),  # `ready` after a barrier; its row of the log, or -1; its line of instructions, or -1
 ], align=True)  # fmt: skip
-# The operations of a counter that are in flight: a ring of when each completes, and which instruction asked for it.
+# Operations of a counter that are in flight: a ring of their completion times and their instructions.
 RING = np.dtype([("count", I), ("time", I, MOST_VM), ("by", I, MOST_VM)], align=True)
-# What a wave has in flight.
+# Operations that a wave has in flight.
 OUTSTANDING = np.dtype([("vm", RING), ("lds", RING), ("scalar_time", I), ("scalar_by", I)], align=True)
 ISSUE = np.dtype([
     ("free", I, SIMDS * UNITS), ("last", I, SIMDS * UNITS),  # when each SIMD's unit takes the next; the wave that took it last
@@ -87,53 +87,44 @@ VMEM = np.dtype([
     ("flight_end", I, FLIGHTS), ("flight_bytes", I, FLIGHTS), ("first", I), ("last", I), ("flying", I),  # loads in flight
     ("level_free", F, LEVELS), ("miss_free", F),
 ], align=True)  # fmt: skip
-# A place for a workgroup: which it holds, its live waves, those at a barrier, when it takes the next one (-1: it does not).
+# A place for a workgroup: its number, its live waves, those at a barrier, when it takes the next workgroup (-1: it does not).
 GROUP = np.dtype([("number", I), ("live", I), ("arrived", I), ("pending", I)], align=True)
-# Workgroups that have not ended, that have begun; waves that have begun; whether a place waits; rows of the log; fetch's clock.
+# Workgroups that have not ended, that have begun; waves that have begun; 1 if a place waits; rows of the log; fetch's clock.
 PROGRESS = np.dtype([("left", I), ("begun", I), ("ages", I), ("waiting", I), ("logged", I), ("code_free", I)], align=True)
 
 
 class Work(NamedTuple):
-    """What a CU runs: traces, one after another, and which of them each of its workgroups follows.
+    """Workgroups that a CU runs: their traces, one after another. All traces have the same number of waves."""
 
-    steps: int64; starts, ends, access_starts: of each trace's waves, all traces with as many; accesses: int32 (n, 3): clocks,
-    requests of lines, of these not in the vector cache. order: the trace of each workgroup, in the order of dispatch.
-    """
-
-    steps: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    accesses: np.ndarray
-    access_starts: np.ndarray
+    steps: np.ndarray  # int64, instruction numbers of all traces
+    starts: np.ndarray  # first step of each trace's waves
+    ends: np.ndarray  # end of each trace's waves
+    accesses: np.ndarray  # int32 (n, 3): clocks, requests of lines, requests that miss the vector cache
+    access_starts: np.ndarray  # first access of each trace's waves
     waves: int
-    order: np.ndarray
+    order: np.ndarray  # trace of each workgroup, in the order of dispatch
 
 
 class CuResult(NamedTuple):
-    """What a CU counts while it runs.
-
-    By an instruction's number: hits; latency: clocks from when waves came to it until they went on; stalls: (n, 9), of these by
-    reason; producers, waited: (n, 8), the loads that a wait waited for and the clocks. tally: see `Tally`. ends: clock at which
-    each workgroup ended, in the order of dispatch. log: the first events, (n, 6).
-    """
+    """Counts of a CU while it runs; the first five are by an instruction's number."""
 
     hits: np.ndarray
-    latency: np.ndarray
-    stalls: np.ndarray
-    producers: np.ndarray
-    waited: np.ndarray
-    tally: np.ndarray
-    ends: np.ndarray
-    log: np.ndarray
+    latency: np.ndarray  # clocks from when waves came to it until they went on
+    stalls: np.ndarray  # (n, 9), clocks of the latency by reason
+    producers: np.ndarray  # (n, 8), the loads that a wait waited for, or -1
+    waited: np.ndarray  # (n, 8), the clocks of these waits
+    tally: np.ndarray  # see `Tally`
+    ends: np.ndarray  # clock at which each workgroup ended, in the order of dispatch
+    log: np.ndarray  # the first events, (n, 6)
 
     @property
     def clocks(self) -> int:
-        """Of the whole."""
+        """Clocks until the last workgroup ended."""
         return int(self.ends.max(initial=0))
 
 
 class Cu(NamedTuple):
-    """A compute unit at work: arrays of the records above, of one where there is one of a kind."""
+    """A compute unit at work: arrays of the records above, of length 1 for a single record."""
 
     config: np.ndarray
     code: np.ndarray
@@ -146,16 +137,16 @@ class Cu(NamedTuple):
     lds: np.ndarray
     vmem: np.ndarray
     owed: np.ndarray  # by level and instruction: bytes not yet passed on
-    waits: np.ndarray  # and requests
-    code_time: np.ndarray  # when each line of instructions is there, -1: nobody asked for it
-    scalar_seen: np.ndarray  # by instruction: whether the scalar cache has what it loads
+    waits: np.ndarray  # by level and instruction: requests that do not wait yet
+    code_time: np.ndarray  # when each line of instructions arrives; -1: not requested
+    scalar_seen: np.ndarray  # by instruction: 1 if the scalar cache has its data
     progress: np.ndarray
 
 
 def idle(
     config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray
 ) -> Cu:  # fmt: skip
-    """Returns a CU before its first workgroup; arguments as `cu.run_cu` takes them."""
+    """Returns a CU before its first workgroup; arguments as for `cu.run_cu`."""
     total, count = resident * work.waves, len(code.unit)
     places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
     lines = count // max(1, int(config["code_line"][0]) // 4) + 2

@@ -1,7 +1,7 @@
-"""Stretches of code by the model of a compute unit: when waves that run them at the same time issue each instruction.
+"""Times stretches of code by the CU model: when waves that run them together issue each instruction.
 
-LDS has no bank conflicts, and what memory instructions load is in L2, as no addresses are known. Branches are taken; one that is
-not is an instruction of `Kind.PLAIN`.
+No addresses are known, so LDS has no bank conflicts and loaded data is in L2. Branches are taken; a branch that is not taken
+is given as an instruction of `Kind.PLAIN`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from simgpu.timing.trace import LINE_BYTES
 
 LDS_BANKS = 32
 WAIT = Issue(Unit.NONE, Kind.WAIT, vm=0, lgkm=0)  # at the end of a stretch, so that the next one finds all units idle
-FAR = 1 << 20  # from any number to the next: a branch is taken where another number follows than the next
+FAR = 1 << 20  # from any number to the next, so every branch counts as taken
 
 
 def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1) -> list[np.ndarray]:
-    """The clock at which each wave issues each instruction of each stretch, int64 (waves, n), from when it issues the first.
+    """Returns the clock at which each wave issues each instruction of each stretch, from its first, int64 (waves, n).
 
-    waves: that begin the stretch at the same time, alone on their compute unit. Raises TargetError for an architecture without
-    figures.
+    waves: waves that begin the stretch at the same time, alone on their compute unit. Raises TargetError for an architecture
+    without figures.
     """
     row = pipelines(arch)
     numbers: dict[Issue, int] = {}
@@ -46,7 +46,7 @@ def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1
     config = quiet_config(row, Mechanisms(code_fetch=False, dispatch=False), 1000.0)
     config["scalar_hit"] = row.l2_latency
     near = np.zeros((2, len(numbers)))
-    begin = np.array([SLOT])  # at 0, a wave at a barrier would count as ended
+    begin = np.array([SLOT])  # at clock 0, a wave at a barrier would count as ended
     result = cu.run_cu(code, work, 1, begin, near, near, config, len(every) * waves)
     wave, _, _, time, _, group = result.log.T
     issued = np.split(time[np.lexsort((time, wave, group))], ends[:-1] * waves)
@@ -55,9 +55,9 @@ def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1
 
 
 def _access(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
-    """What an access takes at least: clocks of the LDS banks or of the coalescer, requests of lines, and of these to L2."""
+    """Returns the least cost of an access: clocks of the LDS banks or of the coalescer, requests of lines, requests to L2."""
     nbytes = WAVEFRONT * issue.lane_bytes
     if issue.kind is Kind.LDS:
         return max(1, nbytes // (BANK_BYTES * LDS_BANKS)), 0, 0
     lines = max(1, nbytes // row.cache_line)
-    return max(1, nbytes // LINE_BYTES), lines, lines  # lanes in a row go line by line, see `checks.path_trace`
+    return max(1, nbytes // LINE_BYTES), lines, lines  # consecutive lanes go line by line, see `checks.path_trace`

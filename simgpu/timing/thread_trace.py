@@ -30,7 +30,7 @@ Documents = dict[str, Any]
 def write_trace(kernels: Sequence[tuple[str, Prediction]], folder: Path, force: bool) -> list[Path]:
     """Writes ui_output_agent_0_dispatch_N for each kernel below the folder, and stats_*.csv; returns the directories.
 
-    LaunchError where a directory is there and not `force`.
+    Raises LaunchError if a directory exists and not `force`.
     """
     made = []
     for dispatch, (name, one) in enumerate(kernels, start=1):
@@ -46,7 +46,7 @@ def write_trace(kernels: Sequence[tuple[str, Prediction]], folder: Path, force: 
 
 
 def documents(name: str, one: Prediction) -> Documents:
-    """The JSON files of a kernel by name."""
+    """Returns the JSON files of a kernel by name."""
     rows = lines(one)
     line_of = {row.number: at + 1 for at, row in enumerate(rows)}  # line 0 is the kernel's name
     waves: dict[tuple[int, int], list[list[int]]] = {}
@@ -91,7 +91,7 @@ def documents(name: str, one: Prediction) -> Documents:
 
 
 def stats(one: Prediction) -> str:
-    """The text of stats_*.csv."""
+    """Returns the text of stats_*.csv."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["CodeObj", "Vaddr", "Instruction", "Hitcount", "Latency", "Stall", "Idle", "Source"])
@@ -115,7 +115,7 @@ def _category(one: Prediction, number: int) -> int:
 
 
 def _timeline(one: Prediction, steps: list[list[int]]) -> list[list[int]]:
-    """States of a wave with their clocks, one behind the other."""
+    """Returns consecutive states of a wave with their clocks."""
     made: list[list[int]] = []
 
     def add(state: int, clocks: int) -> None:
@@ -137,7 +137,7 @@ def _timeline(one: Prediction, steps: list[list[int]]) -> list[list[int]]:
 
 
 def _state(found: Documents, state: int, end: int) -> list[list[int]]:
-    """How many waves are in a state, where that changes."""
+    """Returns the number of waves in a state, at each change."""
     changes: dict[int, int] = {}
     for file, document in found.items():
         if not file.startswith("se0_sm"):

@@ -1,4 +1,4 @@
-"""What the waves of a workgroup executed, as arrays: the model's input, wherever it comes from."""
+"""The records of a workgroup's waves as arrays: the model's input, whatever its source."""
 
 from __future__ import annotations
 
@@ -18,23 +18,18 @@ CLOCKS, FIRST, COUNT, FIELDS = range(4)
 
 @dataclass(frozen=True)
 class Trace:
-    """One workgroup.
+    """Records of one workgroup."""
 
-    steps: uint32, numbers of `CodeColumns`, a wave behind the other; wave w's are steps[starts[w] : starts[w + 1]]. accesses: int32
-    (n, 3), of each step that is one, in the same order, wave w's from access_starts[w] on: clocks of the LDS banks or of the
-    address coalescer; first of `lines`, and how many (0 for LDS). lines: uint32, of 64 bytes. complete: whether all waves ended.
-    group: the workgroup's number in the order of dispatch. stretch: what it executed over what `steps` hold; its waves are taken
-    to have gone on as until there.
-    """
-
-    steps: np.ndarray
+    steps: np.ndarray  # uint32, numbers of `CodeColumns`; wave w's are steps[starts[w] : starts[w + 1]]
     starts: np.ndarray
+    # int32 (n, 3), a row per access: clocks of the LDS banks or of the coalescer; first of `lines`; their count (0 for
+    # LDS)
     accesses: np.ndarray
-    access_starts: np.ndarray
-    lines: np.ndarray
-    complete: bool
-    group: int = 0
-    stretch: float = 1.0
+    access_starts: np.ndarray  # wave w's accesses begin at access_starts[w]
+    lines: np.ndarray  # uint32, of 64 bytes
+    complete: bool  # True if all waves ended
+    group: int = 0  # the workgroup's number in the order of dispatch
+    stretch: float = 1.0  # ratio of executed records to `steps`; the rest is assumed to be like them
 
     @property
     def waves(self) -> int:
@@ -47,7 +42,7 @@ class Trace:
 def trace_of(
     code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
 ) -> Trace:
-    """The trace that streams of waves tell of (uint32; `simgpu.checks.path_trace` says what of), which all began at `entry`."""
+    """Decodes the streams (uint32, `simgpu.checks.path_trace`) of waves that all began at `entry` into a trace."""
     is_access = code.accesses
     sizes = [_walk(stream, entry, code.step, is_access, *_none()) for stream in streams]
     starts, access_starts = (np.cumsum([0, *(size[at] for size in sizes)]) for at in (0, 1))
@@ -65,7 +60,7 @@ def trace_of(
 
 
 def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
-    """The trace of a workgroup that does a share of what this one did: each wave's first steps."""
+    """Cuts a trace to the first steps of each wave, for a workgroup that does a fraction of the work."""
     counts = np.ceil(np.diff(trace.starts) * trace.stretch * share).astype(np.int64)
     counts = np.minimum(counts, np.diff(trace.starts))
     kept = [trace.steps[start : start + count] for start, count in zip(trace.starts, counts, strict=False)]
@@ -77,11 +72,11 @@ def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
     )  # fmt: skip
 
 
-PAGE_SHIFT = 15  # 2^15 lines are a page, which stay together: the driver maps 2 MiB at a time
+PAGE_SHIFT = 15  # 2^15 lines are a page and stay together: the driver maps 2 MiB at a time
 
 
 def renumbered(traces: Sequence[Trace]) -> list[Trace]:
-    """The traces with pages numbered as they are first touched, so that it does not matter where the host put what."""
+    """Renumbers the traces' pages in the order of their first touch, so that the host's placement does not matter."""
     ends = np.cumsum([len(trace.lines) for trace in traces])
     lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
     page, _ = numbered(lines >> PAGE_SHIFT)
@@ -94,9 +89,9 @@ HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio [Knuth, The A
 
 @numba.njit(cache=True, nogil=True)
 def numbered(values):  # type: ignore[no-untyped-def]
-    """Each value's number, uint32, where equal ones have the same: 0, 1, ... as they first come; and the value of each number.
+    """Numbers equal values alike, uint32: 0, 1, ... in the order of their first occurrence; also returns each number's value.
 
-    As `np.unique` with its inverse does, without sorting. Values are whole numbers of 0 or more.
+    Like `np.unique` with its inverse, without sorting. Values are whole numbers of 0 or more.
     """
     bits = 4
     while len(values) * 2 > 1 << bits:
@@ -121,7 +116,7 @@ def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @numba.njit(cache=True, nogil=True)
 def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: ignore[no-untyped-def]
-    """Numbers of steps, accesses and lines of a wave; fills the arrays where they have room."""
+    """Counts the steps, accesses and lines of a wave; fills the arrays that have room."""
     at, word, size = entry, 0, len(stream)
     done = found = held = 0
     fill = len(steps) > 0
@@ -133,7 +128,7 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
             clocks, first = 0, held
             while word < size and stream[word] & 0x3FFFFFFF == at and stream[word] >> 30 >= LDS:
                 cut = word + 1 >= size or (stream[word] >> 30 == MEMORY and word + 2 + (stream[word + 1] & 0xFFFF) > size)
-                if cut:  # the stream's room ended within
+                if cut:  # the stream ended inside the record
                     word = size
                     break
                 if stream[word] >> 30 == LDS:
@@ -143,7 +138,7 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
                 count = stream[word + 1] & 0xFFFF
                 clocks += stream[word + 1] >> 16
                 word += 2
-                for number in range(count if fill else 0):  # not of slices: see `simgpu.timing.channels`
+                for number in range(count if fill else 0):  # without slices: see `simgpu.timing.channels`
                     lines[held + number] = stream[word + number]
                 held += count
                 word += count

@@ -1,10 +1,11 @@
-"""The units of a compute unit, a few functions each: what an instruction takes of them, and when they are free again.
+"""The units of a compute unit, a few functions each: how long an instruction occupies them.
 
-Times are clocks of the engine; a unit or queue is known by the time at which it takes the next instruction. Sources of the
+Times are clocks of the engine. Each unit and queue stores the time at which it takes the next instruction. Sources of the
 figures: `hardware.rates.pipelines`; of the rules: `hardware.timing_rules.issue`.
 
-numba compiles `run` with all that it calls as one function and caches that by this file, so all of it is here: `unit` marks what
-is inlined. Reference counts are off, as counting those of `Cu` takes six times as long as all else; nothing here allocates.
+numba compiles `run` and all functions that it calls as one, and caches that by this file; so they are all here. `unit`
+marks inlined functions. Reference counts are off: counting those of `Cu` takes six times as long as the rest. Nothing
+here allocates.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ unit = numba.njit(forceinline=True, **OPTIONS)
 
 @unit
 def count(ring, end, now):  # type: ignore[no-untyped-def]
-    """Adds an operation to a counter, in whose order operations complete; returns when it does."""
+    """Adds an operation to a counter, whose operations complete in order; returns when it does."""
     if ring.count > 0:
         end = max(end, ring.time[(ring.count - 1) % MOST_VM])
     ring.time[ring.count % MOST_VM], ring.by[ring.count % MOST_VM] = end, now
@@ -45,13 +46,13 @@ def count(ring, end, now):  # type: ignore[no-untyped-def]
 
 @unit
 def back(ring, left):  # type: ignore[no-untyped-def]
-    """The place in a counter's ring of the youngest operation that completes before only `left` are in flight."""
+    """Returns the place in a counter's ring of the youngest operation that completes before only `left` are in flight."""
     return (ring.count - left - 1) % MOST_VM
 
 
 @unit
 def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
-    """Holds a wave back for what its next instruction waits for: s_waitcnt, or room in a counter."""
+    """Holds a wave back until its next instruction can go: s_waitcnt, or room in a counter."""
     if after.kind == Kind.WAIT:
         bound = wave.ready
         if after.vm >= 0 and out.vm.count > after.vm:
@@ -75,14 +76,14 @@ def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
 
 @unit
 def take_valu(issue, slot, index, valu, matrix, alone):  # type: ignore[no-untyped-def]
-    """Takes a SIMD's VALU: matrix instructions issue through its port, so each knows when the others may."""
+    """Occupies a SIMD's VALU. Matrix instructions issue through its port, so each entry has the time when the others may."""
     issue.free[slot + Unit.VALU], issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE] = valu, matrix, alone
     issue.last[slot + Unit.VALU] = issue.last[slot + Unit.MATRIX] = issue.last[slot + Unit.ALONE] = index
 
 
 @unit
 def issue_plain(issue, inst, slot, index, time, tally):  # type: ignore[no-untyped-def]
-    """A vector or scalar instruction, or s_nop, which takes its wave's turns alone; returns when the wave goes on."""
+    """Issues a vector or scalar instruction, or s_nop, which only takes its wave's turns; returns when the wave goes on."""
     until = time + inst.clocks
     if inst.unit == Unit.VALU or inst.unit == Unit.ALONE:
         matrix, alone = issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE]
@@ -111,7 +112,7 @@ def lds_access(lds, config, pair, clocks, port, time):  # type: ignore[no-untype
 
 @unit
 def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
-    """An LDS instruction: both SIMDs of its port wait for room in the port's queue."""
+    """Issues an LDS instruction: both SIMDs of its port wait for room in the port's queue."""
     wave, issue, config = cu.waves[index], cu.issue[0], cu.config[0]
     clocks = work.accesses[wave.access, 0]
     wave.access += 1
@@ -126,7 +127,7 @@ def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no
 
 @unit
 def wait_for_room(vmem, config, nbytes, begin):  # type: ignore[no-untyped-def]
-    """When a load of so many bytes finds room among those in flight."""
+    """Returns when a load of `nbytes` finds room among those in flight."""
     while vmem.flying > 0 and vmem.flight_end[vmem.first % FLIGHTS] <= begin:
         vmem.flying -= vmem.flight_bytes[vmem.first % FLIGHTS]
         vmem.first += 1
@@ -139,7 +140,7 @@ def wait_for_room(vmem, config, nbytes, begin):  # type: ignore[no-untyped-def]
 
 @unit
 def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-def]
-    """Takes the address coalescer; all SIMDs wait for room in its queue."""
+    """Occupies the address coalescer; all SIMDs wait for room in its queue."""
     vmem.coalescer_free = begin + through
     vmem.queue[vmem.queue_at] = begin
     vmem.queue_at = 0 if vmem.queue_at + 1 == config.vmem_queue else vmem.queue_at + 1
@@ -151,9 +152,9 @@ def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-de
 
 @unit
 def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
-    """Takes bytes of L2 and of what each level passes on; returns the clocks by which the slowest holds them up.
+    """Moves bytes from L2 and the part that each level passes on; returns the clocks of delay by the slowest level.
 
-    A store waits for L2 only, as long as that has room for it.
+    A store waits only for L2, as long as L2 has room for it.
     """
     vmem, config = cu.vmem[0], cu.config[0]
     delay, amount = 0.0, float(moved)
@@ -175,7 +176,7 @@ def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-un
 
 @unit
 def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
-    """The level that a load waits for: its lines are as old as each other, so all of them wait, or none."""
+    """Returns the level that a load waits for. Its lines are equally old, so all of them wait or none."""
     level = 0
     while level + 1 < LEVELS:
         cu.waits[level + 1, now] += missed * cu.late[level, now]
@@ -188,7 +189,7 @@ def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
 
 @unit
 def serve(cu, now, begin, through, missed, is_store, tally):  # type: ignore[no-untyped-def]
-    """When requests that the vector cache has not are served; through: clocks that they took to coalesce."""
+    """Returns when requests that missed the vector cache are served; through: clocks that they took to coalesce."""
     vmem, config = cu.vmem[0], cu.config[0]
     moved = missed * (config.store_line if is_store else config.line)
     delay = move(cu, now, begin, through, moved, is_store, tally)
@@ -202,7 +203,7 @@ def serve(cu, now, begin, through, missed, is_store, tally):  # type: ignore[no-
 
 @unit
 def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
-    """A vector memory instruction: coalescer, vector cache, and what lies behind."""
+    """Issues a vector memory instruction: coalescer, vector cache and later levels."""
     wave, out, issue, vmem, config = cu.waves[index], cu.outstanding[index], cu.issue[0], cu.vmem[0], cu.config[0]
     clocks, requests, missed = work.accesses[wave.access, 0], work.accesses[wave.access, 1], work.accesses[wave.access, 2]
     wave.access += 1
@@ -233,7 +234,7 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
 
 @unit
 def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def]
-    """A scalar load: the scalar cache has what the instruction loaded before."""
+    """Issues a scalar load; the scalar cache has data that the same instruction loaded before."""
     out, config = cu.outstanding[index], cu.config[0]
     cu.issue[0].free[slot + Unit.SCALAR] = time + SLOT
     delay = config.scalar_hit if cu.scalar_seen[now] else config.latency[0]
@@ -244,7 +245,7 @@ def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def
 
 @unit
 def fetch(cu, wave, line, time):  # type: ignore[no-untyped-def]
-    """Holds a wave back until its next line of instructions is there; straight code streams, a jump waits for L2."""
+    """Holds a wave back until its next line of instructions arrives; straight code streams, a jump waits for L2."""
     config, progress = cu.config[0], cu.progress[0]
     if line == wave.line:
         return
@@ -287,13 +288,13 @@ def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-u
 
 @unit
 def rank(priority, age):  # type: ignore[no-untyped-def]
-    """A candidate's place among those of its time: higher priority first, then the older."""
+    """Returns a candidate's rank among those of its time: higher priority first, then the older."""
     return (3 - priority) << KEY_PRIORITY | age & ((1 << KEY_PRIORITY) - 1)
 
 
 @unit
 def arbitrate(cu):  # type: ignore[no-untyped-def]
-    """The SIMD that issues next, or -1, and its candidate's key: SIMDs take turns, one a clock."""
+    """Returns the SIMD that issues next, or -1, and its candidate's key. SIMDs take turns, one a clock."""
     issue = cu.issue[0]
     simd, key = -1, NEVER << 1
     for number in range(SIMDS):
@@ -304,7 +305,7 @@ def arbitrate(cu):  # type: ignore[no-untyped-def]
                 if wave.ready >= NEVER:
                     continue
                 when = max(wave.ready, issue.free[wave.want])
-                when = ((when - number + SLOT - 1) & -SLOT) + number  # its turn, of the clocks that it has
+                when = ((when - number + SLOT - 1) & -SLOT) + number  # rounded up to its turn
                 candidate = when << KEY_TIME | wave.rank
                 if candidate < low:
                     low, who = candidate, index
@@ -316,7 +317,7 @@ def arbitrate(cu):  # type: ignore[no-untyped-def]
 
 @unit
 def note_wait(wave, issue, result, kind, index, now, time):  # type: ignore[no-untyped-def]
-    """Counts what a wave waited for until it issued: first what held it back itself, then units that others took."""
+    """Counts a wave's wait until it issued: first the time until it was ready, then units that others took."""
     result.hits[now] += 1
     result.tally[Tally.ISSUED] += 1
     stall = time - wave.came
@@ -365,7 +366,7 @@ def note_event(wave, progress, group, log, index, now, time, ready):  # type: ig
 
 @unit
 def begin_wave(cu, work, group, index, source, begin):  # type: ignore[no-untyped-def]
-    """Puts a wave at the first instruction of a trace's."""
+    """Puts a wave at the first instruction of a trace's wave."""
     wave, out, progress = cu.waves[index], cu.outstanding[index], cu.progress[0]
     wave.at, wave.stop, wave.access = work.starts[source], work.ends[source], work.access_starts[source]
     wave.line, wave.producer, wave.why = -1, -1, Stall.OTHER_WAIT
@@ -422,7 +423,7 @@ def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped
 
 @unit
 def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-def]
-    """Lets the waves of a workgroup go on, all of whose live waves have come to the barrier."""
+    """Releases the waves of a workgroup after all its live waves came to the barrier."""
     barrier = cu.config[0].barrier
     cu.groups[place].arrived = 0
     for index in range(place * work.waves, (place + 1) * work.waves):
@@ -463,8 +464,8 @@ def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[
 
 @numba.njit(cache=True, **OPTIONS)
 def run(cu, work, result):  # type: ignore[no-untyped-def]
-    """Runs the workgroups, from issue to issue, and returns how many events the log has; fills `result`."""
-    # Plain tuples come in: numba's cache would name their classes, and be unreadable where a version names them otherwise.
+    """Runs the workgroups from issue to issue and fills `result`; returns the number of events in the log."""
+    # The arguments are plain tuples: numba's cache would name classes, and be unreadable if another version renames them.
     cu, work, result = Cu(*cu), Work(*work), CuResult(*result)
     config, issue, progress = cu.config, cu.issue[0], cu.progress[0]
     code_line, watches = max(1, config[0].code_line // 4), config[0].watch_end > 0
@@ -474,11 +475,11 @@ def run(cu, work, result):  # type: ignore[no-untyped-def]
         if simd < 0:
             if progress.waiting:
                 continue
-            break  # waves wait for each other for ever
+            break  # waves wait for each other forever
         index, time = issue.best_wave[simd], key >> KEY_TIME
         wave = cu.waves[index]
         issue.dirty[simd] = 1
-        if issue.free[wave.want] > time:  # another SIMD took what they share
+        if issue.free[wave.want] > time:  # another SIMD took a unit that they share
             continue
         now, place = work.steps[wave.at], index // work.waves
         inst = cu.code[now]

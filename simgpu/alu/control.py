@@ -1,4 +1,4 @@
-"""Instructions that move the wave: branches, calls, barriers, and those that only take time."""
+"""Instructions that move the wave: branches, calls, barriers, and instructions that only take time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import lds_atomics
 
-# What a functional model may skip: waits, priorities, caches, messages and hints.
+# Instructions that a functional model may skip: waits, priorities, caches, messages and hints.
 NO_EFFECT = frozenset((
     Kind.NOP, Kind.WAITCNT, Kind.SETHALT, Kind.SETPRIO, Kind.ICACHE_INV, Kind.INCPERFLEVEL, Kind.DECPERFLEVEL, Kind.TTRACEDATA,
     Kind.SENDMSGHALT, Kind.DCACHE, Kind.CACHE, Kind.WAKEUP, Kind.SETKILL,
 ))  # fmt: skip
-RESUMED = (Kind.BARRIER, Kind.SLEEP)  # the wave goes on behind them, later
+RESUMED = (Kind.BARRIER, Kind.SLEEP)  # the wave continues after them, later
 ENDS = (Kind.ENDPGM, Kind.ENDPGM_SAVED)
-# Not in a compute kernel: the branch stack, the trap handler's return, GDS.
+# Not executable in a compute kernel: the branch stack, the trap handler's return, GDS.
 UNSUPPORTED = frozenset((
     Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.RFE, Kind.GDS,
     Kind.ENDPGM_ORDERED_PS_DONE, Kind.UNSUPPORTED,
@@ -38,7 +38,7 @@ COUNTERS = (Kind.APPEND, Kind.CONSUME)
 
 
 def branch_condition(frame: Frame, control: Kind) -> IrValue:
-    """The i1 of a branch on machine state: whether it is taken."""
+    """Returns the i1 of a branch on machine state: True if it is taken."""
     state, where_set = STATE_BRANCHES[control]
     if state == "scc":
         bits = frame.state(layout.SCC)
@@ -50,8 +50,8 @@ def branch_condition(frame: Frame, control: Kind) -> IrValue:
 class Control:
     """Plans and emits one control instruction.
 
-    size: its dwords; turns: whether the workgroup's other waves may go on behind it (s_waitcnt).
-    Targets of direct branches are record indices, put into a slot; code addresses become indices by the context's code base.
+    size: its dwords; turns: True if the workgroup's other waves may run after it (s_waitcnt). Targets of direct branches are
+    record indices in a slot; code addresses become indices by the context's code base.
     """
 
     def __init__(self, inst: Instruction, plan: Plan, turns: bool = False) -> None:
@@ -59,7 +59,7 @@ class Control:
         self.control = inst.spec.control
         self.size = inst.size // 4
         self.target = 0
-        self.outside = False  # whether a direct branch leads out of the code
+        self.outside = False  # True if a direct branch leads out of the code
         self.turns = turns
         self.places: dict[str, Any] = {}
         if self.control in UNSUPPORTED:
@@ -98,7 +98,7 @@ class Control:
         return register
 
     def _sources(self, plan: Plan) -> None:
-        """Operands of s_getreg, s_setreg and s_set_gpr_idx_*."""
+        """Plans the operands of s_getreg, s_setreg and s_set_gpr_idx_*."""
         if self.control in (Kind.GETREG, Kind.SETREG):
             plan.note(self._immediate("simm16"))
         for name, operand in self.inst.args.items():
@@ -126,7 +126,7 @@ class Control:
         self.places[name] = plan.register(self._reg(name), 64)
 
     def jump_target(self) -> int:
-        """Record index of the target."""
+        """Returns the record index of the target."""
         target = branch_target(self.inst, self.inst.offset)
         assert target is not None
         return target // 4
@@ -136,7 +136,8 @@ class Control:
         index = frame.slot(layout.SLOT_INDEX)
         if self.control in NO_EFFECT or self.control in DEBUGGER_BRANCHES:
             if self.control is Kind.WAITCNT:
-                # Waves on other host threads see what came before it first. No code on x86, where they always do.
+                # Waves on other host threads see earlier accesses first. This emits no code on x86, which always keeps
+                # that order.
                 build.fence("acq_rel")
                 if self.turns:
                     frame.let_others_on(self.size)
@@ -176,7 +177,7 @@ class Control:
             self._machine_state(frame)
 
     def _machine_state(self, frame: Frame) -> None:
-        """Hardware registers, and registers chosen by M0."""
+        """Emits instructions on hardware registers, and on registers chosen by M0."""
         places = self.places
         if self.control is Kind.GETREG:
             frame.store(hwreg.read(frame, self._immediate("simm16")), frame.operand(places["sdst"].slot))
@@ -209,7 +210,7 @@ class Control:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
 
     def _branch(self, frame: Frame, index: IrValue) -> None:
-        """Go to the slot's record; a fault at the branch, with the address, where there is no code."""
+        """Jumps to the slot's record; without code there, it faults at the branch, with the address."""
         target = frame.slot(self.target)
         if self.outside:
             address = frame.context(layout.CTX_CODE_BASE) + target.sext(I64) * 4
@@ -218,7 +219,7 @@ class Control:
             frame.transfer(target, index)
 
     def _link(self, frame: Frame) -> None:
-        """The address of the next instruction into sdst."""
+        """Stores the address of the next instruction in sdst."""
         following = (frame.slot(layout.SLOT_INDEX) + self.size).zext(I64) * 4
         address = frame.context(layout.CTX_CODE_BASE) + following
         frame.operand(self.places["sdst"].slot).store(address)

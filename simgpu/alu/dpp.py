@@ -1,7 +1,7 @@
-"""Data-parallel primitives: which lane a DPP source reads (ISA guides, "DPP").
+"""Data-parallel primitives: the lane that a DPP source reads (ISA guides, "DPP").
 
-GFX9: a source lane outside the row, or switched off in EXEC, is invalid: bound_ctrl makes the
-value 0, otherwise the destination lane keeps its old value.
+GFX9: a source lane outside the row, or switched off in EXEC, is invalid. bound_ctrl then makes the value 0; otherwise the
+destination lane keeps its old value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simgpu.machine.wave_frame import MASK
 
 
 def source_lanes(control: int) -> list[int | None]:
-    """For each lane the lane that `dpp_ctrl` reads, or None where it is outside."""
+    """Returns for each lane the lane that `dpp_ctrl` reads, or None if that is outside."""
     return [_source(control, lane) for lane in range(LANES)]
 
 
@@ -54,7 +54,7 @@ def _source(control: int, lane: int) -> int | None:
 def permuted(
     frame: Frame, row: IrValue, mods: Mapping[str, Any], exec_bits: IrValue
 ) -> tuple[IrValue, IrValue]:
-    """The permuted source row, and the <64 x i1> of lanes that may be written."""
+    """Returns the permuted source row, and the <64 x i1> of lanes that may be written."""
     lanes = source_lanes(int(mods.get("dpp_ctrl", 0)))
     index = [0 if lane is None else lane for lane in lanes]
     inside = ir.Constant(MASK, [int(lane is not None) for lane in lanes])

@@ -1,7 +1,7 @@
 """Hardware registers: s_getreg reads them, s_setreg writes MODE; a changed MODE changes records.
 
-Ids and fields: ISA guides, "Hardware registers" and s_getreg_b32; what a functional model has no
-value for reads 0, and writes to anything but MODE have no effect.
+Ids and fields: ISA guides, "Hardware registers" and s_getreg_b32. Fields without a value in a functional model read 0, and
+writes to anything but MODE have no effect.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LDS_GRANULE = 512  # bytes, of LDS_ALLOC's size field (GFX9: 128 dwords)
 
 
 def fields(simm16: int) -> tuple[int, int, int]:
-    """(register id, offset, width) of a hwreg operand."""
+    """Returns (register id, offset, width) of a hwreg operand."""
     return simm16 & 63, simm16 >> 6 & 31, (simm16 >> 11 & 31) + 1
 
 
 def read(frame: Frame, simm16: int) -> IrValue:
-    """The named field, as i32."""
+    """Returns the named field, as i32."""
     register, offset, width = fields(simm16)
     return _register(frame, register) >> offset & (1 << width) - 1
 
@@ -47,7 +47,7 @@ def _register(frame: Frame, register: int) -> IrValue:
 
 
 def _status(frame: Frame) -> IrValue:
-    """SCC 0, EXECZ 9, VCCZ 10, IN_TG 11, VALID 16."""
+    """Returns the STATUS register: SCC 0, EXECZ 9, VCCZ 10, IN_TG 11, VALID 16."""
     word = frame.state(layout.SCC) | (1 << 11 | 1 << 16)
     for register, bit in ((isa.EXEC, 9), (isa.VCC, 10)):
         zero = frame.state(frame.scalar(register), I64) == 0
@@ -56,14 +56,14 @@ def _status(frame: Frame) -> IrValue:
 
 
 def _hardware_id(frame: Frame) -> IrValue:
-    """WAVE_ID [3:0], SIMD_ID [5:4], CU_ID [11:8], from the number of the wave's place."""
+    """Returns the HW_ID register: WAVE_ID [3:0], SIMD_ID [5:4], CU_ID [11:8], from the number of the wave's place."""
     place = frame.state(layout.HW_ID)
     wave, simd, unit = place >> 2 & 15, place & 3, place >> 6 & 15
     return wave | simd << 4 | unit << 8
 
 
 def write(frame: Frame, simm16: int, value: IrValue, dwords: int) -> None:
-    """Write the named field and go on with the instruction `dwords` further."""
+    """Writes the named field and continues with the instruction `dwords` further."""
     register, offset, width = fields(simm16)
     if register != MODE:
         frame.next(dwords)
@@ -74,9 +74,9 @@ def write(frame: Frame, simm16: int, value: IrValue, dwords: int) -> None:
 
 
 def change_mode(frame: Frame, word: IrValue, dwords: int) -> None:
-    """Set MODE and go on `dwords` further, in the records that are lowered for it.
+    """Sets MODE and continues `dwords` further, in the records that are lowered for it.
 
-    The context holds their addresses by `mode.number`; one that is missing is made by Python.
+    The context holds their addresses by `mode.number`; if one is missing, Python makes it.
     """
     build = frame.build
     old = frame.state(layout.MODE)

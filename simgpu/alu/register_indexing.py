@@ -1,8 +1,7 @@
 """Registers chosen at run time by M0: s_movrel, and VGPR indexing (s_set_gpr_idx_*).
 
-While MODE.GPR_IDX_EN is set, M0[7:0] is added to the VGPR numbers of the vector operands that
-M0[15:12] names: src0, src1, src2, vdst (ISA guides, "VGPR Indexing"). Handlers for that state
-run on a copy of their record whose slots were moved.
+While MODE.GPR_IDX_EN is set, M0[7:0] is added to the VGPR numbers of the vector operands that M0[15:12] selects: src0,
+src1, src2, vdst (ISA guides, "VGPR Indexing"). Handlers for that state run on a copy of their record with moved slots.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def m0(frame: Frame) -> IrValue:
 
 
 def moved_scalar(frame: Frame, place: OperandPlace) -> IrValue:
-    """Pointer to the SGPR M0 places after the operand's; a fault past s101."""
+    """Returns a pointer to the SGPR M0 places after the operand's; faults past s101."""
     target = frame.slot(place.slot) + m0(frame) * 4
     last = layout.SGPR + 4 * (LAST_SGPR + 1) - place.bits // 8
     outside = (m0(frame).unsigned > LAST_SGPR) | (target.unsigned > last)
@@ -38,23 +37,23 @@ def moved_scalar(frame: Frame, place: OperandPlace) -> IrValue:
 
 
 def set_index(frame: Frame, index: IrValue) -> None:
-    """M0[7:0] = index[7:0]."""
+    """Sets M0[7:0] = index[7:0]."""
     frame.set_state(frame.scalar(isa.M0), m0(frame) & 0xFFFFFF00 | index & 0xFF)
 
 
 def set_operands(frame: Frame, bits: IrValue) -> None:
-    """M0[15:12] = which operands are indexed."""
+    """Sets M0[15:12]: the operands that are indexed."""
     frame.set_state(frame.scalar(isa.M0), m0(frame) & 0xFFFF0FFF | (bits & 15) << 12)
 
 
 def switch(frame: Frame, on: bool, dwords: int) -> None:
-    """Turn indexing on or off and go on."""
+    """Turns indexing on or off and continues."""
     bit, word = 1 << mode.GPR_IDX_EN, frame.state(layout.MODE)
     change_mode(frame, word | bit if on else word & (~bit & 0xFFFFFFFF), dwords)
 
 
 def relocate(frame: Frame, operands: Iterable[tuple[OperandPlace, int]]) -> None:
-    """Let the frame read its slots from a copy in which the indexed VGPRs are moved.
+    """Makes the frame read its slots from a copy in which the indexed VGPRs are moved.
 
     operands: the places and their mode bits. A register past v255 is a fault.
     """

@@ -21,7 +21,7 @@ STATE_REGISTER = {"exec": isa.EXEC, "vcc": isa.VCC, "m0": isa.M0}
 
 
 def read_state(frame: Frame, type_: Type) -> Any:
-    """SCC as i1; EXEC, VCC and M0 as integers."""
+    """Reads SCC as i1; EXEC, VCC and M0 as integers."""
     with frame.once():
         if type_.state == "scc":
             return frame.state(layout.SCC) != 0
@@ -37,7 +37,7 @@ def write_state(frame: Frame, type_: Type, raw: Any) -> None:
 
 
 def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, OperandPlace], list[OperandPlace]]:
-    """Places of the parameters by name, and of the register results in order."""
+    """Plans the parameters by name, and the register results in order."""
     places: dict[str, OperandPlace] = {}
     position = 0
     for param in inst.spec.params:
@@ -67,7 +67,7 @@ def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, OperandPlace], list[O
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], results: list[OperandPlace]) -> None:
-    """The handler's body, without its way out."""
+    """Emits the handler's body, without its way out."""
     ops = LLVMOps(frame.build, 1)
     values = []
     for param in inst.spec.params:
@@ -84,7 +84,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], resul
     returned = inst.spec.body(*values)
     outputs = returned if isinstance(returned, tuple) else (returned,)
     written = iter(results)
-    # Destinations are stored after every source was read, SCC and EXEC last.
+    # Destinations are stored after all sources were read, SCC and EXEC last.
     for type_, value in zip(inst.spec.results, outputs, strict=True):
         raw = value.raw
         if type_.state in ("", "sgpr"):

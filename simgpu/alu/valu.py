@@ -26,11 +26,11 @@ from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
-# Operations on rows of 32 bits in a handler's straight code, beyond which it is a loop over groups of lanes: LLVM then takes half
-# the time, and it runs as fast; with fewer, the loop's own instructions show.
+# 32-bit row operations above which a handler is a loop over groups of lanes instead of straight code. LLVM then takes
+# half the time, and the code runs as fast; with fewer operations, the loop's own instructions cost time.
 MOST = 72
 GROUP = 16  # lanes at a time: a register of AVX-512
-# States of parameters that no operand field holds.
+# States of parameters that are in no operand field.
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
 
 
@@ -73,15 +73,15 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> SourcePlaces:
 
 
 def _has_half_constants(inst: Instruction, source: str) -> bool:
-    """Whether an inline float in this source is an f16's, though the parameter is not."""
-    # A mix source that op_sel_hi takes as f16: compilers widen by `x * 1.0 + 0` so.
+    """True if an inline float in this source is an f16's, though the parameter is not."""
+    # A mix source that op_sel_hi selects as f16: compilers widen by `x * 1.0 + 0` this way.
     if Flag.MIX in inst.spec.flags:
         return bool(inst.mods.get("op_sel_hi", 0) >> int(source[3:]) & 1)
     return (inst.mnemonic, inst.form, source) in F16_SOURCES
 
 
 def _operand_bits(inst: Instruction, type_: Type) -> int:
-    """Width of an operand: a packed f32 instruction names pairs of registers."""
+    """Returns the width of an operand: a packed f32 instruction names pairs of registers."""
     pairs = Flag.PACKED in inst.spec.flags and type_.bits == 32
     return 64 if pairs else max(32, type_.bits)
 
@@ -89,12 +89,12 @@ def _operand_bits(inst: Instruction, type_: Type) -> int:
 def _result_field(inst: Instruction, number: int) -> str:
     if number == 0:
         return "vdst" if "vdst" in inst.args else "sdst"
-    # A second vector result (v_swap_b32, v_permlane16_swap_b32) goes back to the source.
+    # A second vector result (v_swap_b32, v_permlane16_swap_b32) is written to the source.
     return "vdst1" if "vdst1" in inst.args else "src0"
 
 
 def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
-    """The instruction, but for its way out: straight code for all lanes, or, where that is much, a loop over groups of them."""
+    """Emits the instruction without its way out: straight code for all lanes or, if that is long, a loop over groups of them."""
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
     elif not frame.emitted(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
@@ -102,7 +102,7 @@ def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> N
 
 
 def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
-    """Whether no lane is told of another, and nobody looks at whole rows."""
+    """True if no lane depends on another, and no check looks at whole rows."""
     spec = inst.spec
     looked_at = frame.dry or any(hooks.looks_at_rows() for hooks in frame.hooks)
     scalars = any(type_.state for type_ in spec.results if type_ is not t.mask)
@@ -123,7 +123,7 @@ def _emit_by_groups(frame: Frame, inst: Instruction, places: SourcePlaces, mode:
 
 
 def _set_scalars(frame: Frame, inst: Instruction, places: SourcePlaces, results: Iterable[tuple[Type, Any]]) -> None:
-    """Write the results that are not vectors, which come last."""
+    """Writes the results that are not vectors, which come last."""
     for type_, raw in results:
         if type_ is t.mask:
             assert places.sdst is not None
@@ -140,13 +140,13 @@ class VectorEmitter(VectorSources):
     # -- results -------------------------------------------------------------------------------
 
     def finished(self, value: Value) -> Value:
-        """Output denormals, omod and clamp of a result."""
+        """Applies output denormals, omod and clamp to a result."""
         type_ = value.type
         if type_.is_float:
             if type_.kind == "float" and self.mode.flush(type_)[1]:
                 value = Value(self.ops, type_, self._flushed(value.raw, type_))
             omod = self.mods.get("omod", 0)
-            # The output modifier is ignored where IEEE mode or output denormals are on.
+            # The output modifier is ignored if IEEE mode or output denormals are on.
             if omod and not self.mode.ieee and self.mode.flush(type_)[1]:
                 value = value * {1: 2.0, 2: 4.0, 3: 0.5}[omod]
             if self.mods.get("clamp"):
@@ -161,7 +161,7 @@ class VectorEmitter(VectorSources):
         return where(isnan(value), value, clamped)
 
     def store(self, place: OperandPlace, value: Value) -> None:
-        """Write a result, honouring EXEC, dst_sel and the rule for the high half."""
+        """Writes a result, under EXEC, dst_sel and the rule for the high half."""
         raw = self.frame.value(self.ops._vector(value.raw))
         integer = ir.IntType(value.type.bits if value.type.bits > 1 else 32)
         if value.type.bits == 1:
@@ -179,7 +179,7 @@ class VectorEmitter(VectorSources):
         self.frame.write_wide(pointer, raw, self.write_mask)
 
     def _placed(self, raw: Any, type_: Type, pointer: Any) -> Any:
-        """A 16-bit result in its 32-bit register."""
+        """Returns a 16-bit result in its 32-bit register."""
         wide = raw.zext(I32)
         if self.inst.form == "sdwa":
             return self._sdwa(wide, pointer)
@@ -208,11 +208,11 @@ class VectorEmitter(VectorSources):
     # -- the whole instruction -----------------------------------------------------------------
 
     def emit(self) -> list[tuple[Type, Any]]:
-        """Emit all but what becomes of the scalar results, which are returned."""
+        """Emits everything except the writes of the scalar results, which are returned."""
         return self._emit_packed() if Flag.PACKED in self.inst.spec.flags else self._emit_plain()
 
     def _arguments(self) -> tuple[list[Any], dict[str, int]]:
-        """Positional values and, by name, the modifiers that the body wants to know."""
+        """Returns positional values and, by name, the modifiers that the body takes."""
         values: list[Any] = []
         modifiers: dict[str, int] = {}
         position = 0
@@ -254,7 +254,7 @@ class VectorEmitter(VectorSources):
         return results
 
     def _without_overflow(self, result: Any, arguments: list[Any]) -> Any:
-        """FP16_OVFL: an f16 result that is infinite though no source was becomes the largest number."""
+        """Applies FP16_OVFL: an f16 result that is infinite though no source was becomes the largest number."""
         if not isinstance(result, Value) or result.type is not t.f16:
             return result
         overflown = abs(result) > F16_LARGEST
@@ -307,7 +307,7 @@ class VectorEmitter(VectorSources):
         return later
 
     def _store_elements(self, place: OperandPlace, values: tuple[Value, ...]) -> None:
-        """A result given as its elements, lowest first."""
+        """Stores a result given as its elements, lowest first."""
         width = values[0].type.bits
         shape = self.ops.shape(ir.IntType(width))
         raws = [self.frame.build.bitcast(self.ops._vector(v.raw), shape) for v in values]

@@ -1,7 +1,7 @@
 """Sources of vector instructions: registers and constants to typed rows, with every modifier.
 
-DPP and SDWA select first, then op_sel takes a half, abs and neg change signs, and MODE flushes
-denormals (ISA guides, "VOP encodings").
+DPP and SDWA select first, then op_sel selects a half, abs and neg change signs, and MODE flushes denormals (ISA guides, "VOP
+encodings").
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ SELECT = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16),
 
 @dataclass
 class SourcePlaces:
-    """Where a vector instruction's operands lie."""
+    """Places of a vector instruction's operands."""
 
-    sources: dict[str, OperandPlace]
+    sources: dict[str, OperandPlace]  # by parameter name
     result: list[OperandPlace]
-    sdst: OperandPlace | None
+    sdst: OperandPlace | None  # destination of a lane mask
 
     def roles(self) -> list[tuple[OperandPlace, int]]:
-        """Vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
+        """Returns vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
         read = [place for name, place in self.sources.items() if name not in ("vdst", "sdst")]
         written = [self.sources[name] for name in ("vdst",) if name in self.sources]
         return [*((place, bit) for bit, place in enumerate(read[:3])), *((p, 3) for p in (*written, *self.result))]
 
 
 class VectorSources:
-    """The operands of one vector instruction, read in a frame under a MODE."""
+    """Operands of one vector instruction, read in a frame under a MODE."""
 
     def __init__(self, frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
         self.frame = frame
@@ -61,7 +61,7 @@ class VectorSources:
         self.write_mask: Any = None if Flag.IGNORE_EXEC in flags else frame.lanes(self.exec)
 
     def raw_source(self, name: str, position: int) -> Any:
-        """The operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""
+        """Returns the operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""
         raw = load_vector(self.frame, self.places.sources[name])
         if self.inst.form == "dpp" and position == 0:
             raw, writes = permuted(self.frame, raw, self.mods, self.exec)
@@ -79,7 +79,7 @@ class VectorSources:
         return up.ashr(32 - width) if sign else up >> 32 - width
 
     def typed(self, raw: Any, type_: Type, position: int) -> Any:
-        """Operand bits as a value of `type_`, with op_sel and the sign modifiers applied."""
+        """Returns operand bits as a value of `type_`, with op_sel and the sign modifiers applied."""
         high = bool(self.mods.get("op_sel", 0) >> position & 1) and self.inst.form == "e64"
         if type_.bits < 32:
             raw = self._narrowed(raw, type_.bits, high)
@@ -107,7 +107,7 @@ class VectorSources:
         return raw ^ sign if negate else raw
 
     def _flushed(self, raw: Any, type_: Type) -> Any:
-        """Denormals to zero of the same sign."""
+        """Replaces denormals by zero of the same sign."""
         smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
         value = Value(self.ops, type_, self.ops._vector(raw))
         tiny = abs(value) < smallest
@@ -118,7 +118,7 @@ class VectorSources:
         return self.frame.build.select(tiny.raw, zero.bitcast(value.raw.type), value.raw)
 
     def value(self, param_type: Type, name: str, position: int) -> Any:
-        """A parameter as the body wants it: a Value, or a pair of them."""
+        """Returns a parameter as the body takes it: a Value, or a pair of them."""
         if param_type is t.mask:
             bits = load_scalar(self.frame, self.places.sources[name])
             return Value(self.ops, t.u1, self.frame.lanes(bits))
@@ -132,14 +132,14 @@ class VectorSources:
         return Value(self.ops, param_type, self.typed(raw, param_type, position))
 
     def half(self, raw: Any, type_: Type, position: int, part: int, default_high: bool) -> Any:
-        """Element `part` (0 or 1) of a packed source: op_sel picks the half, neg_lo/hi negate."""
+        """Returns element `part` (0 or 1) of a packed source: op_sel selects the half, neg_lo/hi negate."""
         field = "op_sel_hi" if part else "op_sel"
         default = 7 if part and default_high else 0
         high = bool(self.mods.get(field, default) >> position & 1)
         negate = bool(self.mods.get("neg_hi" if part else "neg_lo", 0) >> position & 1)
         raw = self.ops._vector(raw)
         width = type_.bits
-        if width == 32:  # registers, which LLVM finds again in what `read_wide` made of them
+        if width == 32:  # registers, which LLVM recovers from the result of `read_wide`
             words = raw.bitcast(ir.VectorType(I32, 2 * raw.lanes))
             raw = words.shuffled(range(int(high), words.lanes, 2))
         else:
@@ -161,12 +161,12 @@ class VectorSources:
         return self._split([raw], type_)
 
     def _elements(self, name: str, type_: Type) -> tuple[Any, ...]:
-        """An operand of more than 64 bits, as its elements."""
+        """Returns an operand of more than 64 bits as its elements."""
         pointer = self.frame.operand(self.places.sources[name].slot)
         return self._split([self.frame.row(pointer, part) for part in range(type_.bits // 32)], type_)
 
     def _split(self, words: list[Any], type_: Type) -> tuple[Any, ...]:
-        """Elements of a pair type from the words that hold them, lowest first."""
+        """Splits the words of a pair type into its elements, lowest first."""
         assert type_.element is not None
         bits = type_.element.bits
         values = []
@@ -178,7 +178,7 @@ class VectorSources:
         return tuple(values)
 
     def _old(self, type_: Type, name: str) -> Any:
-        """The destination's previous value as a parameter."""
+        """Returns the destination's previous value as a parameter."""
         if type_.bits > 64:
             return self._elements(name, type_)
         raw = load_vector(self.frame, self.places.sources[name])
@@ -189,7 +189,7 @@ class VectorSources:
         return Value(self.ops, type_, raw.bitcast(self.ops.shape(element(type_))))
 
     def _mixed(self, name: str, position: int) -> Value:
-        """A v_mad_mix source: f32, or the f16 half that op_sel names, widened."""
+        """Returns a v_mad_mix source: f32, or the f16 half that op_sel selects, widened."""
         raw = load_vector(self.frame, self.places.sources[name])
         half = self.mods.get("op_sel_hi", 0) >> position & 1
         if half:

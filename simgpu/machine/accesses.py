@@ -1,4 +1,4 @@
-"""What hooks are told of: an access to memory or LDS, and sums of a matrix instruction."""
+"""Records that hooks are called with: an access to memory or LDS, and sums of a matrix instruction."""
 
 from __future__ import annotations
 
@@ -8,37 +8,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Access:
-    """One access; IR values unless the type says otherwise.
+    """An access to memory or LDS; IR values unless the type says otherwise."""
 
-    space: "global" (device memory, private memory among it), "scalar" (one wave-wide range of
-    device memory) or "lds"; offsets: bytes into the allocation or the LDS block, <64 x i64>, one
-    i64 for scalar; lanes: i64 mask of the lanes served, None for scalar; size: bytes a lane (all
-    bytes of a scalar access); entry: pointer to the allocation's entry (layout.ALLOC_*), None for
-    LDS; contiguous: i1, each lane's bytes follow those of the lane before, None where not known.
-    """
-
-    space: str
-    offsets: Any
-    lanes: Any
-    size: int
+    space: str  # "global" (device memory, including private memory), "scalar" (a wave-wide range of device memory) or "lds"
+    offsets: Any  # bytes into the allocation or the LDS block: <64 x i64>; one i64 for scalar
+    lanes: Any  # i64 mask of the lanes served; None for scalar
+    size: int  # bytes a lane; all bytes of a scalar access
     reads: bool
     writes: bool
     atomic: bool = False
-    entry: Any = None
-    contiguous: Any = None
+    entry: Any = None  # pointer to the allocation's entry (layout.ALLOC_*); None for LDS
+    contiguous: Any = None  # i1: each lane's bytes follow the previous lane's; None if not known
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Lanes of D that follow each other; IR values.
+    """Sums of consecutive lanes of D; IR values."""
 
-    group: i64, which of D's groups of so many lanes, counted from its first register; new, old: D and C there, vectors of floats;
-    record: i64, the instruction's; spoilt: vector of i1, lanes whose elements of A or B are not finite, None where that is not
-    known.
-    """
-
-    group: Any
-    new: Any
-    old: Any
-    record: Any
-    spoilt: Any = None
+    group: Any  # i64: index among D's groups of this many lanes, counted from its first register
+    new: Any  # D in these lanes, a vector of floats
+    old: Any  # C in these lanes, a vector of floats
+    record: Any  # i64: the instruction's record
+    spoilt: Any = None  # vector of i1: lanes whose elements of A or B are not finite; None if not known

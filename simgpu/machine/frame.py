@@ -1,8 +1,8 @@
 """The frame of a handler: `void handler(wave, record)` with access to both, its ways out, and the hooks that look on.
 
-A handler ends by a tail call to the next record's handler, or returns to the scheduler with a
-status. Control transfers count: `entered[target]` and `exited[source]`, from which the executions
-of every instruction follow by a prefix sum, so straight-line code pays nothing for its counts.
+A handler ends by a tail call to the next record's handler, or returns to the scheduler with a status. Only control
+transfers are counted: `entered[target]` and `exited[source]`. A prefix sum of these gives the executions of every
+instruction, so straight-line code pays nothing for its counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 class Frame(WaveFrame):
     """One handler under construction.
 
-    hooks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; body: what emits that instruction,
-    in this frame or another; dry: whether only the undefined bits move (`checks.uninitialized.instrument`), so that counts and
-    whatever else a body does besides may be left out; lean: whether the handler leaves for the whole one where there is more to do
-    than usual.
+    hooks: in checked mode, those that follow the wave's path and accesses; inst: the handler's instruction; body: emits
+    that instruction, in this frame or another; dry: True if only the undefined bits move (`checks.uninitialized.instrument`),
+    so that a body may omit counts and other side effects; lean: True if the handler leaves unusual cases to the handler that
+    serves all.
     """
 
     dry = False
@@ -42,23 +42,23 @@ class Frame(WaveFrame):
         super().__init__(module, name)
         self.hooks = hooks
         self.inst, self.body = inst, body
-        self.planned: dict[type, Any] = {}  # what each check planned
+        self.planned: dict[type, Any] = {}  # plan of each check, by its class
 
     # -- counting ------------------------------------------------------------------------------
 
     def count(self, table: int, index: Any, amount: Any) -> None:
-        """Add an i64 to entry `index` (i32) of one of the context's tables."""
+        """Adds an i64 to entry `index` (i32) of one of the context's tables."""
         entry = self.context(table).pointer().at(self.value(index).zext(I64) * 8)
         entry.store(entry.load(I64, 8) + amount, 8)
 
     # -- ways out ------------------------------------------------------------------------------
 
     def next(self, dwords: int) -> None:
-        """Go on with the instruction `dwords` further."""
+        """Continues with the instruction `dwords` further."""
         self.jump_record(self.at(self.record, dwords * RECORD))
 
     def jump_record(self, record: Any, computed: bool = False) -> None:
-        """Go on with a record; `computed`: one that another thread may just have lowered (`Program.lower`)."""
+        """Continues with a record; `computed`: True if another thread may just have lowered it (`Program.lower`)."""
         handler = self.build.load(record, align=8, typ=ir.PointerType(HANDLER))
         if computed:
             self.build.fence("acquire")
@@ -66,7 +66,7 @@ class Frame(WaveFrame):
         self.build.ret_void()
 
     def leave_run(self, index: Any) -> None:
-        """Account for the straight-line run that ends with record `index`."""
+        """Accounts for the straight-line run that ends with record `index`."""
         done = index - self.state(layout.ENTRY) + 1
         self.set_state(layout.BUDGET, self.state(layout.BUDGET, I64) - done.sext(I64))
         self.count(layout.CTX_EXITED, index, ir.Constant(I64, 1))
@@ -76,7 +76,7 @@ class Frame(WaveFrame):
         self.count(layout.CTX_ENTERED, index, ir.Constant(I64, 1))
 
     def transfer(self, target: Any, index: Any, computed: bool = False) -> None:
-        """Jump from record `index` to record `target` (i32 values), yielding when out of budget."""
+        """Jumps from record `index` to record `target` (i32 values); yields when out of budget."""
         build = self.build
         self.leave_run(index)
         self.enter_run(target)
@@ -92,19 +92,19 @@ class Frame(WaveFrame):
         self.jump_record(record, computed)
 
     def leave_to_lower(self, record: Any, index: Any) -> None:
-        """Return, to resume at record `index`, where it has no handler: nothing near it was lowered yet (`Program.lower`)."""
+        """Returns, to resume at record `index`, if it has no handler: no code near it was lowered yet (`Program.lower`)."""
         handler = self.build.load(record, align=8, typ=I64)
         with self.build.if_then(handler == 0, likely=False):
             self.exit(Status.LOWER, index)
             self.build.ret_void()
 
     def exit(self, status: int, resume: Any) -> None:
-        """Set the status and where to go on; the caller returns."""
+        """Sets the status and the record to resume at; the caller returns."""
         self.set_state(layout.STATUS, ir.Constant(I32, int(status)))
         self.set_state(layout.RESUME, resume)
 
     def pause(self, status: int, dwords: int) -> None:
-        """Return to the scheduler, to go on with the instruction `dwords` further."""
+        """Returns to the scheduler, to continue with the instruction `dwords` further."""
         index = self.slot(layout.SLOT_INDEX)
         following = index + dwords
         self.leave_run(index)
@@ -113,33 +113,33 @@ class Frame(WaveFrame):
         self.build.ret_void()
 
     def let_others_on(self, dwords: int) -> None:
-        """The same where the waves of a workgroup are to keep in step, so that these have their turns."""
+        """Pauses if the waves of a workgroup are kept in step, so that the other waves have their turns."""
         with self.build.if_then(self.context(layout.CTX_IN_STEP) != 0):
             self.pause(Status.WAITS, dwords)
 
     def ask_for_whole(self) -> None:
-        """Return, before the instruction did anything, to resume at it with the handler that serves all cases (`Program`)."""
+        """Returns before the instruction has any effect, to resume at it with the handler that serves all cases (`Program`)."""
         self.exit(Status.WHOLE, self.slot(layout.SLOT_INDEX))
         self.leave()
 
     def stop(self, status: int, index: Any, resume: Any | None = None) -> None:
-        """End the run at record `index` and return to the scheduler."""
+        """Ends the run at record `index` and returns to the scheduler."""
         self.leave_run(index)
         self.exit(status, index if resume is None else resume)
         self.leave()
 
     def leave(self) -> None:
-        """Return to the scheduler."""
+        """Returns to the scheduler."""
         self.build.ret_void()
 
     def call(self, key: str, argument: Any) -> None:
-        """Have the `SharedPart` of that name do its work with an i64; where it ends the run, so does this."""
+        """Calls the `SharedPart` of that name with an i64. If the part ended the run, this handler returns too."""
         went_on = intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument])
         with self.build.if_then(went_on == 0, likely=False):
             self.leave()
 
     def fault(self, kind: int, address: Any, lane: Any) -> None:
-        """Return with a fault of this record."""
+        """Returns with a fault of this record."""
         self.set_state(layout.FAULT_KIND, ir.Constant(I32, int(kind)))
         self.set_state(layout.FAULT_ADDRESS, address)
         self.set_state(layout.FAULT_LANE, lane)
@@ -147,9 +147,9 @@ class Frame(WaveFrame):
 
 
 class SharedPart(Frame):
-    """A part of handlers that is compiled once, for all that call it by name: i64 (wave, record, argument).
+    """A part of handlers that is compiled once and called by name: i64 (wave, record, argument).
 
-    It returns 1, or 0 where it ended the run, as after a fault: the handler then returns, too. `CALLED` of `jit` makes its
+    It returns 1, or 0 if it ended the run, as after a fault; the handler then returns too. `CALLED` of `jit` makes its
     object file.
     """
 
@@ -163,84 +163,89 @@ class SharedPart(Frame):
         self.build.ret(ir.Constant(I64, 0))
 
     def finish(self) -> None:
-        """Return to the handler, which goes on."""
+        """Returns to the handler, which continues."""
         self.build.ret(ir.Constant(I64, 1))
 
 
 class Hooks:
-    """What one check emits when a handler is compiled. An instance keeps nothing: handlers are shared by all launches.
+    """Code that a check emits when a handler is compiled. An instance keeps no state: all launches share handlers.
 
-    Each access that passed its bounds checks is described after its bytes moved; a store to LDS is so before, too. Hooks may use
-    the wave's ADDRESSES area; staging holds what a load read, until that is in registers, or what a store writes, lane after lane.
-    A row of LDS that all are done with beforehand (`row`) is neither described nor staged.
+    Each access that passed its bounds checks is reported after its bytes moved; a store to LDS is also reported before.
+    Hooks may use the wave's ADDRESSES area. Staging holds the data of a load until that is in registers, or the data of
+    a store, lane after lane. A row of LDS that all hooks have finished with in advance (`row`) is neither reported nor
+    staged.
     """
 
-    sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.tiles`)
+    sums = False  # True to see matrix instructions by `summed`, including tiles of them (`matrix.tiles`)
 
     @property
     def kind(self) -> type[Hooks]:
-        """The class, by whose name handlers' keys know it."""
+        """The class; handlers' keys contain its name."""
         return type(self)
 
     def concerns(self, inst: Instruction) -> bool:
-        """Whether anything is emitted for the instruction; without any it shares plain handlers."""
+        """True if the check emits anything for the instruction; otherwise the instruction shares plain handlers."""
         return True
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
-        """What `before` and `after` need; may add slots and parts of the handler's key to the plan."""
+        """Returns the data for `before` and `after`; may add slots and parts of the handler's key to the plan."""
         return None
 
     def leans(self, inst: Instruction, planned: Any) -> bool:
-        """Whether `before` leaves a lean frame (`Frame.ask_for_whole`) where there is more to do than usual."""
+        """True if `before` leaves a lean frame (`Frame.ask_for_whole`) in unusual cases."""
         return False
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        """Emit ahead of the instruction's body."""
+        """Emits code before the instruction's body."""
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        """Emit behind the body, where the wave goes on with the next instruction."""
+        """Emits code after the body, where the wave continues with the next instruction."""
 
     def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """Emit where the body of vector instruction `frame.inst` gave its results, before omod, clamp and the write.
+        """Emits code for the results of vector instruction `frame.inst`, before omod, clamp and the write.
 
-        Both are what the body takes and returns: `lane.Value`s, or tuples of them. Of a packed instruction, once for each half.
+        Arguments and results are those of the body: `lane.Value`s, or tuples of them. For a packed instruction it is
+        called for each half.
         """
 
     def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
-        """Emit where MODE replaces denormals of a vector instruction's operand or result by 0.
+        """Emits code where MODE replaces denormals of a vector instruction's operand or result by 0.
 
-        value: `lane.Value` before; tiny: <64 x i1>, its lanes whose magnitude is below the least normal number, zeros among them.
+        value: `lane.Value` before; tiny: <64 x i1>, the lanes whose magnitude is below the least normal number,
+        including zeros.
         """
 
     def looks_at_rows(self) -> bool:
-        """Whether `evaluated` or `flushed` emits anything, for whole rows."""
+        """True if `evaluated` or `flushed` emits anything, for whole rows."""
         kind = type(self)
         return kind.evaluated is not Hooks.evaluated or kind.flushed is not Hooks.flushed
 
     def summed(self, frame: Frame, sums: Sums) -> None:
-        """Emit where some lanes of a matrix instruction's D have their sums, before they are written; only where `sums`."""
+        """Emits code for a matrix instruction's sums in some lanes of D, before they are written; only if `sums`."""
 
     def access(self, frame: Frame, access: Access) -> None:
-        """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
+        """Emits code after `frame.inst` accessed memory or LDS and passed its bounds checks."""
 
     def overwrite(self, frame: Frame, access: Access) -> None:
-        """Emit where `frame.inst` is about to store to LDS or device memory; `access` follows. Whole waves have stored already."""
+        """Emits code before `frame.inst` stores to LDS or device memory; `access` follows. Whole waves have stored already."""
 
     def takes_rows(self) -> bool:
-        """Whether `row` may be done with an access."""
+        """True if `row` may finish an access."""
         kind = type(self)
         return kind.access is Hooks.access and kind.overwrite is Hooks.overwrite
 
     def row(self, frame: Frame, first: IrValue) -> Any:
-        """Emit where the 64 lanes of `frame.inst` are about to load or store 128 bits each of LDS, in a row from byte `first` (i64)
-        on, in bounds; only where `takes_rows`. Returns whether it is done with the access (i1): by itself where it looks at none.
+        """Emits code before the 64 lanes of `frame.inst` load or store 128 bits each of LDS, consecutively from byte
+        `first` (i64).
 
-        It may be told of the access all the same, by `overwrite` and `access`, where others are not done with it.
+        The access is in bounds. Only called if `takes_rows`. Returns i1: True if the check has finished with the
+        access; the default is a check that looks at no access. `overwrite` and `access` may still follow, if another
+        check has not finished with it.
         """
         return ir.Constant(I1, 1)
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
-        """Emit where control goes from record `index` to record `target` (i32 values)."""
+        """Emits code where control goes from record `index` to record `target` (i32 values)."""
 
     def end(self, frame: Frame, index: Any) -> None:
-        """Emit where a wave ends at record `index`."""
+        """Emits code where a wave ends at record `index`."""

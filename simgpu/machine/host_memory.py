@@ -1,4 +1,4 @@
-"""Host memory for what handlers read and write: zeroed, aligned, taken where it is touched."""
+"""Host memory that handlers read and write: zeroed, aligned; the host allocates a page when it is first touched."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ ALIGNMENT = 256  # bytes, as HIP's allocations
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Host memory (uint8), and its address: to ask numpy for one takes a microsecond."""
+    """Host memory (uint8), and its address: getting that from numpy takes a microsecond."""
 
     bytes: np.ndarray
     address: int
 
 
 def aligned_bytes(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """`nbytes` of zeroed host memory (uint8), aligned; the host's pages are taken where they are touched."""
+    """Returns `nbytes` of zeroed host memory (uint8), aligned; the host allocates a page when it is first touched."""
     storage = np.zeros(nbytes + alignment, dtype=np.uint8)
     skip = -storage.ctypes.data % alignment
     return storage[skip : skip + nbytes]
 
 
 def aligned_room(nbytes: int) -> Room:
-    """The same with its address."""
+    """Returns aligned memory with its address."""
     found = aligned_bytes(nbytes)
     return Room(found, int(found.ctypes.data))

@@ -1,4 +1,4 @@
-"""LLVM's intrinsic functions, declared where a module first calls them, and those of Values."""
+"""LLVM's intrinsic functions, declared when a module first calls them, also on Values."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from llvmlite import ir
 
 from simgpu.machine.values import IrValue
 
-CHAINS = 4  # a host begins one or two multiplications a clock and waits four for each
+CHAINS = 4  # a host begins one or two multiplications a clock, and each takes four clocks
 
 def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> IrValue:
-    """Call `name`, an intrinsic's whole name, of which all calls in a module have the same types."""
+    """Calls `name`, an intrinsic's whole name. All calls of it in a module have the same types."""
     module = build.module
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return build.call(function, args)
 
 
 def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> IrValue:
-    """One value of several of a type, by an intrinsic of two operands."""
+    """Reduces several values of a type to one, by an intrinsic of two operands."""
     return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)
 
 
 def type_name(kind: ir.Type) -> str:
-    """A type as the names of intrinsics spell it."""
+    """Returns a type as the names of intrinsics spell it."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{type_name(kind.element)}"
     return {ir.HalfType(): "f16", ir.FloatType(): "f32", ir.DoubleType(): "f64"}.get(kind) or f"i{kind.width}"
 
 
 def _intrinsic(name: str) -> Callable[..., IrValue]:
-    """LLVM's intrinsic of values of one type, of which all but the first may be numbers."""
+    """Returns LLVM's intrinsic on values of one type; all but the first may be Python numbers."""
 
     def intrinsic(first: IrValue, *others: Any) -> IrValue:
         values = [first, *(first.aligned(other)[1] for other in others)]
@@ -49,9 +49,10 @@ fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
 def any_special(values: Sequence[IrValue]) -> IrValue:
-    """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
+    """Returns i1: True if a lane of some float vectors, all of one type, is a NaN or an infinity.
 
-    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector, in CHAINS that do not wait for each other.
+    A finite number times 0 is 0; a NaN or an infinity gives a NaN. So there is one multiplication a vector, in CHAINS
+    independent chains.
     """
     first = values[0]
     totals = [first.aligned(0.0)[1]] * min(CHAINS, len(values))

@@ -1,8 +1,8 @@
 """LLVM as a handler compiler: IR in, callable addresses out, object code cached on disk.
 
-A handler is a function `void (wave, record)` of its own module, named by its key. What is
-compiled once is kept as an object file in the user's cache (`hardware/cache.py` says when that is believed),
-keyed by the handler's key, the source of this package, LLVM's version and the host's CPU and features.
+A handler is a function `void (wave, record)` of its own module, named by its key. Its object file is kept in the user's
+cache (`hardware/cache.py` says when a file is trusted). The cache's key: the handler's key, the source of this package,
+LLVM's version, and the host's CPU and features.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.shield import unbroken
 
-# Of the package: they decide nothing about a handler, or are links.
+# Rooms of the package that do not affect a handler, or are links.
 OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "sampling", "slices", "timing", "tools", "triton")
-OF_OTHER_ROOMS = ("debugger/native",)  # but these do
+OF_OTHER_ROOMS = ("debugger/native",)  # exceptions: these do
 
 
 @functools.cache
 def source_digest() -> str:
-    """Digest of the sources that decide what a handler is: the chip and the simulator, not what emits, launches or times one."""
+    """Returns a digest of the sources that affect a handler: the chip and the simulator, without emitters, launches and timing."""
     digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
     own = Path(simgpu.__file__).parent
     rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in OTHER_ROOMS]
@@ -44,16 +44,16 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-# Functions that handlers call by name: by key, what makes the source of one. `runtime` adds to it.
+# Sources of functions that handlers call by name, by key. `runtime` adds to it.
 CALLED: dict[str, Callable[[str], ModuleSource]] = {}
 
 
 class Host:
     """The machine that handlers run on, and LLVM's code for it.
 
-    triple: this machine's, or another whose code is only looked at. cpu, features: LLVM's name and
-    comma-separated +this,-that, by default NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else what this machine has;
-    a name without features stands for that CPU's own.
+    triple: this machine's, or that of another machine, whose code is only read. cpu, features: LLVM's name and
+    comma-separated +this,-that. The default is NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else this machine's; a name
+    without features means that CPU's own.
     """
 
     def __init__(self, triple: str = "", cpu: str = "", features: str | None = None) -> None:
@@ -67,8 +67,8 @@ class Host:
             features = "" if cpu else llvm.get_host_cpu_features().flatten()
         self.cpu = cpu or llvm.get_host_cpu_name()
         if self.triple.startswith(("x86_64", "i686")):
-            # Whole 64-lane rows want the full vector width; handlers tail-call each other, and clearing upper
-            # halves between them is waste.
+            # Whole 64-lane rows need the full vector width. Handlers tail-call each other, and clearing upper halves between
+            # them is waste.
             features = ",".join(filter(None, (features, "-prefer-256-bit", "-vzeroupper")))
         self.features = features
         self.machine = self.fresh_machine()
@@ -79,31 +79,31 @@ class Host:
 
     @functools.cached_property
     def vector_bits(self) -> int:
-        """Of a register in which lanes are added: 512, 256 or 128."""
+        """Bits of a register that adds lanes: 512, 256 or 128."""
         text = self._assembly("define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }")
         return next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in text), 128)
 
     @property
     def has_wide_masks(self) -> bool:
-        """Whether rows are stored under a mask 16 lanes at a time: AVX-512."""
+        """True if rows are stored under a mask 16 lanes at a time: AVX-512."""
         return self.vector_bits == 512
 
     @functools.cached_property
     def has_wide_words(self) -> bool:
-        """Whether it counts with 32 words of 16 bits at a time: AVX-512 BW."""
+        """True if it counts with 32 words of 16 bits at a time: AVX-512 BW."""
         return "vpaddw\t%zmm" in self._assembly(
             "define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }"
         )
 
     @functools.cached_property
     def converts_half(self) -> bool:
-        """Whether f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
+        """True if f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
         return "__extendhfsf2" not in self._assembly(
             "define float @f(half %x) { %y = fpext half %x to float ret float %y }"
         )
 
     def _assembly(self, text: str) -> str:
-        """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
+        """Compiles a function with LLVM to see the CPU's abilities, whichever name implies them."""
         return self.machine.emit_assembly(llvm.parse_assembly(text))
 
 
@@ -114,10 +114,10 @@ def host() -> Host:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """For a block that makes tens of thousands of objects: Python looks for garbage once behind it, not dozens of times in it.
+    """Runs a block that creates tens of thousands of objects with one garbage collection at its end, instead of dozens in it.
 
-    It looks among the new objects only: the others, of which a process with numpy has half a million, take 0.1 s. What the block
-    still refers to at its end counts as old from then on.
+    The collection covers new objects only. The others, half a million in a process with numpy, take 0.1 s. Objects that are
+    still in use at the block's end count as old from then on.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -135,7 +135,7 @@ class Compiler:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._addresses: dict[str, int] = {}
-        self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and bytes that hold it
+        self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and the bytes of its object file
         self._host = host()
         self._engine = llvm.create_mcjit_compiler(
             llvm.parse_assembly(""), self._host.fresh_machine()
@@ -143,22 +143,22 @@ class Compiler:
         self.kept = cache.Folder("handlers")
         self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
         self._names: dict[str, str] = {}
-        self._files = set[bytes]()  # digests of object files that are loaded: of several functions, some may be asked for later
-        self._new: dict[str, bytes] = {}  # by name: what is compiled and not loaded
+        self._files = set[bytes]()  # digests of loaded object files: one file may hold several functions
+        self._new: dict[str, bytes] = {}  # by name: object files that are compiled but not loaded
         self.compiled = 0
         self.loaded = 0
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
-        """Address of the function for `key`; `build(module, name)` emits it when it is new."""
+        """Returns the address of the function for `key`; `build(module, name)` emits it if it is new."""
         return self.address_of_source(key, functools.partial(self.source, build))
 
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
-        """Address of the function for `key`; `make(name)` is its source, asked for when it is new."""
+        """Returns the address of the function for `key`; `make(name)` returns its source if it is new."""
         found = self._addresses.get(key)
         return unbroken(lambda: self._loaded(key, make)) if found is None else found
 
     def find(self, key: str) -> int | None:
-        """Address of the function for `key`, None where it is to be compiled."""
+        """Returns the address of the function for `key`, or None if it must be compiled."""
         found = self._addresses.get(key)
         return unbroken(lambda: self._found(key)) if found is None else found
 
@@ -193,7 +193,7 @@ class Compiler:
         return address
 
     def _made(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
-        """A new function's object file, kept; another process's, where one makes it at this moment."""
+        """Returns a new function's object file, and keeps it; another process's, if one is compiling it at this moment."""
         with self.kept.made_once(name):
             code = self.kept.load(name)
             if code is not None:
@@ -206,18 +206,18 @@ class Compiler:
             return self._new.pop(name)
 
     def keep(self, name: str, code: bytes) -> None:
-        """Have a new function's object file found, by this process and by others."""
+        """Stores a new function's object file for this process and others."""
         self.kept.store(name, code)
         with self._lock:
             self.compiled += 1
             self._new[name] = code
 
     def object_code(self, source: ModuleSource) -> bytes | str:
-        """The object file, or what LLVM says against the source."""
+        """Returns the object file, or LLVM's error message."""
         return self.object_codes([source])[0]
 
     def object_codes(self, sources: Sequence[ModuleSource]) -> list[bytes | str]:
-        """The same of several, which may be in one file."""
+        """Compiles several sources, which may share a file."""
         return object_file.object_codes(self._host.machine, sources)
 
     @property
@@ -226,47 +226,47 @@ class Compiler:
         return self._host.triple, self._host.cpu, self._host.features
 
     def _load_called(self, key: str, code: bytes) -> None:
-        """Have the functions loaded that an object file names: LLVM ends the process where one lacks."""
+        """Loads the functions that an object file names: LLVM ends the process if one is missing."""
         for called, make in list(CALLED.items()):
             if called != key and self.name(called).encode() in code:
                 self.address_of_source(called, make)
 
     def called(self, name: str) -> tuple[str, Callable[[str], ModuleSource]] | None:
-        """Key and source of the function that handlers call by a name."""
+        """Returns key and source of the function that handlers call by a name."""
         return next(((key, make) for key, make in list(CALLED.items()) if self.name(key) == name), None)
 
     def name(self, key: str) -> str:
-        """What the function for `key` is called in its object file."""
+        """Returns the name of the function for `key` in its object file."""
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
         return name
 
     def is_kept(self, key: str) -> bool:
-        """Whether the function for `key` need not be compiled."""
+        """True if the function for `key` is already compiled."""
         return key in self._addresses or self.kept.load(self.name(key)) is not None
 
     def module(self, name: str) -> ir.Module:
-        """An empty module for the host."""
+        """Returns an empty module for the host."""
         module = ir.Module(name=name)
         module.triple = self._host.triple
         module.data_layout = self._host.data_layout
         return module
 
     def source(self, build: Callable[[ir.Module, str], None], name: str) -> ModuleSource:
-        """The source of function `name`, which `build(module, name)` emits."""
+        """Returns the source of function `name`, which `build(module, name)` emits."""
         with self._lock, uncollected():
             return ModuleSource(self._text(build, name))
 
     def _text(self, build: Callable[[ir.Module, str], None], name: str) -> str:
-        """Leaves nothing of the module but garbage, so that it is found before it counts as old."""
+        """Emits the text and drops the module, so that the collector finds it while it is young."""
         module = self.module(name)
         build(module, name)
         return str(module)
 
 
 def rejected(name: str, why: str) -> SimError:
-    """What to say where LLVM rejects a function."""
+    """Returns the error for a function that LLVM rejects."""
     return SimError(f"internal: LLVM rejects handler {name}: {why}")
 
 

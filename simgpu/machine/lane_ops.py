@@ -1,9 +1,9 @@
-"""The vocabulary of instruction bodies on LLVM IR: a body called with these values builds code.
+"""The operations of instruction bodies on LLVM IR: a body called with these values emits code.
 
-A vector engine works on rows of 64 lanes (`<64 x T>`), a scalar one (SALU) on single values; a
-`splat` value may stay scalar until a vector needs it. f16 and bf16 values are carried as i16 bit
-patterns and computed in f32 (f16 fma in f64), each operation rounded once to its type: 24 >= 2·11+2
-bits make the double rounding of +, -, · and sqrt harmless, and an f16 fma is exact in f64.
+A vector engine works on rows of 64 lanes (`<64 x T>`), a scalar one (SALU) on single values. A `splat` value may stay
+scalar until a vector needs it. f16 and bf16 values are i16 bit patterns and computed in f32 (f16 fma in f64), each
+operation rounded once to its type: 24 >= 2·11+2 bits make the double rounding of +, -, · and sqrt harmless, and an f16
+fma is exact in f64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUIET_BIT = {16: 0x0200, 32: 0x00400000, 64: 0x0008000000000000}
 
 
 def element(type_: Type) -> ir.Type:
-    """LLVM type of one lane's value."""
+    """Returns the LLVM type of one lane's value."""
     if type_.kind == "mask" and type_.bits != 64:
         return I1
     if type_.name == "mask":
@@ -42,12 +42,11 @@ def element(type_: Type) -> ir.Type:
 class LLVMOps:
     """`simgpu.hardware.isa.lane.Ops` that emits IR at `builder`.
 
-    lanes: 64 for vector instructions, 1 for scalar ones; fix_nan: whether float results get
-    AMD's NaN payload rule (off inside approximations, whose bodies select NaNs themselves); first: i64, the number of the
-    first lane, where that is not 0.
+    lanes: 64 for vector instructions, 1 for scalar ones; fix_nan: True if float results follow AMD's NaN payload rule (off
+    inside approximations, whose bodies select NaNs themselves).
     """
 
-    first: IrValue | None = None
+    first: IrValue | None = None  # i64: number of the first lane, if that is not 0
 
     def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:
         self.builder = builder
@@ -63,7 +62,7 @@ class LLVMOps:
         return constant(self.shape(scalar), value)
 
     def intrinsic(self, name: str, scalar: ir.Type, args: list[Any], *extra: Any) -> Any:
-        """Call llvm.<name>.<type> on whole values."""
+        """Calls llvm.<name>.<type> on whole values."""
         shaped = self.shape(scalar)
         kind = {F32: "f32", F64: "f64"}.get(scalar) or f"i{scalar.width}"
         suffix = f"v{self.lanes}{kind}" if self.lanes > 1 else kind
@@ -71,7 +70,7 @@ class LLVMOps:
         return intrinsics.call(self.builder, f"llvm.{name}.{suffix}", shaped, operands)
 
     def _vector(self, value: Any) -> Any:
-        """`value` in every lane, if it is still a scalar and this engine is not."""
+        """Spreads `value` over all lanes if it is still a scalar and this engine is not."""
         if self.lanes == 1 or isinstance(value.type, ir.VectorType):
             return value
         return IrValue(self.builder, value).splat(self.lanes)
@@ -178,7 +177,7 @@ class LLVMOps:
         return self.builder.select(condition, a, b)
 
     def rarely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
-        """The special value in a branch, which is taken where the condition holds in any lane."""
+        """Computes the special value in a branch that is taken if the condition holds in any lane."""
         build = self.builder
         usual = self._vector(usual)
         start = build.block
@@ -201,7 +200,7 @@ class LLVMOps:
         wide = [self._widen(type_, x) for x in (a, b, c)]
         if type_.kind == "bfloat":
             return self._settle(type_, self._exact_fma(type_, wide), (a, b, c))
-        # Rounded to f32 first, it is right but where that gives what may be a tie of f16, or a denormal number of it.
+        # Rounding to f32 first is correct, except if the result may be a tie or a denormal number of f16.
         single = self.intrinsic("fma", F32, wide)
         raw = single.bitcast(self.shape(I32))
         small = ((raw & 0x7FFFFFFF) - 1).unsigned < (127 - 14 << 23) - 1
@@ -247,14 +246,14 @@ class LLVMOps:
         return value if value.type == I32 else self.builder.bitcast(value, I32)
 
     def _index(self, lane: Any) -> Any:
-        """A scalar lane number mod 64, as i32."""
+        """Returns a scalar lane number mod 64, as i32."""
         scalar = self._first(lane)
         if scalar.type.width > 32:
             scalar = self.builder.trunc(scalar, I32)
         return IrValue(self.builder, scalar) & LANES - 1
 
     def _first(self, value: Any) -> Any:
-        """A scalar that may have been spread over the lanes."""
+        """Returns the scalar of a value that may have been spread over the lanes."""
         if isinstance(value.type, ir.VectorType):
             return self.builder.extract_element(value, ir.Constant(I32, 0))
         return value
@@ -279,7 +278,7 @@ class LLVMOps:
     def scatter(self, type_: Type, row: Any, lanes: Any, active: Any) -> Any:
         build, scalar = self.builder, element(type_)
         row, lanes, active = self._vector(row), self._vector(lanes), self._vector(active)
-        # A lane that is not active leaves its own: what its register points to need not be defined.
+        # An inactive lane keeps its own place: its register may hold an undefined lane number.
         lanes = build.select(active, lanes, ir.Constant(lanes.type, list(range(LANES))))
         spill = self._spill(self.constant(scalar, 0))
         for i in range(LANES):
@@ -302,7 +301,7 @@ class LLVMOps:
             slot = self.builder.alloca(row.type)
             slot.align = 64
         self.builder.store(row, slot, align=64)
-        # A plain pointer: llvmlite's alloca still types what it points to.
+        # A plain pointer: llvmlite's alloca has a typed one.
         return self.builder.inttoptr(self.builder.ptrtoint(slot, I64), ir.PointerType())
 
     def ballot(self, condition: Any) -> Any:
@@ -316,10 +315,10 @@ class LLVMOps:
     # -- floats --------------------------------------------------------------------------------
 
     def _settle(self, type_: Type, result: Any, sources: tuple[Any, ...], always: bool = False) -> Any:
-        """AMD's NaN: the first NaN operand made quiet, else the default NaN.
+        """Applies AMD's NaN rule: the first NaN operand made quiet, else the default NaN.
 
-        Hosts differ in which NaN an operation returns, so a result with a NaN in any lane takes
-        a slow path that selects it; others pay one test.
+        Hosts differ in which NaN an operation returns. A result with a NaN in any lane takes a slow path that selects
+        it; others pay one test.
         """
         if not (self.fix_nan or always):
             return result
@@ -338,7 +337,7 @@ class LLVMOps:
         return self.builder.fpext(a, self.shape(F64))
 
     def _widen(self, type_: Type, a: Any) -> Any:
-        """f16 or bf16 bits to an f32 value."""
+        """Converts f16 or bf16 bits to an f32 value."""
         build = self.builder
         if type_.kind == "bfloat":
             wide = build.zext(a, self.shape(I32))
@@ -346,13 +345,13 @@ class LLVMOps:
         return self.widen_half(a)
 
     def widen_half(self, a: Any) -> Any:
-        """f16 bits to an f32 value, exactly."""
+        """Converts f16 bits to an f32 value, exactly."""
         if host().converts_half:
             return IrValue(self.builder, a).bitcast(self.shape(ir.HalfType())).fpext(F32)
         return self._widen_half(a)
 
     def _widen_half(self, a: Any) -> IrValue:
-        """f16 bits to f32 without a conversion instruction: rescale by a power of two."""
+        """Converts f16 bits to f32 without a conversion instruction: rescales by a power of two."""
         wide = IrValue(self.builder, a).zext(I32)
         magnitude = (wide & 0x7FFF) << 13
         scaled = magnitude.bitcast(self.shape(F32)) * 2.0**112
@@ -364,7 +363,7 @@ class LLVMOps:
         return (bits | (wide & 0x8000) << 16).bitcast(self.shape(F32))
 
     def _narrow(self, type_: Type, a: Any) -> Any:
-        """f32 value to f16 or bf16 bits, ties to even."""
+        """Rounds an f32 value to f16 or bf16 bits, ties to even."""
         build = self.builder
         if type_.kind == "bfloat":
             return self._narrow_bfloat(a)
@@ -384,7 +383,7 @@ class LLVMOps:
         return (where(nan, quieted, rounded) >> 16).trunc(I16)
 
     def _narrow_half(self, a: Any) -> IrValue:
-        """f32 to f16 bits by integers: normal results by carry, subnormal ones by an addition."""
+        """Rounds f32 to f16 bits by integers: normal results by carry, subnormal ones by an addition."""
         raw = self.builder.bitcast(a, self.shape(I32))
         sign = (raw & 0x80000000) >> 16
         magnitude = raw & 0x7FFFFFFF
@@ -401,12 +400,12 @@ class LLVMOps:
         return (where(nan, quieted, bits) | sign).trunc(I16)
 
     def _narrow_f64(self, type_: Type, a: Any) -> Any:
-        """f64 to a 16-bit type in one rounding: through f32 rounded to odd."""
+        """Rounds f64 to a 16-bit type in one rounding: through f32 rounded to odd."""
         single = self._fptrunc(a, F32)
         back = single.fpext(F64)
         raw = single.bitcast(self.shape(I32))
         keep = (back == a) | self.builder.fcmp_unordered("uno", a, a)
-        # Truncate toward zero, then set the sticky bit: the later rounding sees it.
+        # Truncate toward zero, then set the sticky bit for the later rounding.
         magnitude = self.intrinsic("fabs", F64, [back])
         wanted = self.intrinsic("fabs", F64, [a])
         down = raw - (magnitude.ordered > wanted).zext(I32)
@@ -462,7 +461,7 @@ def _quiet_bit(type_: Type) -> int:
 
 
 def _half_bits(type_: Type, value: Number) -> int:
-    """Bits of a 16-bit float constant."""
+    """Returns the bits of a 16-bit float constant."""
     import ml_dtypes
     import numpy as np
 

@@ -1,12 +1,12 @@
-"""Where things lie: the byte layout of a wave's state and of an instruction's record.
+"""Byte layout of a wave's state and of an instruction's record.
 
-A wave is one block of host memory. Its first 512 bytes are the scalar file, numbered as the
-encodings number scalar operands (s0 at 0, VCC at 106·4, M0 at 124·4, EXEC at 126·4), so a scalar
-operand's address is its encoding times 4. Vector registers are rows of 64 lanes x 4 bytes.
+A wave is one block of host memory. Its first 512 bytes are the scalar file, numbered as the encodings number scalar
+operands (s0 at 0, VCC at 106·4, M0 at 124·4, EXEC at 126·4). So a scalar operand's address is its encoding times 4.
+Vector registers are rows of 64 lanes x 4 bytes.
 
-An instruction is one 64-byte record: its handler's address, then 32-bit slots with what the
-handler needs (byte offsets of operands into the wave, immediates). Records lie one per dword of
-code, so a record's index is its code offset / 4 and any jump target has one.
+An instruction is one 64-byte record: its handler's address, then 32-bit slots with the handler's data (byte offsets of
+operands into the wave, immediates). There is a record for each dword of code, so a record's index is its code offset / 4
+and any jump target has one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ROW = 4 * LANES  # bytes of one vector register
 
 
 class Fields:
-    """The fields of a structure in memory, one behind the other and aligned as in C."""
+    """Fields of a structure in memory, consecutive and aligned as in C."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, Any]] = []
         self._end = 0
 
     def add(self, name: str, kind: Any) -> int:
-        """The offset of one more field, in bytes."""
+        """Adds a field; returns its offset in bytes."""
         self.all.append((name, kind))
         first = -(-self._end // alignment(kind)) * alignment(kind)
         self._end = first + sizeof(kind)
@@ -42,35 +42,35 @@ MODE = _wave.add("mode", c_uint32)  # the MODE register
 STATUS = _wave.add("status", c_int32)  # why the wave returned to the scheduler (Status)
 ENTRY = _wave.add("entry", c_int32)  # record index at which the current straight-line run began
 BUDGET = _wave.add("budget", c_int64)  # record steps left until the wave returns to the scheduler
-RESUME = _wave.add("resume", c_int32)  # record index to go on from
+RESUME = _wave.add("resume", c_int32)  # record index to resume at
 WAVE_ID = _wave.add("wave_id", c_uint32)  # wave within its workgroup
 CONTEXT = _wave.add("context", c_uint64)  # address of the worker's context (Context offsets below)
 LDS_BASE = _wave.add("lds_base", c_uint64)  # host address of the workgroup's LDS
 LDS_SIZE = _wave.add("lds_size", c_uint64)  # bytes
 RECORDS = _wave.add("records", c_uint64)  # address of the records of the wave's MODE
-SCRATCH_SIZE = _wave.add("scratch_size", c_uint64)  # bytes per lane
+SCRATCH_SIZE = _wave.add("scratch_size", c_uint64)  # bytes a lane
 FAULT_ADDRESS = _wave.add("fault_address", c_uint64)
 FAULT_LANE = _wave.add("fault_lane", c_int32)
 FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
-HW_ID = _wave.add("hw_id", c_uint32)  # for s_getreg
-WAVE_CHECKS = range(624, 1024, 40)  # where checks have fields, 0 when the wave begins (`engine.workers.fields`)
-ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
-STREAMS = ADDRESSES + 8 * LANES  # u64 each, where loads last began (see direct_global)
-STREAM_COUNT = 512  # a GEMM's loop has up to 1,000 dwords of code, and a load two
-STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes, its data
+HW_ID = _wave.add("hw_id", c_uint32)  # the wave's place, for s_getreg
+WAVE_CHECKS = range(624, 1024, 40)  # fields of checks, 0 when the wave begins (`engine.workers.fields`)
+ADDRESSES = 1024  # 64 lanes x 8 bytes: a memory handler's addresses
+STREAMS = ADDRESSES + 8 * LANES  # u64 each: where loads last began (see direct_global)
+STREAM_COUNT = 512  # a GEMM's loop has up to 1,000 dwords of code, two a load
+STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes: a memory handler's data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
 
 
 class Wave(Structure):
-    """A wave's scalar file and the fields behind it, by name."""
+    """A wave's scalar file and the following fields, by name."""
 
     _fields_ = _wave.all
 
 
 def vector_register(file: str, index: int) -> int:
-    """Where register `index` of file v or a lies."""
+    """Returns the offset of register `index` of file v or a."""
     return (AGPR if file == "a" else VGPR) + ROW * index
 
 
@@ -81,18 +81,19 @@ CTX_COUNT = _context.add("count", c_int64)  # allocations in it
 CTX_ENTERED = _context.add("entered", c_uint64)  # address of i64[records]: control transfers to a record
 CTX_EXITED = _context.add("exited", c_uint64)  # address of i64[records]: control transfers from a record
 CTX_LANES = _context.add("lanes", c_uint64)  # address of i64[records]: active lanes of memory instructions
-CTX_PROGRAMS = _context.add("programs", c_uint64)  # address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
+CTX_PROGRAMS = _context.add("programs", c_uint64)  # address of i64[mode.NUMBERS]: records by mode.number, 0 if not made yet
 CTX_RECORD_COUNT = _context.add("record_count", c_int64)
 CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
-CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads, once the current wave's BUDGET is taken off
+CTX_CLOCK = _context.add("clock", c_int64)  # value that s_memtime reads, after the current wave's BUDGET is subtracted
 CTX_BITMAP_PAGES = _context.add("bitmap_pages", c_uint64)  # `Bitmaps.page_zero` (`memory.table`)
-CTX_IN_STEP = _context.add("in_step", c_int64)  # 1: a wave that waits for memory or LDS lets the others of its workgroup on
-CTX_CHECKS = range(128, 704, 32)  # where checks have fields
-CTX_OPERAND_CACHE = 704  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
+CTX_IN_STEP = _context.add("in_step", c_int64)  # 1: a wave that waits for memory or LDS lets its workgroup's other waves run
+CTX_CHECKS = range(128, 704, 32)  # fields of checks
+CTX_OPERAND_CACHE = 704  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, the same number for B
 CACHE_ENTRIES = 16
-# For the widest operand, 32 elements a lane: a header, 8 registers, and three times 32 rows of 4 bytes a lane.
+# An entry fits the widest operand, 32 elements a lane: a header, 8 registers, and three times 32 rows of 4 bytes a lane.
 CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
-CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES  # to prefetch: 2 u64 and, from 64 on, AHEAD_PLACES u64
+# places to prefetch: 2 u64 and, from byte 64, AHEAD_PLACES u64
+CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES
 AHEAD_PLACES = 512
 CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 
@@ -115,13 +116,13 @@ ALLOC_WRITABLE = _allocation.add("writable", c_uint64)  # 0 or 1
 ALLOC_SHADOW = _allocation.add("shadow", c_int64)  # address of the undefined bits - device address
 ALLOC_PRIVATE = _allocation.add("private", c_uint64)  # 1: only its lane reads it, so undefined bits may be stored
 ALLOC_UNDEFINED = _allocation.add("undefined", c_uint64)  # 0: all of it was defined when the launch began
-# Before and after the bytes that were asked for, dwords are filled up: offset of the first asked for, how many.
+# Allocations are padded to whole dwords on both sides: offset of the first requested byte, and their number.
 ALLOC_LEAD = _allocation.add("lead", c_uint64)
 ALLOC_ASKED = _allocation.add("asked", c_uint64)
-ALLOC_CHECKS = range(88, 128, 8)  # where checks have fields
+ALLOC_CHECKS = range(88, 128, 8)  # fields of checks
 _allocation.add("checks", c_int64 * len(ALLOC_CHECKS))
 ALLOC_BYTES = 128
-BITMAP_PAGE = 12  # log2 of the bytes of bitmaps of which one byte says whether a bit was set there, or shortly behind
+BITMAP_PAGE = 12  # log2 of the bytes of bitmaps per page byte, which says if a bit was set there or shortly after
 
 
 class AllocationEntry(Structure):
@@ -136,11 +137,11 @@ SLOT_INDEX = 15  # the record's own index, in records that need it
 SLOT_HINT = 14  # last allocation that a memory instruction hit
 
 SLICE = 1 << 16  # record steps of a wave's turn
-PIECE = 1 << 12  # of them, after which the scheduler looks at the launch's budget and whether it is to stop
+PIECE = 1 << 12  # record steps after which the scheduler checks the launch's budget and if it should stop
 
 
 class Status(IntEnum):
-    """Why a wave returned to the scheduler."""
+    """Reasons for which a wave returned to the scheduler."""
 
     RUNNING = 0
     ENDED = 1
@@ -155,12 +156,12 @@ class Status(IntEnum):
     GWS = 10
     WAITING = 11  # for waves of other workgroups
     BREAK = 12  # a debugger stops it before the instruction at RESUME
-    WAITS = 13  # at an s_waitcnt, and others may run
-    WHOLE = 14  # the handler at RESUME is lean, and this is not the usual case
+    WAITS = 13  # at an s_waitcnt; other waves may run
+    WHOLE = 14  # the handler at RESUME is lean, and this case is unusual
 
 
 class Fault(IntEnum):
-    """What a FAULT status means."""
+    """Kinds of a FAULT status."""
 
     MEMORY = 1
     LDS = 2

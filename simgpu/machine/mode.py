@@ -1,8 +1,8 @@
 """The MODE register: which of its bits change arithmetic, and a program's view of them.
 
-Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4],
-denorm f16/f64 [7:6], DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27, VSKIP 28. Handlers are compiled
-for one `Mode`; a wave that changes these bits goes on in the records of another.
+Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4], denorm f16/f64 [7:6],
+DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27, VSKIP 28. Handlers are compiled for one `Mode`. A wave that changes
+these bits continues in the records of another.
 """
 
 from __future__ import annotations
@@ -16,36 +16,31 @@ from simgpu.hardware.isa.types import Type
 NEAREST, UP, DOWN, TO_ZERO = range(4)
 FP16_OVFL, GPR_IDX_EN, VSKIP = 23, 27, 28
 ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN | 1 << VSKIP
-# Modes a table by `number` has room for.
+# entries of a table by `number`
 NUMBERS = 1 << 13
-HIGH = ((FP16_OVFL, 10), (GPR_IDX_EN, 11), (VSKIP, 12))  # bits above the tenth, and where they are in a number
+HIGH = ((FP16_OVFL, 10), (GPR_IDX_EN, 11), (VSKIP, 12))  # bits above the tenth, and their places in a number
 
-# Conversions that do not round by MODE: these name their rounding, or are exact.
+# Conversions that do not round by MODE: they have their own rounding, or are exact.
 _OWN_ROUNDING = tuple(f"v_cvt_{name}" for name in "rpi flr off norm pknorm pkrtz pkaccum".split())
 
 
 @dataclass(frozen=True)
 class Mode:
-    """The MODE bits that change what instructions do.
+    """MODE bits that change the results of instructions."""
 
-    flush32, flush16_64: (input, output) denormals flushed; ieee and dx10_clamp as in the kernel
-    descriptor; round32, round16_64: NEAREST (even), UP, DOWN or TO_ZERO; indexed: VGPR operands
-    relative to M0 (s_set_gpr_idx_on); skips: vector instructions are not executed (s_setvskip).
-    """
-
-    flush32: tuple[bool, bool] = (False, False)
-    flush16_64: tuple[bool, bool] = (False, False)
-    ieee: bool = True
-    dx10_clamp: bool = True
+    flush32: tuple[bool, bool] = (False, False)  # (input, output) denormals are flushed to 0
+    flush16_64: tuple[bool, bool] = (False, False)  # (input, output)
+    ieee: bool = True  # as in the kernel descriptor
+    dx10_clamp: bool = True  # as in the kernel descriptor
     fp16_ovfl: bool = False
-    round32: int = NEAREST
-    round16_64: int = NEAREST
-    indexed: bool = False
-    skips: bool = False
+    round32: int = NEAREST  # NEAREST (even), UP, DOWN or TO_ZERO
+    round16_64: int = NEAREST  # the same four
+    indexed: bool = False  # VGPR operands are relative to M0 (s_set_gpr_idx_on)
+    skips: bool = False  # vector instructions are not executed (s_setvskip)
 
     @classmethod
     def of_register(cls, word: int) -> Mode:
-        """The view of a MODE register's value."""
+        """Returns the view of a MODE register's value."""
         return cls(
             flush32=_flush(word >> 4),
             flush16_64=_flush(word >> 6),
@@ -64,7 +59,7 @@ class Mode:
         return "".join("01"[bit] for bit in flags) + f"{self.round32}{self.round16_64}"
 
     def key_for(self, spec: Spec) -> str:
-        """The part of a handler's key that MODE makes: nothing where no float is involved."""
+        """Returns MODE's part of a handler's key: "" for instructions without floats, unless operands are indexed."""
         indexed = "indexed" if self.indexed else ""
         types = [*(p.type for p in spec.params), *spec.results]
         floats = any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
@@ -77,23 +72,23 @@ class Mode:
         return self.flush32 if type_.bits == 32 else self.flush16_64
 
     def rounding(self, type_: Type) -> int:
-        """How results of a float type are rounded; bf16 always to nearest even."""
+        """Returns the rounding of a float type's results; bf16 always rounds to nearest even."""
         if type_.kind != "float":
             return NEAREST
         return self.round32 if type_.bits == 32 else self.round16_64
 
     def rounds(self, spec: Spec) -> bool:
-        """Whether a rounding mode other than to nearest even can show in the instruction."""
+        """True if a rounding mode other than to nearest even can change the instruction's result."""
         if not self.round32 and not self.round16_64:
             return False
         return Flag.TRANS not in spec.flags and not spec.mnemonic.startswith(_OWN_ROUNDING)
 
 
 def _flush(denorm: int) -> tuple[bool, bool]:
-    """(input, output) flush from a denormal field: bit 0 keeps inputs, 1 outputs."""
+    """Returns (input, output) flush from a denormal field: bit 0 keeps inputs, bit 1 outputs."""
     return (not denorm & 1, not denorm & 2)
 
 
 def number(word: int) -> int:
-    """A small number for the arithmetic bits of a MODE register (below `NUMBERS`)."""
+    """Returns a small number for the arithmetic bits of a MODE register (below `NUMBERS`)."""
     return word & 0x3FF | sum((word >> bit & 1) << at for bit, at in HIGH)

@@ -1,7 +1,7 @@
-"""Where an instruction's operands live, split into what a handler is compiled for and its data.
+"""Locations of an instruction's operands, split into the kind that a handler is compiled for and its data.
 
-A handler is compiled per *kind* of operand (a vector row, a scalar register, a constant); which
-register or which constant is data in the record's slots, so that one handler serves them all.
+A handler is compiled per *kind* of operand (a vector row, a scalar register, a constant). The register's number or the
+constant is data in the record's slots, so one handler serves them all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Of
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
 
-# Apertures of flat addressing: the high 32 bits of addresses that mean LDS or private memory.
+# Apertures of flat addressing: the high 32 bits of addresses in LDS or private memory.
 SHARED_APERTURE = 0x0001_0000
 PRIVATE_APERTURE = 0x0002_0000
 APERTURE_LIMIT = 0xFFFF_FFFF
@@ -25,15 +25,11 @@ APERTURE_LIMIT = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class OperandPlace:
-    """An operand as the handler sees it.
+    """An operand as the handler sees it."""
 
-    kind: row (vector registers), sgpr, imm, or the special sources scc, vccz, execz;
-    slot: the record slot with its byte offset or value; bits: width of the operand.
-    """
-
-    kind: str
-    slot: int
-    bits: int
+    kind: str  # row (vector registers), sgpr, imm, or a special source: scc, vccz, execz
+    slot: int  # the record slot with its byte offset or value
+    bits: int  # width of the operand
 
     @property
     def key(self) -> str:
@@ -46,20 +42,17 @@ class BadRegister(DecodeError):
 
 @dataclass
 class Plan:
-    """The record of one instruction under construction: slots, and the key of its handler.
-
-    For checked mode: all places, the operands as what emits the body has them, and whether M0 may move the vector registers.
-    """
+    """The record of one instruction under construction: slots, and the key of its handler."""
 
     instruction: Instruction
     slots: list[int] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
-    places: list[OperandPlace] = field(default_factory=list)
-    operands: Any = None
-    indexed: bool = False
+    places: list[OperandPlace] = field(default_factory=list)  # all operands, for checked mode
+    operands: Any = None  # the emitter's operands, for checked mode
+    indexed: bool = False  # True if M0 may move the vector registers
 
     def word(self, value: int) -> int:
-        """Append a 32-bit slot; returns its index."""
+        """Appends a 32-bit slot; returns its index."""
         if len(self.slots) >= layout.SLOT_HINT - 2:
             raise UnsupportedInstruction(f"{self.instruction.mnemonic}: too many operands")
         self.slots.append(value & 0xFFFFFFFF)
@@ -75,7 +68,7 @@ class Plan:
         return place
 
     def register(self, reg: Reg, bits: int) -> OperandPlace:
-        """A register operand, source or destination."""
+        """Plans a register operand, source or destination."""
         count = max(1, bits // 32)
         if reg.file == "s":
             if reg.index + count > 128:
@@ -86,7 +79,7 @@ class Plan:
         return self.place("row", bits, layout.vector_register(reg.file, reg.index))
 
     def source(self, operand: Operand, type_: Type, bits: int = 0) -> OperandPlace:
-        """A source operand read as `type_`, `bits` wide (default: the type's width)."""
+        """Plans a source operand read as `type_`, `bits` wide (default: the type's width)."""
         bits = bits or max(32, type_.bits)
         if isinstance(operand, Reg):
             return self.register(operand, bits)
@@ -102,12 +95,12 @@ class Plan:
         return self.place("imm", 32, value)
 
     def note(self, *parts: object) -> None:
-        """Add what else the handler is compiled for to its key."""
+        """Adds other properties that the handler is compiled for to its key."""
         self.parts.append(",".join(str(part) for part in parts))
 
 
 def constant_bits(operand: Operand, type_: Type, bits: int) -> int:
-    """Bits of an inline constant, special source, literal or immediate, read as `type_` of `bits` (32 or 64)."""
+    """Returns the bits of an inline constant, special source, literal or immediate, read as `type_` of `bits` (32 or 64)."""
     wide = type_.bits == 64 and type_.kind != "pair"
     if isinstance(operand, Literal):
         if not wide:

@@ -1,8 +1,7 @@
 """Arithmetic under a rounding mode other than to nearest even.
 
-Each operation that rounds runs under the host's own rounding mode, set around it; LLVM's
-constrained intrinsics keep it between the two settings. f16 results round twice in the same
-direction, from f32, which is as good as once.
+Each operation that rounds runs under the host's own rounding mode, set around it. LLVM's constrained intrinsics keep it
+between the two settings. f16 results round twice in the same direction, from f32, which gives the same as once.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class RoundedOps(LLVMOps):
         self._way = self.mode.rounding(type_)
         if element(type_) in (F32, F64) or not self._way:
             return super().fma(type_, a, b, c)
-        # Exact in f64 up to its last bit: one directed rounding there, another to f16.
+        # Exact in f64 up to its last bit: rounded in one direction there, and in the same direction to f16.
         a, b, c = self._vector(a), self._vector(b), self._vector(c)
         x, y, z = (self._fext(self._widen(type_, v)) for v in (a, b, c))
         wide = self.intrinsic("fma", F64, [x, y, z])
@@ -58,7 +57,7 @@ class RoundedOps(LLVMOps):
     # -- the operations ------------------------------------------------------------------------
 
     def _constrained(self, name: str, result: ir.Type, args: list[Any]) -> Any:
-        """llvm.experimental.constrained.<name> under the rounding mode of the moment."""
+        """Calls llvm.experimental.constrained.<name> under the current rounding mode."""
         self._set(self._way)
         value = self._strict(name, result, args)
         self._set(NEAREST)
@@ -85,7 +84,7 @@ class RoundedOps(LLVMOps):
     def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
         if self.lanes == 1 or scalar != ir.HalfType():
             return self._constrained("fptrunc", self.shape(scalar), [a])
-        # LLVM 22 aborts on more than what one F16C instruction converts.
+        # LLVM 22 aborts on vectors longer than one F16C instruction converts.
         piece, pieces = ir.VectorType(scalar, 8), []
         self._set(self._way)
         for first in range(0, self.lanes, 8):
@@ -107,7 +106,7 @@ class RoundedOps(LLVMOps):
         return self._narrow(type_, self._fptrunc(a, F32))
 
     def _narrow(self, type_: Type, a: Any) -> Any:
-        """f32 value to f16 bits: to nearest even, then one step back where that went too far."""
+        """Rounds an f32 value to f16 bits: to nearest even, then one step back if that went too far."""
         way = self._way
         if type_.kind == "bfloat" or not way or host().converts_half:
             return super()._narrow(type_, a)
@@ -118,7 +117,7 @@ class RoundedOps(LLVMOps):
         above, below = back.ordered > a, back.ordered < a
         negative = self.builder.bitcast(a, self.shape(I32)).signed < 0
         positive = ~negative
-        # Shrink the magnitude where rounding went away from the mode's side; grow it otherwise.
+        # Shrink the magnitude if rounding went past the mode's side; grow it if rounding fell short.
         far_up, far_down = above & positive, below & negative
         shrink = {TO_ZERO: far_up | far_down, DOWN: far_up, UP: far_down}[way]
         near_up, near_down = below & positive, above & negative
@@ -128,7 +127,7 @@ class RoundedOps(LLVMOps):
 
 
 def ops_for(builder: ir.IRBuilder, lanes: int, mode: Mode, rounds: bool, fix_nan: bool) -> LLVMOps:
-    """The vocabulary for an instruction under this mode."""
+    """Returns the operations for an instruction under this mode."""
     if rounds:
         return RoundedOps(builder, lanes, mode, fix_nan)
     return LLVMOps(builder, lanes, fix_nan)

@@ -1,10 +1,10 @@
-"""Runs what must not be broken off half done: exceptions that are raised in the calling thread meanwhile wait for its end.
+"""Runs a function to its end: exceptions raised in the calling thread meanwhile wait until it has finished.
 
-A KeyboardInterrupt, a signal's handler or a test's time limit may raise between any two steps of Python in the thread that
-launches; an object file that LLVM has taken and nobody noted, or a lowering that stopped midway, would harm the next launch.
+A KeyboardInterrupt, a signal's handler or a test's time limit may raise between any two steps of Python in the launching
+thread. An object file that LLVM has loaded and nobody recorded, or a half-finished lowering, would harm the next launch.
 
-Whoever may be struck so waits by locks alone, which C takes and gives. threading's conditions and `Thread.start` are Python: an
-exception that strikes within leaves their locks taken for ever, or hides behind a RuntimeError.
+A thread that can be interrupted so waits only on locks, which C acquires and releases. threading's conditions and
+`Thread.start` are Python: an exception inside them leaves their locks held forever, or turns into a RuntimeError.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-WAKE = 0.02  # seconds after which a thread that waits sees exceptions that are set in it without a signal
+WAKE = 0.02  # seconds after which a waiting thread sees exceptions that are set in it without a signal
 _HERE = threading.local()
 
 
 def begin(function: Callable[[], object]) -> None:
-    """function() in a shielded thread: one that nobody outside knows, so that no exception is raised in it from there.
+    """Runs function() in a shielded thread. No other thread knows it, so none can raise an exception in it.
 
-    RuntimeError: the host has no more threads.
+    Raises RuntimeError if the host has no more threads.
     """
     _thread.start_new_thread(_run, (function,))
 
@@ -33,7 +33,10 @@ def _run(function: Callable[[], object]) -> None:
 
 
 def unbroken(function: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
-    """Returns function() or raises what it does, but first what was raised in this thread meanwhile, after `stop` and its end."""
+    """Returns function() or raises its exception, unless one was raised in this thread meanwhile.
+
+    In that case it calls `stop`, waits for the function's end, and raises the exception from outside.
+    """
     if getattr(_HERE, "shielded", False):
         return function()
     results: list[T] = []

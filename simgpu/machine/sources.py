@@ -1,4 +1,4 @@
-"""Source operands in a handler: the values of the places that its record names."""
+"""Values of source operands in a handler, read from the places that its record names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simgpu.machine.wave_frame import WaveFrame
 
 
 def load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
-    """A scalar source as i32 or i64."""
+    """Loads a scalar source as i32 or i64."""
     with frame.once():
         return _load_scalar(frame, place)
 
@@ -24,7 +24,7 @@ def _load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
         if place.bits > 64:
             raise UnsupportedInstruction("scalar operand wider than 64 bits in arithmetic")
         return frame.load(frame.operand(place.slot), kind)
-    if place.kind == "row":  # a VGPR where the ISA wants a scalar: lane 0
+    if place.kind == "row":  # a VGPR instead of a scalar operand: lane 0
         if place.bits > 32:
             raise UnsupportedInstruction("a scalar operand of 64 bits in vector registers")
         return frame.load(frame.operand(place.slot), I32)
@@ -37,7 +37,7 @@ def _load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
 
 
 def load_vector(frame: WaveFrame, place: OperandPlace) -> IrValue:
-    """A vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
+    """Loads a vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
     if place.kind == "row":
         return frame.read_wide(frame.operand(place.slot), place.bits)
     return load_scalar(frame, place)

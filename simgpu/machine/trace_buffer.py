@@ -1,6 +1,6 @@
 """A buffer that handlers append to and Python reads: what the waves of a launch did.
 
-An append that does not fit is counted only, so that its owner knows how much room the run would have taken.
+An append that does not fit is only counted, so that the owner knows how much room the run needed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from simgpu.machine.runtime import part
 
 
 class TraceBuffer(Structure):
-    """A buffer's header, as handlers find it."""
+    """A buffer's header, as handlers see it."""
 
     _fields_ = (
         ("address", c_int64),
         ("room", c_int64),  # bytes
-        ("used", c_int64),  # bytes, those that did not fit included
+        ("used", c_int64),  # bytes, including those that did not fit
     )
 
 
@@ -28,14 +28,17 @@ TRACE_BUFFER = np.dtype(TraceBuffer)
 
 @part
 def reserve(buffer: Any, count: int) -> int:
-    """The address of `count` more bytes; 0 where they do not fit."""
+    """Returns the address of `count` more bytes; 0 if they do not fit."""
     used = buffer.used
     buffer.used = used + count
     return buffer.address + used if used + count <= buffer.room else 0
 
 
 class TraceMemory:
-    """The memory of some buffers of `room` words each, taken as they fill. headers: records of TRACE_BUFFER, one a buffer."""
+    """Memory of some buffers of `room` words each; the host allocates pages as they fill.
+
+    headers: records of TRACE_BUFFER, one a buffer.
+    """
 
     def __init__(self, headers: np.ndarray, room: int, word: type[np.integer]) -> None:
         self.headers = headers
@@ -46,19 +49,19 @@ class TraceMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was appended."""
+        """Discards the appended words."""
         self.headers["used"] = 0
 
     @property
     def wanted(self) -> np.ndarray:
-        """Words that were appended to each buffer, those that did not fit included."""
+        """Words that were appended to each buffer, including those that did not fit."""
         return np.asarray(self.headers["used"] // self.words.itemsize)
 
     @property
     def overflows(self) -> bool:
-        """Whether some did not fit."""
+        """True if some words did not fit."""
         return bool((self.headers["used"] > self.headers["room"]).any())
 
     def drain(self, number: int) -> np.ndarray:
-        """The words of a buffer that fit."""
+        """Returns the words of a buffer that fit."""
         return self.words[number, : min(int(self.wanted[number]), self.words.shape[1])]

@@ -3,10 +3,9 @@
     linear = index * stride + offset
     fits = (offset + size).unsigned <= records
 
-Each operator makes one instruction, where its builder stands. A Python number becomes a constant of the value's own
-type, and a scalar that meets a vector is spread over its lanes. Signedness is said: `a.unsigned < b`, `a.signed < b`;
-`a >> n` shifts zeros in, `a.ashr(n)` copies of the sign. What `Builder` makes are Values, and it takes them or
-llvmlite's own.
+Each operator emits one instruction, at its builder's position. A Python number becomes a constant of the value's own
+type, and a scalar that meets a vector is spread over its lanes. Signedness is explicit: `a.unsigned < b`, `a.signed < b`;
+`a >> n` shifts zeros in, `a.ashr(n)` copies of the sign. `Builder` returns Values, and accepts them or llvmlite's own.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
 
 
 class Splat(ir.Constant):
-    """A vector constant with the same in every lane, by LLVM's short form: llvmlite would make and print each lane's."""
+    """A vector constant with the same value in every lane, in LLVM's short form: llvmlite would make and print each lane's."""
 
     def __init__(self, type_: ir.VectorType, lane: ir.Constant) -> None:
         self.type = type_
@@ -37,30 +36,30 @@ class Splat(ir.Constant):
 
 
 def constant(type_: ir.Type, value: float) -> ir.Constant:
-    """The number as a constant of the type, in every lane of a vector."""
+    """Returns the number as a constant of the type, in every lane of a vector."""
     return Splat(type_, ir.Constant(type_.element, value)) if isinstance(type_, ir.VectorType) else ir.Constant(type_, value)
 
 
 def undefined(type_: ir.Type) -> ir.Constant:
-    """Any value of the type, in every lane of a vector."""
+    """Returns an undefined value of the type."""
     return constant(type_, ir.Undefined)
 
 
 @functools.cache
 def lane_numbers(lanes: Sequence[int]) -> ir.Constant:
-    """A vector of i32, as shuffles take it; lanes: a range or tuple."""
+    """Returns a vector of i32, as shuffles take it; lanes: a range or tuple."""
     return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes) if any(lanes) else None)
 
 
 def plain(value: Any) -> Any:
-    """llvmlite's own value of a Value, or of each of several; anything else as it is."""
+    """Returns llvmlite's own value of a Value, or of each of several; anything else unchanged."""
     if isinstance(value, IrValue):
         return value.ir
     return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _operator(integers: str, floats: str = "", reflected: bool = False) -> Callable[[IrValue, Any], IrValue]:
-    """An operator of two values, by the builder's names of it."""
+    """Returns an operator of two values, from the builder's method names."""
 
     def operate(self: IrValue, other: Any) -> IrValue:
         a, b = self.aligned(other)
@@ -74,7 +73,7 @@ def _operators(integers: str, floats: str = "") -> tuple[Callable[[IrValue, Any]
 
 
 def _conversion(name: str) -> Callable[[IrValue, ir.Type], IrValue]:
-    """To another type, or a vector's lanes to one."""
+    """Returns a conversion to another type, of a scalar or of a vector's lanes."""
 
     def convert(self: IrValue, type_: ir.Type) -> IrValue:
         whole = isinstance(type_, ir.VectorType) or not self.lanes
@@ -84,16 +83,16 @@ def _conversion(name: str) -> Callable[[IrValue, ir.Type], IrValue]:
 
 
 class IrValue:
-    """An llvmlite value, `ir`, and the builder that operators on it emit with."""
+    """An llvmlite value, `ir`, and the builder that its operators emit with."""
 
     def __init__(self, build: Builder, value: Any) -> None:
         self.build = build
         self.ir = plain(value)
         self.type = self.ir.type
-        self.lanes = self.type.count if isinstance(self.type, ir.VectorType) else 0  # of a vector
+        self.lanes = self.type.count if isinstance(self.type, ir.VectorType) else 0  # of a vector, else 0
 
     def get_reference(self) -> str:
-        """What an instruction that llvmlite's own builder makes of this prints."""
+        """Returns the text of this operand in instructions of llvmlite's own builder."""
         return str(self.ir.get_reference())
 
     @property
@@ -102,7 +101,7 @@ class IrValue:
         return isinstance(scalar, (ir.HalfType, ir.FloatType, ir.DoubleType))
 
     def aligned(self, other: Any) -> tuple[IrValue, IrValue]:
-        """This and the other in one shape."""
+        """Returns this and the other value in one shape."""
         other = IrValue(self.build, constant(self.type, other) if isinstance(other, (int, float)) else other)
         if self.lanes and not other.lanes:
             return self, other.splat(self.lanes)
@@ -141,7 +140,7 @@ class IrValue:
 
     @property
     def ordered(self) -> Order:
-        """Of floats: no test holds where one is NaN."""
+        """Comparisons of floats that are false if one is NaN."""
         return Order(self, self.build.fcmp_ordered)
 
     def is_nan(self) -> IrValue:
@@ -158,18 +157,18 @@ class IrValue:
     uitofp, sitofp, fptosi, fptoui = (_conversion(name) for name in ("uitofp", "sitofp", "fptosi", "fptoui"))
 
     def bitcast(self, type_: ir.Type) -> IrValue:
-        """All the bits as another type."""
+        """Reinterprets all the bits as another type."""
         return self.build.bitcast(self, type_)
 
     def splat(self, lanes: int) -> IrValue:
-        """The scalar in every lane."""
+        """Spreads the scalar over every lane."""
         kind = ir.VectorType(self.type, lanes)
         if isinstance(self.ir, ir.Constant):
             return IrValue(self.build, Splat(kind, self.ir))
         return self.build.insert_element(undefined(kind), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
 
     def shuffled(self, lanes: Sequence[int], other: Any = None) -> IrValue:
-        """A vector of lanes by their numbers; those of `other` count on from this one's."""
+        """Returns a vector of lanes by their numbers; numbers of `other` follow this value's."""
         second = undefined(self.type) if other is None else other
         return self.build.shuffle_vector(self, second, lane_numbers(tuple(lanes)))
 
@@ -177,31 +176,31 @@ class IrValue:
         return self.build.extract_element(self, ir.Constant(I32, lane) if isinstance(lane, int) else lane)
 
     def at(self, offset: Any) -> IrValue:
-        """The pointer `offset` bytes (int, i32 or i64) further."""
+        """Returns the pointer `offset` bytes (int, i32 or i64) further."""
         if isinstance(offset, int) and offset == 0:
             return self
         step = IrValue(self.build, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
         return self.build.gep(self, [step.zext(I64) if step.type == I32 else step], inbounds=True, source_etype=I8)
 
     def load(self, type_: ir.Type, align: int = 4) -> IrValue:
-        """What the pointer points to."""
+        """Loads the value at the pointer."""
         return self.build.load(self, align=align, typ=type_)
 
     def store(self, value: Any, align: int = 4) -> None:
-        """Store a value where the pointer points to."""
+        """Stores a value at the pointer."""
         self.build.store(value, self, align=align)
 
     def pointer(self) -> IrValue:
-        """The pointer to this address."""
+        """Converts the address to a pointer."""
         return self.build.inttoptr(self, ir.PointerType())
 
     def address(self) -> IrValue:
-        """The pointer's address, i64."""
+        """Converts the pointer to an address, i64."""
         return self.build.ptrtoint(self, I64)
 
 
 class Order:
-    """How a value compares: `signed` and so on."""
+    """Comparison operators of a value: `signed` and so on."""
 
     def __init__(self, value: IrValue, compare: Callable[..., IrValue]) -> None:
         self.value = value
@@ -217,14 +216,14 @@ class Order:
 
 
 class Phi(IrValue):
-    """A value by the block that control comes from."""
+    """A value that depends on the block that control comes from."""
 
     def add_incoming(self, value: Any, block: ir.Block) -> None:
         self.ir.add_incoming(plain(value), block)
 
 
 def where(condition: IrValue, a: Any, b: Any) -> IrValue:
-    """`a` where the condition holds, else `b`, by lane if they are vectors; one of the two may be a number."""
+    """Selects `a` if the condition holds, else `b`, by lane for vectors; one of the two may be a number."""
     build = condition.build
     like = IrValue(build, b if isinstance(a, (int, float)) else a)
     a, b = like.aligned(a)[1], like.aligned(b)[1]
@@ -232,21 +231,18 @@ def where(condition: IrValue, a: Any, b: Any) -> IrValue:
 
 
 def default_nan(value: IrValue) -> IrValue:
-    """The float, with any NaN as the default one: which NaN a sum of several returns differs between hosts."""
+    """Replaces any NaN by the default one: hosts differ in the NaN that a sum of several returns."""
     return where(value.is_nan(), math.nan, value)
 
 
 class TooMuch(Exception):
-    """More was emitted than is wanted."""
+    """More was emitted than the caller allows."""
 
 
 class Builder(ir.IRBuilder):
-    """llvmlite's builder, which takes Values and makes them.
+    """llvmlite's builder, which accepts and returns Values."""
 
-    room: bits of vectors that may still be computed before TooMuch is raised, None for any number.
-    """
-
-    room: int | None = None
+    room: int | None = None  # bits of vectors that may still be computed before TooMuch is raised; None: no limit
 
     def _insert(self, inst: Any) -> None:
         super()._insert(inst)
@@ -268,7 +264,7 @@ def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _wrapped_in(kind: type) -> type[IrValue] | None:
-    """The Value that an operation gives for what llvmlite made, None where that is used as it is."""
+    """Returns the Value class for an llvmlite class, or None if its objects are used unchanged."""
     if issubclass(kind, ir.PhiInstr):
         return Phi
     return IrValue if issubclass(kind, _OPERANDS) and not issubclass(kind, (ir.AllocaInstr, ir.Terminator)) else None
@@ -280,7 +276,7 @@ for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
 
 
 def joined(pieces: Sequence[IrValue], lanes: int) -> list[IrValue]:
-    """Vectors of a size, one after the other, as vectors of so many lanes."""
+    """Joins consecutive vectors of equal size into vectors of `lanes` lanes."""
     pieces = list(pieces)
     while (size := 2 * pieces[0].lanes) <= lanes:
         pieces = [a.shuffled(range(size), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]

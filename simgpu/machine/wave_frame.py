@@ -23,20 +23,20 @@ HERE = nullcontext()
 
 
 def opaque(frame: WaveFrame, pointer: Any) -> IrValue:
-    """A stack slot as a plain pointer (llvmlite's alloca still types it)."""
+    """Returns a stack slot as a plain pointer (llvmlite's alloca has a typed one)."""
     return frame.value(frame.build.ptrtoint(pointer, I64)).pointer()
 
 
 class WaveFrame:
-    """One function under construction. wave, record: its first two arguments; build: where it goes on."""
+    """A function under construction. wave, record: its two arguments; build: the builder at its current position."""
 
     TYPE = HANDLER
 
     def __init__(self, module: ir.Module, name: str) -> None:
-        self.counters: set[Any] = set()  # numbers of loops that are known when they are emitted
-        self.together = LANES  # of a row's lanes, those that code is emitted for: see `by_groups`
-        self.first: IrValue | None = None  # i64: which of them is the first, where that is not lane 0
-        self.ahead: Any = None  # the block ahead of the loop over groups of lanes
+        self.counters: set[Any] = set()  # numbers of loops whose count is known when they are emitted
+        self.together = LANES  # lanes of a row that code is emitted for: see `by_groups`
+        self.first: IrValue | None = None  # i64: the first of these lanes, if that is not lane 0
+        self.ahead: Any = None  # the block before the loop over groups of lanes
         self.module = module
         self.function = ir.Function(module, self.TYPE, name)
         self.function.attributes.add("nounwind")
@@ -46,7 +46,7 @@ class WaveFrame:
     # -- memory of the wave and the record -----------------------------------------------------
 
     def at(self, base: Any, offset: Any) -> IrValue:
-        """Pointer `offset` bytes (int or i32/i64 value) after `base`."""
+        """Returns the pointer `offset` bytes (int or i32/i64 value) after `base`."""
         return self.value(base).at(offset)
 
     def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> IrValue:
@@ -56,30 +56,30 @@ class WaveFrame:
         self.value(pointer).store(value, align)
 
     def slot(self, index: int, type_: ir.Type = I32) -> IrValue:
-        """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
+        """Loads the record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
         if index < 2:
             raise UnsupportedInstruction("a constant where only a register can be")
         with self.once():
             return self.at(self.record, 4 * index).load(type_)
 
     def state(self, offset: int, type_: ir.Type = I32) -> IrValue:
-        """A field of the wave's state."""
+        """Loads a field of the wave's state."""
         return self.at(self.wave, offset).load(type_, align=min(8, type_.width // 8))
 
     def set_state(self, offset: int, value: Any) -> None:
         self.at(self.wave, offset).store(value, align=min(8, value.type.width // 8))
 
     def scalar(self, number: int) -> int:
-        """State offset of scalar operand `number`."""
+        """Returns the state offset of scalar operand `number`."""
         return layout.SGPR + 4 * number
 
     def operand(self, slot: int) -> IrValue:
-        """Pointer to the register whose byte offset slot `slot` holds."""
+        """Returns a pointer to the register whose byte offset slot `slot` holds."""
         with self.once():
             return self.at(self.wave, self.slot(slot))
 
     def context_at(self, offset: int) -> IrValue:
-        """Pointer into the worker's context."""
+        """Returns a pointer into the worker's context."""
         return self.state(layout.CONTEXT, I64).pointer().at(offset)
 
     def context(self, offset: int, type_: ir.Type = I64) -> IrValue:
@@ -92,7 +92,7 @@ class WaveFrame:
             return self.state(self.scalar(126), I64)
 
     def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
-        """body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time: meanwhile rows and masks are so many lanes'."""
+        """Calls body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time; rows and masks inside have that size."""
 
         def group(first: IrValue, *carried: Any) -> Sequence[Any]:
             self.together, self.first = size, first
@@ -106,14 +106,14 @@ class WaveFrame:
         return result
 
     def once(self) -> AbstractContextManager[None]:
-        """What is emitted here goes ahead of the loop over groups of lanes, where there is one."""
+        """Emits the block's code before the loop over groups of lanes, if there is one."""
         if self.ahead is None or self.ahead is self.build.block:
             return HERE
         there: AbstractContextManager[None] = self.build.goto_block(self.ahead)
         return there
 
     def emitted(self, emit: Callable[[], None], most: int) -> bool:
-        """Emit, and keep it, unless it computes vectors of more than `most` bits in all; whether it was kept."""
+        """Emits code, and keeps it unless it computes vectors of more than `most` bits in all; returns True if it was kept."""
         block, blocks = self.build.block, len(self.function.blocks)
         before = len(block.instructions)
         self.build.room = most
@@ -129,28 +129,28 @@ class WaveFrame:
             self.build.room = None
 
     def lanes(self, bits: Any) -> IrValue:
-        """i64 mask to <64 x i1>."""
+        """Converts an i64 mask to <64 x i1>."""
         if self.first is None:
             return self.build.bitcast(bits, MASK)
         return (self.value(bits) >> self.first).trunc(ir.IntType(self.together)).bitcast(ir.VectorType(I1, self.together))
 
     def mask(self, lanes: IrValue) -> IrValue:
-        """<64 x i1> to i64 mask."""
+        """Converts <64 x i1> to an i64 mask."""
         if self.first is None:
             return lanes.bitcast(I64)
         return lanes.bitcast(ir.IntType(self.together)).zext(I64) << self.first
 
     def row_at(self, pointer: Any, part: int = 0) -> IrValue:
-        """Pointer to register `part` after the one at `pointer`."""
+        """Returns a pointer to register `part` after the one at `pointer`."""
         row = self.at(pointer, part * ROW)
         return row if self.first is None else row.at(self.first * 4)
 
     def row(self, pointer: Any, part: int = 0) -> IrValue:
-        """Register `part` after the one at `pointer`, <64 x i32>."""
+        """Loads register `part` after the one at `pointer`, <64 x i32>."""
         return self.row_at(pointer, part).load(ir.VectorType(I32, self.together), align=64)
 
     def write_row(self, pointer: Any, part: int, value: Any, mask: Any | None) -> None:
-        """Store <64 x i32> where the <64 x i1> mask is set (None: everywhere)."""
+        """Stores <64 x i32> in lanes whose <64 x i1> mask is set (None: in all)."""
         target = self.row_at(pointer, part)
         if mask is None:
             target.store(value, align=64)
@@ -162,7 +162,7 @@ class WaveFrame:
             target.store(self.build.select(mask, value, old), align=64)
 
     def read_wide(self, pointer: Any, bits: int) -> IrValue:
-        """A vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
+        """Loads a vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
         low = self.row(pointer)
         if bits <= 32:
             return low
@@ -170,7 +170,7 @@ class WaveFrame:
         return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
-        """Store <64 x i32> or <64 x i64> into one or two registers."""
+        """Stores <64 x i32> or <64 x i64> into one or two registers."""
         if value.type.element == I32:
             self.write_row(pointer, 0, value, mask)
             return
@@ -180,15 +180,15 @@ class WaveFrame:
             self.write_row(pointer, number, words.shuffled(range(number, words.lanes, 2)), mask)
 
     def value(self, value: Any) -> IrValue:
-        """llvmlite's own value, such as a constant, with operators."""
+        """Wraps llvmlite's own value, such as a constant, with operators."""
         return IrValue(self.build, value)
 
     def splat(self, value: Any, lanes: int = LANES) -> IrValue:
-        """A scalar in every lane."""
+        """Spreads a scalar over every lane."""
         return self.value(value).splat(lanes)
 
     def both(self, first: Any, second: Callable[[], Any]) -> IrValue:
-        """i1: `first` holds, and what `second` emits, which is asked only then."""
+        """Returns i1: `first` and the value that `second` emits, which is evaluated only if `first` holds."""
         build = self.build
         before = build.block
         with build.if_then(first):
@@ -199,7 +199,7 @@ class WaveFrame:
         return result
 
     def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> IrValue:
-        """i1: what one of two emits, which alone is asked."""
+        """Returns i1: the value that one of two functions emits; only that one is evaluated."""
         build = self.build
         results = []
         with build.if_else(condition) as (first, second):
@@ -214,9 +214,9 @@ class WaveFrame:
     def loop(
         self, count: Any, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
     ) -> list[Any]:
-        """body(number, *state) for numbers (i64) from `first` (0) on while below `count`, once at least; the last state.
+        """Emits a loop: body(number, *state) for numbers (i64) from `first` (0), at least once, while below `count`.
 
-        count: an int, or i64.
+        count: an int, or i64. Returns the last state.
         """
         build = self.build
         limit = ir.Constant(I64, count) if isinstance(count, int) else count

@@ -1,6 +1,6 @@
-"""LLVM IR to object files: by this process, and by others where there is much of it.
+"""LLVM IR to object files, by this process and, if there is much of it, by others.
 
-    object_file.py  LLVM's part, which is also the whole program of a helping process
-    helpers.py      helping processes, and what they are given to do
+    object_file.py  LLVM's part, which is also the whole program of a helper process
+    helpers.py      helper processes, and the queue that feeds them
     batch.py        functions that are compiled together
 """

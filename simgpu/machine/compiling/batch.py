@@ -1,4 +1,4 @@
-"""Functions that are compiled together, as those that a launch lowers."""
+"""Functions that are compiled together, such as those that a launch lowers."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from simgpu.machine.compiling.helpers import MOST, WORTH, CompileJob, CompileQue
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import CALLED, Compiler, rejected
 
-LOOK = 0.02  # seconds between looks whether to go on
-# Seconds with nothing to do here in which nothing comes of helpers or other processes: LLVM takes 12 for a host's slowest function.
+LOOK = 0.02  # seconds between checks if it should continue
+# Seconds without progress after which helpers and other processes are given up: LLVM takes 12 for a host's slowest function.
 PATIENCE = 20.0
 DECLARED = re.compile(r'^declare .*@"(h[0-9a-f]{32})"', re.MULTILINE)
 
 
 class Batch:
-    """Stands for the compiler where many functions are asked for: their IR is made at once, LLVM's part is done by `finish`.
+    """A stand-in for the compiler when many functions are needed: it makes their IR at once, and `finish` runs LLVM.
 
-    One thread uses it. Helping processes begin when enough waits, and end with `finish`.
+    One thread uses it. Helper processes start when enough functions wait, and end with `finish`.
     """
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._queue = CompileQueue()
         self._promised: list[str] = []  # keys
-        self._wanted: set[str] = set()  # keys whose object files are not made
-        self._elsewhere: list[CompileJob] = []  # what another process makes at this moment
+        self._wanted: set[str] = set()  # keys whose object files are missing
+        self._elsewhere: list[CompileJob] = []  # jobs that another process compiles at this moment
         self._claims: dict[str, ExitStack] = {}
         self._failed: dict[str, SimError] = {}
         self._helpers: list[Helper] = []
-        self._patient = True  # whether other processes are waited for
+        self._patient = True  # True while it waits for other processes
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
-        """Address of the function for `key`; where it is new, a negative number that stands for it until `finish` (`settled`)."""
+        """Returns the address of the function for `key`, or a negative number that represents a new one until `finish`
+        (`settled`)."""
         return self.address_of_source(key, lambda name: self._compiler.source(build, name))
 
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
-        """The same of the function whose source `make(name)` is."""
+        """Returns the same for the function whose source `make(name)` returns."""
         if key not in self._wanted:
             found = self._compiler.find(key)
             if found is not None:
@@ -52,9 +53,9 @@ class Batch:
         return -len(self._promised)
 
     def settled(self, address: int) -> int | None:
-        """What an address or a promise has become: an address, or None where `finish` did not get that far.
+        """Resolves an address or a promise to an address, or to None if `finish` did not get that far.
 
-        Raises SimError where LLVM rejects the function.
+        Raises SimError if LLVM rejects the function.
         """
         if address >= 0:
             return address
@@ -80,11 +81,11 @@ class Batch:
         while len(self._helpers) < count:
             try:
                 self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._made, self._back))
-            except OSError:  # no process to be had
+            except OSError:  # the host starts no more processes
                 return
 
     def finish(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Compile what is left; a part of it once `goes_on` says no, and the remainder the next time."""
+        """Compiles the remaining functions, or a part of them if `goes_on` returns False, and the rest the next time."""
         came, self._patient = time.monotonic(), True
         try:
             while self._wanted and goes_on():
@@ -93,8 +94,8 @@ class Batch:
                     if self._waited():
                         came = time.monotonic()
                     elif time.monotonic() > came + PATIENCE:
-                        self._end_helpers()  # what they had been given is compiled here
-                        self._patient = False  # and what other processes should
+                        self._end_helpers()  # this process compiles their functions
+                        self._patient = False  # and those of other processes
                 elif begun := [job for job in taken if self._begin(job)]:
                     for job, code in zip(begun, self._compiler.object_codes([job.source for job in begun]), strict=True):
                         self._made(job, code)
@@ -104,7 +105,7 @@ class Batch:
             self._queue.settle()
 
     def _waited(self) -> bool:
-        """Waits for helpers and for other processes, whose files are looked for again; whether something came."""
+        """Waits for helpers and for other processes, whose files are looked up again; True if something came."""
         with self._queue.changed:
             before = len(self._wanted)
             self._queue.changed.wait(LOOK)
@@ -118,7 +119,7 @@ class Batch:
         self._helpers.clear()
 
     def _begin(self, job: CompileJob) -> bool:
-        """Whether this process is to compile it: not what is kept by now, nor what another process compiles."""
+        """True if this process must compile the job: it is not kept by now, and no other process compiles it."""
         claim = ExitStack()
         if not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
             with self._queue.changed:
@@ -131,7 +132,7 @@ class Batch:
         return True
 
     def _made(self, job: CompileJob, code: bytes | str) -> None:
-        """Keep what came of a job: the object file, or what LLVM says against it."""
+        """Keeps the result of a job: the object file, or LLVM's error message."""
         if isinstance(code, bytes):
             self._compiler.keep(job.name, code)
         else:
@@ -145,6 +146,6 @@ class Batch:
             self._queue.changed.notify_all()
 
     def _back(self, job: CompileJob) -> None:
-        """Have another thread do what a helper had been given."""
+        """Puts a helper's unfinished job back, so that another thread compiles it."""
         self._claims.pop(job.key).close()
         self._queue.put(job)

@@ -1,8 +1,8 @@
-"""Helping processes: each compiles what a thread of this process gives it from a queue.
+"""Helper processes: each compiles functions that a thread of this process sends it from a queue.
 
 llvmlite holds a lock around each call into LLVM, so threads would not help. A helper is a fresh Python that runs
-`object_file.py` and knows nothing else: no fork of a process with threads, and nothing to import but LLVM. One that ends, or
-never begins, costs time only: what it had been given is compiled here.
+`object_file.py` and imports only LLVM; a process with threads is not forked. If a helper process dies or never starts,
+this process compiles its functions instead, and the launch is only slower.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dataclasses import dataclass, field
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
 
-WORTH = 1 << 18  # size of what waits that is worth a process: LLVM takes 0.15 s for it, which is what a process takes to begin
-AHEAD = 1 << 15  # size of what a process has been given before it is given more: so it need not wait for this process's threads
-# Functions below SMALL are compiled together, as long as they are not GROUP: LLVM takes 2 ms to begin an object file.
+WORTH = 1 << 18  # size of waiting jobs that is worth a process: LLVM takes 0.15 s for it, as long as a process takes to start
+AHEAD = 1 << 15  # size of a process's unfinished jobs below which it gets more, so that it need not wait for this process's threads
+# Functions below SMALL are compiled together, up to GROUP: LLVM takes 2 ms to begin an object file.
 SMALL, GROUP = 1 << 14, 1 << 15
-MOST = 3  # with more of them, this process would not make IR as fast as they compile it
+MOST = 3  # with more of them, this process would make IR more slowly than they compile it
 
 
 def hardware_threads() -> int:
-    """That this process may use."""
+    """Returns the number of hardware threads that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(order=True)
 class CompileJob:
-    """A function to compile; the largest first, so that all end at about the same time.
+    """A function to compile. The largest comes first, so that all processes end at about the same time.
 
-    alone: whether it has an object file of its own, as others call it by name, so that it is loaded before theirs, or as it calls
-    others, which a process that wants another function of its file may not know.
+    alone: True if it needs an object file of its own. Functions that others call by name are loaded before their callers; a
+    function that calls others may not be loadable in a process that needs another function of its file.
     """
 
     order: int = field(init=False)
@@ -54,17 +54,17 @@ class CompileJob:
 
     @property
     def joins(self) -> bool:
-        """Whether it is compiled together with others."""
+        """True if it is compiled together with others."""
         return self.size < SMALL and not self.alone and not self.source.loops
 
 
 class CompileQueue:
-    """What is to be compiled, for the threads that compile it."""
+    """Jobs for the threads that compile them."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._jobs: list[CompileJob] = []
-        self.size = 0  # of all that came since `settle`
+        self.size = 0  # of all jobs since `settle`
 
     def put(self, job: CompileJob) -> None:
         with self.changed:
@@ -73,12 +73,12 @@ class CompileQueue:
             self.changed.notify_all()
 
     def settle(self) -> None:
-        """Count only what still waits from now on."""
+        """Resets `size` to the jobs that still wait."""
         with self.changed:
             self.size = sum(job.size for job in self._jobs)
 
     def take(self) -> list[CompileJob]:
-        """The largest, or some small ones that are to be compiled together; none where nothing waits."""
+        """Returns the largest job, or some small ones that are compiled together; none if nothing waits."""
         with self.changed:
             taken: list[CompileJob] = [heapq.heappop(self._jobs)] if self._jobs else []
             while taken and taken[0].joins and self._jobs and self._jobs[0].joins and sum(job.size for job in taken) < GROUP:
@@ -89,8 +89,8 @@ class CompileQueue:
 class Helper:
     """A process and the thread that feeds it, until `end`.
 
-    begin(job): whether it is to compile a job, asked before it is given. made(job, code): what came of it; code: the object
-    file, or what LLVM says against the text. back(job): what it had been given when it ended.
+    begin(job): returns True if the process should compile a job; called before it is sent. made(job, code): receives
+    the result, the object file or LLVM's error message. back(job): receives each unfinished job when the process ends.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class Helper:
         begin: Callable[[CompileJob], bool], made: Callable[[CompileJob, bytes | str], None], back: Callable[[CompileJob], None],
     ) -> None:  # fmt: skip
         self._queue, self._begin, self._made, self._back = queue, begin, made, back
-        self._given: list[CompileJob] = []  # in the order of the answers
+        self._given: list[CompileJob] = []  # unfinished jobs, in the order of the answers
         self._ending = False
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # Without `site`: what it would add is in the path already, and what it runs is not asked for.
+        # Without `site`: the path already has its additions, and its other code is not needed.
         self._process = subprocess.Popen(
             [sys.executable, "-S", object_file.__file__, *machine],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
@@ -110,7 +110,7 @@ class Helper:
         self._thread.start()
 
     def end(self) -> None:
-        """End the process, whatever it does; `back` gets what it had been given."""
+        """Ends the process at once; `back` gets its unfinished jobs."""
         with self._queue.changed:
             self._ending = True
             self._queue.changed.notify_all()
@@ -118,7 +118,7 @@ class Helper:
         self._thread.join()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # what could not be written any more
+            with contextlib.suppress(OSError):  # data that could not be written any more
                 pipe.close()  # type: ignore[union-attr]
 
     def _feed(self) -> None:
@@ -136,7 +136,7 @@ class Helper:
                 self._back(job)
 
     def _give(self) -> bool:
-        """Give the process what it can take, and wait for something to give while it has nothing; False at the end."""
+        """Sends the process as many jobs as it can take; waits for one while it has none. Returns False at the end."""
         while not self._given or sum(job.size for job in self._given) < AHEAD:
             taken = self._next()
             if not taken:
@@ -148,7 +148,7 @@ class Helper:
         return bool(self._given)
 
     def _next(self) -> list[CompileJob]:
-        """The next jobs to give, none where nothing waits and it has some; waits while it has none."""
+        """Returns the next jobs to send, none if nothing waits and it has some; waits while it has none."""
         with self._queue.changed:
             while not (taken := self._queue.take()) and not self._given and not self._ending:
                 self._queue.changed.wait()

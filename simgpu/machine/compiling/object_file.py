@@ -1,7 +1,7 @@
 """LLVM's part of compiling: a module's IR to an object file.
 
-It needs llvmlite only, so that it is also a program that starts in 0.1 s (`helpers.py` runs it by its path): it reads sources
-from its standard input and writes object files to its standard output until the input ends.
+It imports only llvmlite, so that it is also a program that starts in 0.1 s; `helpers.py` runs it by its path. It reads
+sources from its standard input and writes object files to its standard output until the input ends.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import BinaryIO, NamedTuple
 
 import llvmlite.binding as llvm
 
-INNER = re.compile(r'^define internal [^\n]*?@"([^"]+)".*?^}$', re.MULTILINE | re.DOTALL)  # a function that others do not see
-RANGE = "\nrange:"  # what the first loop over a range begins with there (`simgpu.machine.runtime.translate`)
-BRANCHES = 4  # of a function whose loops LLVM may vectorise: loops with conditions in them stay as they are
+# a function that other modules do not see
+INNER = re.compile(r'^define internal [^\n]*?@"([^"]+)".*?^}$', re.MULTILINE | re.DOTALL)
+RANGE = "\nrange:"  # begins the first loop over a range in a function (`simgpu.machine.runtime.translate`)
+BRANCHES = 4  # most branches of a function whose loops LLVM may vectorise: loops with conditions in them stay unchanged
 
 
 class ModuleSource(NamedTuple):
     """A module's IR.
 
-    loops: whether the text is a compiler's, with calls to inline, and loops. A few passes take a third of the time of all of LLVM,
-    but vectorise no loops, which only the inner functions get that are worth it (`with_vectors`); handlers, whose vectors are
-    written out, need fewer (docs/engine.md).
+    loops: True if the text comes from a compiler and has calls to inline, and loops. It then gets a few passes, in a
+    third of the time of all of LLVM's. They vectorise no loops, except in inner functions that are worth it
+    (`with_vectors`). Handlers, whose vectors are written out, need fewer passes (docs/engine.md).
     """
 
     text: str
@@ -35,13 +36,16 @@ class ModuleSource(NamedTuple):
 
 
 def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
-    """What generates code for a host."""
+    """Returns the code generator for a host."""
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True, codemodel="jitdefault")
 
 
 def object_code(machine: llvm.TargetMachine, *sources: ModuleSource) -> bytes:
-    """The object file of all, which have loops or have none; raises RuntimeError where LLVM rejects a text."""
+    """Returns one object file of all sources, which all have loops or all have none.
+
+    Raises RuntimeError if LLVM rejects a text.
+    """
     parsed = with_vectors(machine, sources[0].text) if sources[0].loops else llvm.parse_assembly(sources[0].text)
     for source in sources[1:]:
         parsed.link_in(llvm.parse_assembly(source.text))
@@ -50,9 +54,9 @@ def object_code(machine: llvm.TargetMachine, *sources: ModuleSource) -> bytes:
 
 
 def object_codes(machine: llvm.TargetMachine, sources: Sequence[ModuleSource]) -> list[bytes | str]:
-    """By source, an object file with its function, or what LLVM says against its text.
+    """Returns for each source an object file with its function, or LLVM's error message.
 
-    It is one file for all, as LLVM takes as long to begin a file as for a small function, unless it rejects one of them.
+    All share one file, unless LLVM rejects one of them: beginning a file takes as long as compiling a small function.
     """
     try:
         return [object_code(machine, *sources)] * len(sources)
@@ -63,10 +67,10 @@ def object_codes(machine: llvm.TargetMachine, sources: Sequence[ModuleSource]) -
 
 
 def with_vectors(machine: llvm.TargetMachine, text: str) -> llvm.ModuleRef:
-    """The module, whose loops over bytes and words of arrays have gone through LLVM's passes that vectorise.
+    """Runs LLVM's vectorising passes on loops over bytes and words of arrays; returns the module.
 
-    These are in inner functions that go over a range with few branches, call no other and are not called seldom: all of a module
-    takes LLVM more than twice as long with these passes.
+    These loops are in inner functions that go over a range with few branches, call no other function and are called
+    often. With these passes on the whole module, LLVM would take more than twice as long.
     """
     inner = {found[1]: found[0] for found in INNER.finditer(text)}
     called = re.compile("|".join(map(re.escape, inner)) or "$^")
@@ -105,10 +109,11 @@ def _passes(loops: bool) -> llvm.ModulePassManager:
     return passes
 
 
-# -- between processes: the length of what follows, a flag, and bytes ----------------------------------------------------------
+# -- protocol between processes: a length, a flag, and bytes
+# --------------------------------------------------------------------
 #
-# A request is sources, in each of which the flag says whether it has loops, and an empty one behind them. Its answer is as many
-# object files, or where the flag is not set, what LLVM says against the text.
+# A request is sources, each with a flag that says if it has loops, then an empty source. Its answer is an object file
+# for each, or LLVM's error message if the flag is not set.
 
 HEAD = struct.Struct("<Q?")
 
@@ -119,7 +124,7 @@ def write(stream: BinaryIO, flag: bool, content: bytes) -> None:
 
 
 def read(stream: BinaryIO) -> tuple[bool, bytes] | None:
-    """What `write` wrote; None where the stream ended."""
+    """Reads what `write` wrote; None if the stream ended."""
     head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
         return None
@@ -129,7 +134,7 @@ def read(stream: BinaryIO) -> tuple[bool, bytes] | None:
 
 
 def request(stream: BinaryIO, sources: Sequence[ModuleSource]) -> None:
-    """Write a request."""
+    """Writes a request."""
     for source in (*sources, ModuleSource("")):
         write(stream, source.loops, source.text.encode())
 
@@ -146,12 +151,12 @@ def _read_all(requests: queue.SimpleQueue[list[ModuleSource] | None]) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other process's to answer, which ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process answers Ctrl-C, and ends this one
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple, cpu, features = sys.argv[1:]
     made = machine(triple, cpu, features)
-    # Read by a thread, so that whoever writes the next source need not wait, and be waited for, while an answer is written.
+    # A thread reads, so that the parent can write the next source while this process writes an answer.
     requests: queue.SimpleQueue[list[ModuleSource] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_all, args=[requests], daemon=True).start()
     while (sources := requests.get()) is not None:

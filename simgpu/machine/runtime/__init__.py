@@ -1,15 +1,15 @@
-"""Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and what checks do.
+"""Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and parts of checks.
 
     functions.py  `runtime`, `part` and `seldom`, the decorators; a function's object file
-    source.py     a function's syntax tree, and what its names stand for
+    source.py     a function's syntax tree, and the values of its names
     translate.py  the tree to LLVM IR, statement by statement
     expressions.py  the values of expressions
     places.py     integers, structures and arrays in memory, as translated functions see them
     memory.py     operations that such functions are made of: load, store, fill, copy
 
-They are written in a part of Python: integers of 64 bits that wrap, truths, structures and arrays at host addresses, tuples and
-NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function takes other types where it is
-called with others, and is translated for each.
+They are written in a subset of Python: 64-bit integers that wrap, truths, structures and arrays at host addresses, tuples and
+NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function may be called with
+different types, and is translated for each.
 """
 
 from simgpu.machine.runtime.functions import part, runtime, seldom

@@ -1,4 +1,4 @@
-"""Expressions of a syntax tree to the values that they have: known integers stay Python's, others are i64 and wrap."""
+"""Values of the expressions in a syntax tree: known integers stay Python's, others are i64 and wrap."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
 class Expressions:
-    """What a function under translation says of values; a method for each kind of node."""
+    """The expressions of a function under translation; a method for each kind of node."""
 
     module: ir.Module
     build: Builder
     choices: itertools.count[int]
 
     def read(self, name: str) -> Any:
-        """The value of a name."""
+        """Returns the value of a name."""
         raise NotImplementedError
 
     def assign(self, name: str, value: Any) -> None:
-        """Give a variable a value."""
+        """Gives a variable a value."""
         raise NotImplementedError
 
     def call(self, part: Part, arguments: Sequence[Any]) -> Any:
-        """Emit a call of another function; what it returns."""
+        """Emits a call of another function; returns its result."""
         raise NotImplementedError
 
     def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
-        """Emit one of two, by a truth."""
+        """Emits one of two branches, by a truth."""
         raise NotImplementedError
 
     def method(self, prefix: str, node: ast.AST) -> Callable[[Any], Any]:
@@ -101,7 +101,7 @@ class Expressions:
         return self.table(owner).at(index)[1].load(I64, 8)
 
     def table(self, values: Any) -> Array:
-        """A tuple of integers as an array."""
+        """Returns a tuple of integers as an array."""
         kind = ir.ArrayType(I64, len(values))
         held = ir.GlobalVariable(self.module, kind, self.module.get_unique_name("table"))
         held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
@@ -134,9 +134,9 @@ class Expressions:
         return a.ashr(b) if isinstance(op, ast.RShift) else SAME[type(op)](a, b)
 
     def divided(self, a: IrValue, b: IrValue, rest: bool) -> IrValue:
-        """Rounded down, or what is left over; 0 by 0."""
+        """Divides, rounding down, or returns the remainder; 0 for a divisor of 0."""
         build = self.build
-        divisor = where((b + 1).unsigned <= 1, 1, b)  # not by 0, nor the lowest number by -1: a host traps
+        divisor = where((b + 1).unsigned <= 1, 1, b)  # division by 0, or of the lowest number by -1, traps on a host
         left = build.srem(a, divisor)
         below = (left != 0) & ((left ^ divisor).signed < 0)
         if rest:
@@ -150,7 +150,7 @@ class Expressions:
         return found
 
     def joined(self, first: Any, both: bool, second: ast.expr) -> Any:
-        """`first` and `second`, or one of them; the second is not asked where the first decides."""
+        """Evaluates `and` or `or` of two expressions; `second` only if the first does not decide."""
         if isinstance(first, bool):
             return self.truth(second) if first == both else first
         if both:
@@ -161,10 +161,10 @@ class Expressions:
         return self.chosen(self.truth(node.test), lambda: self.value(node.body), lambda: self.value(node.orelse))
 
     def chosen(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """The value of one of two."""
+        """Returns the value of one of two functions, by a truth."""
         if isinstance(test, bool):
             return then() if test else otherwise()
-        name = f"choice {next(self.choices)}"  # no variable's
+        name = f"choice {next(self.choices)}"  # no variable has this name
         self.choose(test, lambda: self.assign(name, then()), lambda: self.assign(name, otherwise()))
         return self.read(name)
 

@@ -1,7 +1,7 @@
-"""The decorators of functions that become machine code, and the object file of one.
+"""The decorators of functions that become machine code, and a function's object file.
 
-A handler's object file names such a function; `jit` loads it, compiled or kept like a handler, before the
-first handler that does. So no worker holds its address, and a change of sources compiles it anew.
+A handler's object file names such a function. `jit` loads the function, compiled or kept like a handler, before the first
+handler that calls it. So no worker holds its address, and a change of sources compiles it anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Runtime:
-    """A function of integers, which returns one or, by its annotation, nothing."""
+    """A function of integers, which returns an integer or, by its annotation, nothing."""
 
     def __init__(self, function: Callable[..., int | None]) -> None:
         self.key = f"{function.__module__}.{function.__name__}"
@@ -31,7 +31,7 @@ class Runtime:
         self._part = Part(function)
 
     def call(self, build: ir.IRBuilder, *arguments: Any) -> Any:
-        """Emit a call; arguments: i64 values, pointers or ints."""
+        """Emits a call; arguments: i64 values, pointers or ints."""
         values = []
         for value in arguments:
             if isinstance(value, int):
@@ -44,11 +44,11 @@ class Runtime:
         return compiler().address_of_source(self.key, self.source)
 
     def source(self, name: str) -> ModuleSource:
-        """Its source, as function `name`."""
+        """Returns its source, as function `name`."""
         return ModuleSource(self.text(name), loops=True)
 
     def text(self, name: str) -> str:
-        """The module's IR."""
+        """Returns the module's IR."""
         with uncollected():
             return self._text(name)
 
@@ -59,17 +59,17 @@ class Runtime:
 
 
 def runtime(function: Callable[..., int | None]) -> Runtime:
-    """Decorator: a function that handlers may call."""
+    """Decorates a function that handlers may call."""
     made = Runtime(function)
     CALLED[made.key] = made.source
     return made
 
 
 def part(function: F) -> F:
-    """Decorator: a function that those of `runtime` may call."""
+    """Decorates a function that `runtime` functions may call."""
     return Part(function)  # type: ignore[return-value]
 
 
 def seldom(function: F) -> F:
-    """Decorator: a `part` that is called seldom: LLVM makes it once, small, and copies it into none of its callers."""
+    """Decorates a `part` that is rarely called: LLVM compiles it once, small, and inlines it nowhere."""
     return Part(function, seldom=True)  # type: ignore[return-value]

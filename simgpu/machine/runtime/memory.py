@@ -1,4 +1,4 @@
-"""The operations on memory that translated functions are made of. An address is a host's, an int."""
+"""Memory operations of translated functions. An address is a host's, an int."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from simgpu.machine.values import I1, I8, Builder, IrValue
 
 @builtin
 def words(build: Builder, address: IrValue, count: IrValue) -> Array:
-    """`count` i64."""
+    """Returns an array of `count` i64."""
     return Array(np.dtype(np.int64), address.pointer(), count)
 
 
 @builtin
 def octets(build: Builder, address: IrValue, count: IrValue) -> Array:
-    """`count` bytes."""
+    """Returns an array of `count` bytes."""
     return Array(np.dtype(np.uint8), address.pointer(), count)
 
 
 @builtin
 def records(build: Builder, address: IrValue, count: IrValue, kind: np.dtype) -> Array:
-    """`count` structures of a dtype."""
+    """Returns an array of `count` structures of a dtype."""
     return Array(kind, address.pointer(), count)
 
 
 @builtin
 def structure(build: Builder, address: IrValue, kind: np.dtype) -> StructRecord:
-    """The structure of a dtype, whose fields are read and written by name."""
+    """Returns the structure of a dtype at an address; its fields are read and written by name."""
     return StructRecord(kind, address.pointer())
 
 
 @builtin
 def address_of(build: Builder, place: StructRecord | Array) -> IrValue:
-    """Where a structure or an array lies."""
+    """Returns the address of a structure or an array."""
     return place.pointer.address()
 
 
 def _loading(kind: Any) -> Callable[..., Any]:
     def load(build: Builder, address: IrValue) -> IrValue:
-        """The integer at an address."""
+        """Loads the integer at an address."""
         loaded: IrValue = places.load(np.dtype(kind), address.pointer())
         return loaded
 
@@ -56,7 +56,7 @@ def _loading(kind: Any) -> Callable[..., Any]:
 
 def _storing(kind: Any) -> Callable[..., Any]:
     def store(build: Builder, address: IrValue, value: IrValue) -> None:
-        """Store the low bits of an integer at an address."""
+        """Stores the low bits of an integer at an address."""
         places.store(np.dtype(kind), address.pointer(), value)
 
     return store
@@ -69,20 +69,20 @@ store8, store32, store64 = (builtin(_storing(kind)) for kind in (np.uint8, np.in
 
 @builtin
 def fill(build: Builder, address: IrValue, count: IrValue, value: IrValue) -> None:
-    """Set `count` bytes to `value`."""
+    """Sets `count` bytes to `value`."""
     arguments = [address.pointer(), value.trunc(I8), count, ir.Constant(I1, 0)]
     intrinsics.call(build, "llvm.memset.p0.i64", ir.VoidType(), arguments)
 
 
 @builtin
 def copy(build: Builder, target: IrValue, source: IrValue, count: IrValue) -> None:
-    """Copy `count` bytes."""
+    """Copies `count` bytes."""
     arguments = [target.pointer(), source.pointer(), count, ir.Constant(I1, 0)]
     intrinsics.call(build, "llvm.memcpy.p0.p0.i64", ir.VoidType(), arguments)
 
 
 @part
 def clear(address: int, count: int) -> None:
-    """Zero `count` bytes."""
+    """Zeroes `count` bytes."""
     fill(address, count, 0)
 

@@ -1,4 +1,4 @@
-"""Integers, structures and arrays in memory, as translated functions see them, and operations on them that are emitted."""
+"""Integers, structures and arrays in memory, as translated functions see them, and the operations that they emit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PTR = ir.PointerType()
 
 
 class NotTranslated(TypeError):
-    """A function says what has no translation."""
+    """Python code that has no translation."""
 
 
 @dataclass(frozen=True)
 class StructRecord:
-    """A structure: its dtype, and where it lies."""
+    """A structure in memory."""
 
-    kind: np.dtype
-    pointer: IrValue
+    kind: np.dtype  # its dtype
+    pointer: IrValue  # its address
 
     def field(self, name: str) -> tuple[np.dtype, IrValue]:
-        """The dtype and the place of a field."""
+        """Returns the dtype and the address of a field."""
         fields: Any = self.kind.fields or {}
         if name not in fields:
             raise NotTranslated(f"a structure with {', '.join(fields)} has no field {name}")
@@ -36,22 +36,22 @@ class StructRecord:
 
 @dataclass(frozen=True)
 class Array:
-    """What follows each other in memory: the dtype of one, where the first lies, how many there are."""
+    """An array in memory."""
 
-    kind: np.dtype
-    pointer: IrValue
-    size: Any
+    kind: np.dtype  # dtype of an element
+    pointer: IrValue  # address of the first
+    size: Any  # number of elements
 
     def at(self, index: Any) -> tuple[np.dtype, IrValue]:
-        """The dtype and the place of an element."""
+        """Returns the dtype and the address of an element."""
         return self.kind, self.pointer.at(number(self.pointer.build, index) * self.kind.itemsize)
 
     def part(self, first: Any, end: Any) -> Array:
-        """The elements from `first` on before `end`."""
+        """Returns the elements from `first` on before `end`."""
         return Array(self.kind, self.at(first)[1], number(self.pointer.build, end) - first)
 
     def view(self, kind: Any) -> Array:
-        """The same bytes as elements of another kind."""
+        """Returns the same bytes as elements of another type."""
         other = np.dtype(kind)
         build = self.pointer.build
         nbytes = number(build, self.size) * self.kind.itemsize
@@ -59,7 +59,7 @@ class Array:
 
 
 def number(build: Builder, value: Any) -> IrValue:
-    """An integer or truth as i64."""
+    """Converts an integer or truth to i64."""
     if isinstance(value, (int, np.integer)):
         return IrValue(build, ir.Constant(I64, int(value)))
     if not isinstance(value, IrValue) or value.type not in (I1, I64):
@@ -68,14 +68,14 @@ def number(build: Builder, value: Any) -> IrValue:
 
 
 def truth(build: Builder, value: Any) -> Any:
-    """Whether it is not 0: i1, or a bool where that is known."""
+    """True if a value is not 0: i1, or a bool if that is known."""
     if isinstance(value, (int, np.integer)):
         return bool(value)
     return value if isinstance(value, IrValue) and value.type == I1 else number(build, value) != 0
 
 
 def load(kind: np.dtype, pointer: IrValue) -> Any:
-    """What lies at a place: an integer as i64, or a structure or an array there."""
+    """Loads the integer at an address as i64, or returns the structure or array there."""
     if kind.subdtype is not None:
         base, shape = kind.subdtype
         return Array(base, pointer, math.prod(shape))
@@ -88,18 +88,18 @@ def load(kind: np.dtype, pointer: IrValue) -> Any:
 
 
 def store(kind: np.dtype, pointer: IrValue, value: Any) -> None:
-    """Have an integer lie at a place, of which the low bits count."""
+    """Stores the low bits of an integer at an address."""
     if kind.kind not in "iu":
         raise NotTranslated(f"only integers are stored, not {kind}")
     whole = number(pointer.build, value)
     pointer.store(whole if kind.itemsize == 8 else whole.trunc(ir.IntType(8 * kind.itemsize)), kind.alignment)
 
 
-# -- values as what LLVM's functions take ----------------------------------------------------------
+# -- values as parameters of LLVM functions --------------------------------------------------------
 
 
 def pieces(build: Builder, value: Any) -> list[IrValue]:
-    """A value's i64 and pointers; none of what is known when a function is translated, but for integers."""
+    """Returns the LLVM i64 and pointers of a value. Compile-time constants have none, except integers."""
     if isinstance(value, (int, np.integer, IrValue)):
         return [number(build, value)]
     if isinstance(value, StructRecord):
@@ -112,7 +112,7 @@ def pieces(build: Builder, value: Any) -> list[IrValue]:
 
 
 def shape(value: Any) -> Any:
-    """What a value is without its pieces."""
+    """Returns the form of a value without its pieces."""
     if isinstance(value, (int, np.integer, IrValue)):
         return int
     if isinstance(value, (StructRecord, Array)):
@@ -125,12 +125,12 @@ def _is_tuple(form: Any) -> bool:
 
 
 def together(kind: type[tuple[Any, ...]], values: Iterable[Any]) -> Any:
-    """A tuple or a NamedTuple of values."""
+    """Returns a tuple or a NamedTuple of values."""
     return tuple(values) if kind is tuple else kind(*values)
 
 
 def types(form: Any) -> list[ir.Type]:
-    """Of the pieces of a value of that shape."""
+    """Returns the LLVM types of the pieces of a value of that form."""
     if form is int:
         return [I64]
     if _is_tuple(form):
@@ -139,7 +139,7 @@ def types(form: Any) -> list[ir.Type]:
 
 
 def whole(form: Any, parts: Iterator[IrValue]) -> Any:
-    """The value of that shape with the next of the pieces."""
+    """Builds a value of that form from the next pieces."""
     if form is int:
         return next(parts)
     if form[0] is StructRecord:
@@ -151,7 +151,7 @@ def whole(form: Any, parts: Iterator[IrValue]) -> Any:
 
 @dataclass(frozen=True)
 class Builtin:
-    """What translated functions call, and `emit(build, *arguments)` emits; integers come as i64."""
+    """An operation that translated functions call and `emit(build, *arguments)` emits; integers come as i64."""
 
     emit: Callable[..., Any]
 
@@ -160,5 +160,5 @@ class Builtin:
 
 
 def builtin(emit: Callable[..., Any]) -> Any:
-    """Decorator: `emit` as an operation of translated functions."""
+    """Decorates `emit` as an operation of translated functions."""
     return Builtin(emit)

@@ -1,4 +1,4 @@
-"""A function by its source: its syntax tree, and what the names in it stand for."""
+"""A function by its source: its syntax tree, and the values of the names in it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simgpu.machine.runtime.places import NotTranslated
 
 @functools.cache
 def _definitions(path: str, text: str) -> dict[int, ast.FunctionDef]:
-    """The functions of a file by their first lines, decorators included."""
+    """Returns the functions of a file by their first lines, including decorators."""
     found = (node for node in ast.walk(ast.parse(text, path)) if isinstance(node, ast.FunctionDef))
     return {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in found}
 
 
 class Part:
-    """A function that is translated where another calls it; Python runs it as it is. seldom: whether it is called seldom."""
+    """A function that is translated when another calls it; Python runs it unchanged. seldom: True if it is rarely called."""
 
     def __init__(self, function: Callable[..., Any], seldom: bool = False) -> None:
         self.function = function
@@ -34,7 +34,7 @@ class Part:
 
     @functools.cached_property
     def tree(self) -> ast.FunctionDef:
-        """Its definition; the source comes from wherever the module was loaded from."""
+        """Definition of the function; the source comes from wherever the module was loaded from."""
         code = self.function.__code__
         text = "".join(linecache.getlines(code.co_filename, self.function.__globals__))
         found = _definitions(code.co_filename, text).get(code.co_firstlineno)
@@ -43,7 +43,7 @@ class Part:
         return found
 
     def outside(self, name: str) -> Any:
-        """What a name of no variable stands for."""
+        """Returns the value of a name that is no variable."""
         function = self.function
         enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         if name in enclosing:

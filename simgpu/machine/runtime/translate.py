@@ -1,7 +1,7 @@
-"""A function's syntax tree to LLVM IR: statements one after the other, variables in memory that LLVM puts into registers.
+"""Translates a function's syntax tree to LLVM IR, statement by statement; LLVM moves variables from memory to registers.
 
-Integers are i64 and wrap; // and % round down, as Python's do, and give 0 where the divisor is 0. What has no translation raises
-`NotTranslated` with the line: nothing is guessed.
+Integers are i64 and wrap. // and % round down, as Python's do, and give 0 if the divisor is 0. Code without a translation
+raises `NotTranslated` with the line.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from simgpu.machine.runtime.places import PTR, Array, NotTranslated, StructRecor
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.values import I1, I64, Builder, IrValue
 
-SELDOM = ("noinline", "optsize")  # of a part that is called seldom: copied into its callers, it would be optimised with each
-SMALL = 70  # instructions of a function that is copied into all its callers; others are where there is one caller
+SELDOM = ("noinline", "optsize")  # of a part that is rarely called: inlined, it would be optimised with each caller
+SMALL = 70  # most instructions of a function that is inlined in all its callers; a larger one is inlined if it has one caller
 
 
 class Translation:
-    """The functions of one module: each once for the shapes of its arguments."""
+    """Functions of one module: each is translated once for each form of its arguments."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         self._made: dict[Any, tuple[ir.Function, Any]] = {}
 
     def entry(self, part: Part, name: str, parameters: int, returns: bool) -> None:
-        """The part as a function `name` of i64 that others may call."""
+        """Defines the part as a function `name` of i64 that others may call."""
         kind = ir.FunctionType(I64 if returns else ir.VoidType(), [I64] * parameters)
         function = ir.Function(self.module, kind, name)
         build = Builder(function.append_basic_block())
@@ -46,7 +46,7 @@ class Translation:
         self._choose_inlined()
 
     def _choose_inlined(self) -> None:
-        """Say which functions LLVM is to copy into their callers."""
+        """Chooses the functions that LLVM inlines."""
         instructions = [one for function in self.module.functions for block in function.blocks for one in block.instructions]
         calls = Counter(one.callee.name for one in instructions if isinstance(one, ir.CallInstr))
         for function, _ in self._made.values():
@@ -55,7 +55,7 @@ class Translation:
                 function.attributes.add("alwaysinline")
 
     def call(self, build: Builder, entry: Builder, part: Part, arguments: Sequence[Any]) -> Any:
-        """Emit a call; entry: where the caller's stack slots are made."""
+        """Emits a call; entry: the block of the caller's stack slots."""
         key = part, tuple(map(shape, arguments))
         if key not in self._made:
             self._made[key] = _Body(self, part, key[1]).emit()
@@ -68,7 +68,7 @@ class Translation:
         return places.whole(form, iter(loaded)) if form is not None else None
 
     def function(self, part: Part, kinds: Sequence[ir.Type]) -> ir.Function:
-        """A new internal function of those parameters."""
+        """Creates an internal function with these parameters."""
         name = self.module.get_unique_name(f"{part.function.__module__}.{part.function.__qualname__}")
         made = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
         made.linkage = "internal"
@@ -78,19 +78,19 @@ class Translation:
 
 
 class _Body(Expressions):
-    """One function under translation, for arguments of some shapes."""
+    """A function under translation, for arguments of given forms."""
 
     def __init__(self, translation: Translation, part: Part, forms: Sequence[Any]) -> None:
         self.translation, self.module = translation, translation.module
         self.part = part
         self.forms = forms
         self.variables: dict[str, tuple[Any, list[Any]]] = {}
-        self.loops: list[tuple[ir.Block, ir.Block]] = []  # where continue and break lead
-        self.node: ast.AST = part.tree  # what is translated, for errors
+        self.loops: list[tuple[ir.Block, ir.Block]] = []  # targets of continue and break
+        self.node: ast.AST = part.tree  # the current node, for errors
         self.choices = itertools.count()
 
     def emit(self) -> tuple[ir.Function, Any]:
-        """The function, and the shape of what it returns, None for nothing."""
+        """Returns the function, and the form of its result, None for nothing."""
         try:
             return self._emitted()
         except (NotTranslated, TypeError, AttributeError, ValueError) as error:
@@ -119,7 +119,7 @@ class _Body(Expressions):
         return made, self.returns
 
     def _take_results(self, form: Any) -> None:
-        """Have the function take where its results go: what it returns is known when its first return is translated."""
+        """Adds parameters for the results: their form is known when the first return is translated."""
         self.returns = form
         kinds = [PTR] * len(places.types(form))
         self.made.ftype.args = (*self.made.ftype.args, *kinds)
@@ -158,11 +158,11 @@ class _Body(Expressions):
             self.method("do", statement)(statement)
 
     def do_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring
+        if not isinstance(node.value, ast.Constant):  # skips a docstring
             self.value(node.value)
 
     def do_Pass(self, node: ast.Pass) -> None:
-        """Nothing."""
+        """Emits nothing."""
 
     def do_Assign(self, node: ast.Assign) -> None:
         value = self.value(node.value)
@@ -183,7 +183,7 @@ class _Body(Expressions):
             places.store(*self.place(target), value)
 
     def fill(self, array: Array, value: Any) -> None:
-        """Give all elements of an array a value."""
+        """Gives all elements of an array a value."""
         def body(at: IrValue) -> None:
             places.store(*array.at(at), value)
 
@@ -197,7 +197,7 @@ class _Body(Expressions):
             places.store(kind, pointer, self.binary(node.op, places.load(kind, pointer), self.value(node.value)))
 
     def place(self, node: ast.expr) -> tuple[np.dtype, IrValue]:
-        """Where an element or a field lies."""
+        """Returns the dtype and the address of an element or a field."""
         owner = self.value(node.value) if isinstance(node, (ast.Attribute, ast.Subscript)) else None
         if isinstance(node, ast.Attribute) and isinstance(owner, StructRecord):
             return owner.field(node.attr)
@@ -243,7 +243,7 @@ class _Body(Expressions):
         self.looped(body, head, after, lambda: self.block(node.body))
 
     def looped(self, body: ir.Block, again: ir.Block, after: ir.Block, emit: Callable[[], Any]) -> None:
-        """The body of a loop: where it begins, goes on and ends."""
+        """Emits the body of a loop; `again` is the target of continue, `after` of break."""
         self.loops.append((again, after))
         self.build.position_at_end(body)
         emit()
@@ -275,7 +275,7 @@ class _Body(Expressions):
             self.each(self.value(node.iter), lambda at, value: body(value))
 
     def each(self, values: Any, body: Callable[[Any, Any], None]) -> None:
-        """body(number, value) for each of an array or a tuple."""
+        """Calls body(number, value) for each element of an array or a tuple."""
         if isinstance(values, Array):
             self.count(number(self.build, 0), values.size, 1, lambda at: body(at, places.load(*values.at(at))))
             return
@@ -292,7 +292,7 @@ class _Body(Expressions):
         self.build.position_at_end(after)
 
     def count(self, first: IrValue, end: Any, step: Any, body: Callable[[IrValue], Any]) -> None:
-        """body(number) for the numbers of a range; a step that is not known is above 0."""
+        """Emits body(number) for the numbers of a range; an unknown step must be above 0."""
         build, limit = self.build, number(self.build, end)
         counter = self.entry.alloca(I64)
         build.store(first, counter)

@@ -1,9 +1,9 @@
 """f32 and f64 matrix instructions: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
 
-For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes, or
-a fixed shuffle: of f32, straight from the registers; of f64, from a copy in which an element's two registers were put together.
-A host that multiplies twice a clock can hardly load twice a clock beside it, so what was loaded serves several accumulators: of
-one D, or of several with the same A where instructions run as a tile (`tiles`).
+For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes,
+or a fixed shuffle. f32 elements come straight from the registers, f64 elements from a copy that joins an element's two
+registers. A host that multiplies twice a clock can hardly load twice a clock as well. So loaded elements serve several
+accumulators: of one D, or of several with the same A if instructions run as a tile (`tiles`).
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 BATCH = 16  # accumulators that stay in host registers, 64 bytes each
-MOST_SPREAD = 8  # steps of a tile whose operands are copied: what the host's first cache has room for
+MOST_SPREAD = 8  # steps of a tile whose operands are copied: as many as the host's first cache holds
 
-# Slots of the instructions of a tile.
-NEXT_SLOT = 2  # bytes to the record that comes next
-TABLE_SLOT = 3  # in the first's: host address of the table
+# Slots of a tile's instructions.
+NEXT_SLOT = 2  # bytes to the next record
+TABLE_SLOT = 3  # in the first record: host address of the table
 
 
 class TileFactors(NamedTuple):
-    """What one instruction on each D multiplies."""
+    """Factors of one instruction on each D."""
 
-    a: Any  # pointer to the elements of A: registers, of f64 rows of `LaneGroups`
-    b: Sequence[Any]  # the same of B, for each D
-    records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number so
+    a: Any  # pointer to the elements of A: registers, or for f64 rows of `LaneGroups`
+    b: Sequence[Any]  # pointers to the elements of B, for each D
+    records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number d
 
 
-# (step, values, whether few lines of code matter more than time): the values after step(operands, values) for all operands in order
+# (step, values, True for short code rather than fast code) to the values after step(operands, values) for all operands
+# in order
 Steps = Callable[[Callable[[TileFactors, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
 
 
 class FloatTile:
-    """Code for one f32 or f64 matrix instruction, or for several that share A step by step and have a D each."""
+    """Code for one f32 or f64 matrix instruction, or for several that share A at each step and have a D each."""
 
     def __init__(self, frame: Frame, inst: Instruction) -> None:
         self.frame = frame
@@ -56,12 +57,15 @@ class FloatTile:
         self.outputs = outputs_of(row)
         mods = selections(inst)
         if row.cd_type == "f64":
-            mods = dict.fromkeys(mods, 0)  # BLGP's place holds the signs
+            mods = dict.fromkeys(mods, 0)  # BLGP's field holds the signs
         self.a_map = row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])
         self.b_map = row.map("B", blgp=mods["blgp"])
 
     def emit(self, ds: Sequence[Any], initial: Callable[[int, int, int], Any], steps: Steps) -> None:
-        """ds: pointers to the registers of each D; initial(number, row, group): the 16 lanes of C that D `number` has there."""
+        """Emits the sums. ds: pointers to the registers of each D.
+
+        initial(number, row, group): returns the 16 lanes of C for D `number`.
+        """
         places = [(f, g) for f in range(len(self.outputs)) for g in range(LANES // GROUP)]
         size = max(1, BATCH // (self.lanes.registers * len(ds)))
         for start in range(0, len(places), size):
@@ -76,24 +80,24 @@ class FloatTile:
                 self.lanes.store(ds[d], f, g, default_nan(value))
 
     def spread(self, a: Any, b: Sequence[Any], rows: Any) -> None:
-        """Put the elements of f64 operands together in memory at `rows`: of A, then of the B of each D."""
+        """Joins the registers of f64 elements in memory at `rows`: of A, then of the B of each D."""
         for number, registers in enumerate((a, *b)):
             self.lanes.spread(self.frame, registers, rows.at(number * self.lanes.row), self.negated >> min(number, 1) & 1)
 
     def spread_bytes(self, count: int) -> int:
-        """What `spread` fills for `count` D's."""
+        """Returns the bytes that `spread` fills for `count` D's."""
         return (1 + count) * self.lanes.row
 
     def from_spread(self, rows: Any, count: int, records: Callable[[int], Any]) -> TileFactors:
-        """What it filled."""
+        """Returns the factors that `spread` stored."""
         return TileFactors(rows, [rows.at((1 + number) * self.lanes.row) for number in range(count)], records)
 
     def _added(self, values: Sequence[Any]) -> list[Any]:
-        """C as it is added."""
+        """Returns C with the sign that is added."""
         return [-value if self.negated & 4 else value for value in values]
 
     def _step(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
-        """The accumulators of `batch` (D, row, group of lanes) after one instruction on each D."""
+        """Returns the accumulators of `batch` (D, row, group of lanes) after one instruction on each D."""
         values = self._added(values)
         for k in range(self.row.k):
             for number, place in enumerate(batch):
@@ -101,11 +105,11 @@ class FloatTile:
         return values
 
     def _told(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
-        """The same, and tells hooks of what is not finite."""
+        """Does the same as `_step`, and calls hooks for values that are not finite."""
         following = self._step(batch, operands, values)
         for place, old, new in zip(batch, self._added(values), following, strict=True):
             with self.frame.build.if_then(any_special([new])):
-                zeros = old.aligned(0.0)[1]  # 0 where all factors are finite, as in `any_special`
+                zeros = old.aligned(0.0)[1]  # a lane stays 0 if all its factors are finite, as in `any_special`
                 for factor in (factor for k in range(self.row.k) for factor in self._factors(operands, place, k)):
                     zeros = fma(factor, 0.0, zeros)
                 d, f, g = place
@@ -116,7 +120,7 @@ class FloatTile:
         return following
 
     def _factors(self, operands: TileFactors, place: tuple[int, int, int], k: int) -> tuple[IrValue, IrValue]:
-        """What the lanes of `place` multiply at k."""
+        """Returns the factors of the lanes of `place` at k."""
         d, f, g = place
         lanes = [g * GROUP + lane for lane in self.lanes.order]
         i, j, block = (self.outputs[f, lanes, axis] for axis in range(3))
@@ -125,17 +129,17 @@ class FloatTile:
 
 
 def selections(inst: Instruction) -> dict[str, int]:
-    """The modifiers that say whose elements a lane takes."""
+    """Returns the modifiers that select a lane's elements."""
     return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
 
 
 def negated(inst: Instruction) -> int:
-    """Whose elements f64 instructions change the sign of: bit 0 A's, 1 B's, 2 C's."""
+    """Returns the operands whose sign f64 instructions change: bit 0 A, 1 B, 2 C."""
     return inst.src_mods.neg | int(inst.mods.get("neg", 0))
 
 
 def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: Callable[[int, int, int], Any]) -> None:
-    """One instruction; d, a, b: pointers to registers, initial: as of `FloatTile.emit`. A and B of f64 may lie where D does."""
+    """Emits one instruction. d, a, b: pointers to registers, initial: as for `FloatTile.emit`. A and B of f64 may overlap D."""
     tile = FloatTile(frame, inst)
 
     def record(_: int) -> IrValue:
@@ -151,9 +155,9 @@ def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: C
 
 
 def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
-    """The first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
+    """Emits the first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
 
-    steps: how many of the tile's steps are done at a time; their number is a multiple of it.
+    steps: number of the tile's steps in one loop iteration; it divides their number.
     """
     tile = FloatTile(frame, inst)
     table = frame.slot(TABLE_SLOT, I64).pointer()
@@ -205,5 +209,5 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
 
 
 def pass_over(frame: Frame) -> None:
-    """Go on behind the instructions that follow and have nothing left to do."""
+    """Continues after the following instructions, which have nothing left to do."""
     frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))

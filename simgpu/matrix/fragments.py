@@ -1,9 +1,9 @@
 """Matrix operands out of their registers: every stored element in a lane-wide row of its own.
 
-Packed elements (f16, fp8, i8 ...) are spread so that element s of each lane is row s of a block on
-the host stack, in the form that the arithmetic wants; the maps of `simgpu.hardware.mfma` then say which
-row and lane holds [i][k]. Where 16 lanes of D share a row of A and take consecutive lanes of B,
-one table of offsets and a loop over the 16-lane groups of D serve the whole instruction.
+Packed elements (f16, fp8, i8 ...) are spread: element s of each lane becomes row s of a block on the host stack, in the form
+that the arithmetic needs. The maps of `simgpu.hardware.mfma` then give the row and lane of [i][k]. If 16 lanes of D
+share a row of A and use consecutive lanes of B, one table of offsets and a loop over the 16-lane groups of D serve the
+whole instruction.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from simgpu.machine.values import F32, F64, I8, I16, I32, IrValue, constant, whe
 from simgpu.machine.wave_frame import MASK, ROW32, opaque
 
 GROUP = 16  # lanes of one host vector of 32-bit elements
-# The exponent of a zero: no sum's largest exponent comes from it.
+# The exponent of a zero: below every sum's largest exponent.
 NO_TERM = -(1 << 20)
 FROW = ir.VectorType(F32, LANES)
 
 
 def stack(frame: Frame, nbytes: int) -> Any:
-    """Aligned bytes on the handler's stack."""
+    """Allocates aligned bytes on the handler's stack."""
     with frame.build.goto_entry_block():
         slot = frame.build.alloca(ir.ArrayType(I8, nbytes))
         slot.align = 64
@@ -43,9 +43,9 @@ def stack(frame: Frame, nbytes: int) -> Any:
 
 
 def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
-    """A vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
+    """Loads a vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
 
-    pointer: to rows of 64 of the type `scalar`, F32 or F64. Raises UnsupportedInstruction where places lie in two rows.
+    pointer: to rows of 64 of the type `scalar`, F32 or F64. Raises UnsupportedInstruction if places are in two rows.
     """
     size = 8 if scalar == F64 else 4
     first = int(places[0])
@@ -60,7 +60,7 @@ def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
 
 
 class Spread:
-    """One operand, whose elements become `rows` rows of 64 lanes."""
+    """An operand whose elements become `rows` rows of 64 lanes."""
 
     def __init__(self, frame: Frame, registers: Any, count: int, name: str) -> None:
         self.frame = frame
@@ -71,11 +71,11 @@ class Spread:
 
     @property
     def form(self) -> NumberFormat:
-        """Fields of the stored element; xf32 is stored as f32."""
+        """Format of the stored element; xf32 is stored as f32."""
         return FORMATS["f32" if self.name == "xf32" else self.name]
 
     def raw(self, row: int) -> IrValue:
-        """The element's bits, zero-extended to <64 x i32>."""
+        """Returns the element's bits, zero-extended to <64 x i32>."""
         register, low = divmod(row * self.bits, 32)
         word: IrValue = self.frame.row(self.registers, register)
         if self.bits == 32:
@@ -86,16 +86,16 @@ class Spread:
         return value & (1 << self.bits) - 1
 
     def store(self, pointer: Any, element: Callable[[int], Any]) -> None:
-        """Rows at `pointer` of what `element` makes of the elements, 4 bytes a lane."""
+        """Stores rows at `pointer`: the results of `element`, 4 bytes a lane."""
         for row in range(self.rows):
             pointer.at(row * ROW).store(element(row), 64)
 
     def integer(self, row: int) -> IrValue:
-        """An i8 element, sign-extended to i32."""
+        """Returns an i8 element, sign-extended to i32."""
         return (self.raw(row) << 24).ashr(24)
 
     def float_value(self, row: int, flush: bool = False) -> IrValue:
-        """The element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""
+        """Returns the element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""
         value = self._float(self.raw(row))
         if flush:
             smallest = {"f16": 2.0**-14}.get(self.name, 2.0**-126)
@@ -119,16 +119,16 @@ class Spread:
         return where(nan, math.nan, where(inf, infinity, scaled))
 
     def finite_float(self, row: int) -> IrValue:
-        """The element as f32; NaN and infinities of 8-bit formats are infinite."""
+        """Returns the element as f32; NaN and infinities of 8-bit formats are infinite."""
         return self._finite_byte(self.raw(row)) if self.bits == 8 else self.float_value(row)
 
     def _finite_byte(self, raw: IrValue) -> IrValue:
-        """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""
+        """Converts fp8 or bf8 by copying the fields to f32 and rebiasing the exponent, which is wrong only for denormals."""
         form = self.form
         least = 2.0 ** (1 - form.bias)  # the least normal number
         size = raw & 127
         normal = ((size << 23 - form.mantissa) + (127 - form.bias << 23)).bitcast(FROW)
-        # Of a denormal number m/2^mantissa · least: (1 + m/2^mantissa) · least/2.
+        # A denormal number m/2^mantissa · least is (1 + m/2^mantissa) · least/2 so far.
         value = where(size.unsigned < 1 << form.mantissa, fma(normal, 2.0, -least), normal)
         if form.special == "fnuz":
             special = raw == 128
@@ -139,8 +139,8 @@ class Spread:
         return (magnitude.bitcast(ROW32) | sign).bitcast(FROW)
 
     def least_exponent(self, pointer: Any) -> IrValue:
-        """Of the f32 values at `pointer`, none denormal: the least exponent that is not a zero's, i32."""
-        # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
+        """Returns the least exponent of the f32 values at `pointer`, without zeros, i32; the values are not denormal."""
+        # With 1 subtracted, zero is the greatest. No exponent changes, except that of a power of two, which drops by one.
         sizes = ((pointer.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF) - 1 for row in range(self.rows))
         return (reduced("umin", functools.reduce(umin, sizes)) >> 23) - 127
 
@@ -148,7 +148,7 @@ class Spread:
         return (raw & 1 << self.form.exponent + self.form.mantissa) != 0
 
     def _small(self, raw: IrValue) -> tuple[IrValue, IrValue, IrValue, IrValue]:
-        """Signed significand and exponent of its last bit, NaN and Inf masks (hardware.mfma.numbers)."""
+        """Returns signed significand, exponent of its last bit, and masks of NaN and Inf (hardware.mfma.numbers)."""
         form = self.form
         top, ones = (1 << form.exponent) - 1, (1 << form.mantissa) - 1
         fraction, biased, negative = raw & ones, raw >> form.mantissa & top, self._negative(raw)
@@ -166,7 +166,7 @@ class Spread:
         return significand, where(normal, biased, 1) - (form.bias + form.mantissa), nan, inf
 
     def fields(self) -> FragmentFields:
-        """The elements, decoded."""
+        """Decodes the elements."""
         significands, exponents, values = (stack(self.frame, self.rows * ROW) for _ in range(3))
         for row in range(self.rows):
             raw = self.float_value(row).bitcast(ROW32) if self.name == "xf32" else self.raw(row)
@@ -180,7 +180,7 @@ class Spread:
 
 
 def reduced(how: str, row: IrValue) -> IrValue:
-    """One i32 of a row's 64."""
+    """Reduces a row's 64 values to one i32."""
     result: IrValue = intrinsics.call(row.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
     return result
 
@@ -197,10 +197,10 @@ class FragmentFields:
 
 @dataclass(frozen=True)
 class FragmentWalk:
-    """Which places (row·64 + lane) of A and B each group of lanes of D multiplies, step by step."""
+    """Places (row·64 + lane) of A and B that each group of lanes of D multiplies, step by step."""
 
     a: np.ndarray  # int64 (groups, steps, width)
-    b: np.ndarray  # likewise, or (groups, k, width) where A is sparse
+    b: np.ndarray  # likewise, or (groups, k, width) if A is sparse
     index: np.ndarray | None  # sparse A: (groups, steps // 2), place·32 + low bit of the field that two steps share
     regular: bool  # every group has one place of A and consecutive lanes of B at each step
 
@@ -214,7 +214,7 @@ class FragmentWalk:
 
 
 def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> FragmentWalk:
-    """The walk of an instruction (`row`, with element types of `formats`) under its modifiers."""
+    """Returns the walk of an instruction (`row`, with element types of `formats`) under its modifiers."""
     outputs = outputs_of(row).reshape(-1, width, 3)
     i, j, block = (outputs[:, None, :, axis] for axis in range(3))
     k = np.arange(row.k)[None, :, None]
@@ -239,13 +239,13 @@ def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> Fragmen
 
 
 def _place(owners: np.ndarray, bits: int) -> np.ndarray:
-    """row·64 + lane of elements of `bits` by their owners (register, lane, low bit)."""
+    """Returns row·64 + lane of elements of `bits` by their owners (register, lane, low bit)."""
     owners = owners.astype(np.int64)
     return (owners[..., 0] * 32 + owners[..., 2]) // bits * LANES + owners[..., 1]
 
 
 def outputs_of(row: Any) -> np.ndarray:
-    """(i, j, block) of D's elements by row and lane: int64 (rows, 64, 3); an f64 row is a pair."""
+    """Returns (i, j, block) of D's elements by row and lane: int64 (rows, 64, 3); an f64 row is a pair."""
     owners = row.map("D")
     per = 2 if row.cd_type == "f64" else 1
     result = np.zeros((row.registers("D") // per, LANES, 3), np.int64)
@@ -255,7 +255,7 @@ def outputs_of(row: Any) -> np.ndarray:
 
 
 def scale_places(row: Any, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the E8M0 scales of A and B by group of lanes of D, block of k, and lane."""
+    """Returns places of the E8M0 scales of A and B by group of lanes of D, block of k, and lane."""
     outputs = outputs_of(row).reshape(-1, width, 3)
     i, j, block = (outputs[:, None, :, axis] for axis in range(3))
     k = np.arange(0, row.k, SCALE_BLOCK)[None, :, None]

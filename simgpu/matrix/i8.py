@@ -1,6 +1,6 @@
 """Sums of products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (AVX-512's vpmaddwd).
 
-Steps 2s and 2s + 1 must be neighbours in a lane's registers, as they are wherever an element has 16 bits or fewer.
+Steps 2s and 2s + 1 must be neighbours in a lane's registers, as they are for elements of at most 16 bits.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from simgpu.matrix.sums import VI, Accumulator, Groups
 
 
 class Pairs:
-    """One operand's integers (of 16 bits each, as <64 x i32> rows) at `pointer`: rows 2r and 2r + 1 as one where row 2r was."""
+    """An operand's integers (16 bits each, as <64 x i32> rows) at `pointer`: rows 2r and 2r + 1 are stored as one, in row 2r."""
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
 
     def store(self, row: Any, low: IrValue, high: IrValue) -> None:
-        """row: the first's number, an int or i64."""
+        """Stores two rows; row: the first's number, an int or i64."""
         pair = low & 0xFFFF | high << 16
         self.pointer.at(row * ROW).store(pair, 64)
 
 
 def serves(groups: Groups) -> bool:
-    """Whether the host has the instruction, and steps come in such pairs."""
+    """True if the host has the instruction, and steps come in such pairs."""
     walk = groups.walk
     if not host().has_wide_words or not walk.regular or walk.index is not None or walk.steps % 2:
         return False
@@ -43,7 +43,7 @@ def serves(groups: Groups) -> bool:
 
 
 def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any:
-    """Sum (<16 x i32>) over `steps`, an even number that starts with an even one."""
+    """Returns the sum (<16 x i32>) over `steps`, an even number of them, starting with an even one."""
 
     def of_two(step: int) -> Any:
         words = ir.VectorType(I16, 2 * GROUP)
@@ -55,7 +55,7 @@ def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any
 
 
 def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
-    """i8: exact products and sum, added to C with wrap or saturation."""
+    """Emits i8: exact products and sum, added to C with wrap or saturation."""
     products = (_pair_products if serves(groups) else _single_products)(groups, a, b)
 
     def one(group: Any) -> None:

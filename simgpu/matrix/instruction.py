@@ -1,7 +1,7 @@
-"""Matrix instructions: their operands, and which code serves them.
+"""Matrix instructions: their operands, and the code that serves them.
 
-f32 and f64 are chains of fused multiply-adds everywhere (`fma_tile`). Other types spread their packed elements first (`fragments`)
-and then sum as their generation does (`sums`, `i8`, `cdna3`).
+f32 and f64 are chains of fused multiply-adds everywhere (`fma_tile`). For other types the packed elements are spread first
+(`fragments`) and then summed as on their generation (`sums`, `i8`, `cdna3`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MatrixPlaces:
     a: OperandPlace
     b: OperandPlace
     c: OperandPlace  # or a constant
-    aliased: bool  # D overlaps A or B, or C without being C: read everything first
+    aliased: bool  # D overlaps A or B, or overlaps C without being C: read everything first
     index: OperandPlace | None = None  # the sparse indices of an smfmac
     scales: tuple[OperandPlace, OperandPlace] | None = None  # of A and B
 
@@ -86,7 +86,7 @@ def _overlap(x: Reg, y: Reg) -> bool:
 
 
 def chainable(inst: Instruction) -> bool:
-    """An f32 or f64 instruction that accumulates in place, whose D is neither A nor B."""
+    """True for an f32 or f64 instruction that accumulates in place and whose D overlaps neither A nor B."""
     if inst.spec.kind != "matrix" or row_of(inst).a_type not in LANE_GROUPS:
         return False
     d, a, b = (inst.args[name] for name in ("vdst", "src0", "src1"))
@@ -99,7 +99,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     PrefetchQueue(frame).fetch(row.m * row.n * row.k * row.blocks)
     mods = selections(inst)
     if not row.flexible and not row.sparse:
-        row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])  # raises TargetError for blocks that the row does not choose
+        row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])  # raises TargetError for blocks that the row cannot select
     if row.a_type in LANE_GROUPS:
         _emit_float(frame, inst, places)
         return
@@ -132,7 +132,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
-    """The scale bytes that op_sel and op_sel_hi choose."""
+    """Returns the scale bytes that op_sel and op_sel_hi select."""
     if places.scales is None:
         return None
     chosen = []
@@ -145,7 +145,7 @@ def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> 
 
 
 def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
-    """The sparse indices, copied: D may be written before they are used."""
+    """Returns a copy of the sparse indices: D may be written before they are used."""
     if places.index is None:
         return None
     return _copied(frame, frame.operand(places.index.slot), 1)
@@ -163,7 +163,7 @@ def _copy(source: Any, target: Any, registers: int) -> None:
 
 
 def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool) -> Accumulator:
-    """aside: D is made elsewhere, as it lies on an operand that is read again after parts of D are written."""
+    """Returns C and D; aside: D is computed elsewhere, because it overlaps an operand that is read after parts of D are written."""
     d = stack(frame, places.d.bits // 32 * ROW) if aside else frame.operand(places.d.slot)
     if places.c.kind == "imm":
         return Accumulator(groups, None, load_scalar(frame, places.c), d)
@@ -175,7 +175,7 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool
 
 def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     def readable(place: OperandPlace, copied: bool) -> Any:
-        """Pointer to the registers; to a copy of them where D may overwrite them."""
+        """Returns a pointer to the registers, or to a copy of them if D may overwrite them."""
         pointer = frame.operand(place.slot)
         return _copied(frame, pointer, place.bits // 32) if copied else pointer
 

@@ -1,7 +1,7 @@
 """f32 and f64 elements of 16 lanes at a time, in registers and as host vectors.
 
-An f64 element is a pair of registers: its low words lie in one, its high words in the next. A vector of 16 doubles has the lanes
-in an order in which a host puts pairs together and takes them apart with shuffles inside 128 bits, one a vector of 64 bytes.
+An f64 element is a pair of registers: the low words are in one, the high words in the next. A vector of 16 doubles has its
+lanes in a special order. With it, a host joins and splits pairs with shuffles inside 128 bits, one a vector of 64 bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ WORDS = ir.VectorType(I32, GROUP)
 
 @dataclass(frozen=True)
 class LaneGroups:
-    """How elements of one type lie; a row is all lanes' registers of one element."""
+    """The layout of one type's elements; a row is all lanes' registers of one element."""
 
     scalar: ir.Type
     registers: int  # of an element
-    order: tuple[int, ...]  # lanes of a group as a vector has them
+    order: tuple[int, ...]  # lanes of a group in the order of a vector
 
     @property
     def vector(self) -> ir.VectorType:
-        """16 lanes."""
+        """Type of 16 lanes."""
         return ir.VectorType(self.scalar, GROUP)
 
     @property
@@ -40,36 +40,36 @@ class LaneGroups:
 
     @property
     def position(self) -> np.ndarray:
-        """Where a vector has a group's lane: int64 (16,)."""
+        """Place of each lane of a group in a vector: int64 (16,)."""
         return np.argsort(self.order)
 
     def places(self, owners: np.ndarray) -> np.ndarray:
-        """row·64 + place of elements by their owners (register, lane, low bit), in rows whose groups are in this order."""
+        """Returns row·64 + place of elements by their owners (register, lane, low bit), in rows whose groups are in this order."""
         owners = owners.astype(np.int64)
         row, lane = owners[..., 0] // self.registers, owners[..., 1]
         return row * LANES + lane // GROUP * GROUP + self.position[lane % GROUP]
 
     def load(self, registers: Any, row: int, group: int) -> IrValue:
-        """The elements of 16 lanes, of the row so many behind the one at `registers`."""
+        """Loads the elements of 16 lanes, `row` rows after the one at `registers`."""
         words = [self._word(registers, row, group, number).load(WORDS, 64) for number in range(self.registers)]
         return self._element(words).bitcast(self.vector)
 
     def store(self, registers: Any, row: int, group: int, value: IrValue) -> None:
-        """The reverse."""
+        """Stores the elements of 16 lanes."""
         words = value.bitcast(ir.VectorType(I32, self.registers * GROUP))
         for number in range(self.registers):
             lanes = [self.registers * int(at) + number for at in self.position]
             self._word(registers, row, group, number).store(words.shuffled(lanes), 64)
 
     def spread(self, frame: Frame, registers: Any, rows: Any, sign: int) -> None:
-        """Copy a row of `registers` to memory at `rows`, one vector behind the other; sign: what to do to each sign bit, by xor."""
+        """Copies a row of `registers` to consecutive vectors at `rows`; sign: xored into each sign bit."""
         for group in range(LANES // GROUP):
             words = [self._word(registers, 0, group, number).load(WORDS, 64) for number in range(self.registers)]
             words[-1] = words[-1] ^ (sign << 31) if sign else words[-1]
             rows.at(group * GROUP * 4 * self.registers).store(self._element(words), 64)
 
     def in_order(self, value: IrValue) -> IrValue:
-        """A vector, by lane."""
+        """Returns a vector in the order of lanes."""
         return value.shuffled([int(at) for at in self.position])
 
     def _word(self, registers: Any, row: int, group: int, number: int) -> Any:

@@ -1,7 +1,7 @@
 """`simgpu.mfma`: one matrix instruction on whole matrices, through fragments and its compiled handler.
 
-`to_registers` and `from_registers` move raw elements between matrices and the 64-lane registers
-that `simgpu.hardware.mfma` says they live in; `execute` runs the handler on registers.
+`to_registers` and `from_registers` move raw elements between matrices and their 64-lane registers, by the layouts of
+`simgpu.hardware.mfma`; `execute` runs the handler on registers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, compiler
 
-# The array dtype of each element type; 6- and 4-bit ones take a byte an element.
+# Array dtype of each element type; 6- and 4-bit ones use a byte an element.
 DTYPES: Mapping[str, np.dtype] = {
     name: np.dtype(kind)
     for name, kind in {
@@ -38,7 +38,7 @@ DTYPES: Mapping[str, np.dtype] = {
         "bf6": ml_dtypes.float6_e3m2fn, "fp4": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
-# First registers of the operands in a wave of our own; the largest D takes 32.
+# First registers of the operands in a wave of this module; the largest D has 32.
 PLACES = {"A": 0, "B": 8, "C": 32, "D": 64, "IDX": 16, "SCALE_A": 17, "SCALE_B": 18}
 
 
@@ -57,19 +57,22 @@ def mfma(
     scale_a: np.ndarray | None = None,
     scale_b: np.ndarray | None = None,
 ) -> np.ndarray:
-    """D = A·B + C as the instruction computes it, bit for bit.
+    """Computes D = A·B + C as the instruction does, bit for bit.
 
-    A (m, k), B (k, n), C (m, n), or each (blocks, …); a 2-D operand fills every block, and where
-    all three are 2-D so is D. Elements: the value dtype (float16, float32, float64, int8, int32,
-    ml_dtypes bfloat16, float8_*, float6_*, float4_*) or unsigned integers of the element's width
-    as raw bits (6 and 4 bits: uint8). D: float32, float64 or int32.
-    smfmac: A (m, k/2) holds the kept elements, index (m, k/4) the 4-bit fields that say which of
-    four k they are (low two bits: the first); abid chooses the set of the index register.
-    f8f6f4: cbsz and blgp, or `…_f8f6f4:fp4:bf6`, name the formats of A and B; the scaled ones take
-    scale_a (m, k/32) and scale_b (k/32, n), E8M0 as float8_e8m0fnu or uint8.
-    neg: whether f64 A, B, C are negated. target: a gfx name or a board.
-    Raises TargetError for an instruction or modifier that the target lacks, LaunchError for
-    arrays that do not fit it.
+    A (m, k), B (k, n), C (m, n), or each (blocks, …); a 2-D operand fills every block. D is 2-D if all three are.
+    Elements: the value dtype (float16, float32, float64, int8, int32, ml_dtypes bfloat16, float8_*, float6_*, float4_*), or
+    unsigned integers of the element's width as raw bits (6 and 4 bits: uint8). D: float32, float64 or int32.
+    smfmac: A (m, k/2) holds the kept elements, index (m, k/4) the 4-bit fields with their positions among four k (low two
+    bits: the first); abid selects the set of the index register.
+    f8f6f4: cbsz and blgp, or `…_f8f6f4:fp4:bf6`, select the formats of A and B. The scaled ones take scale_a (m, k/32) and
+    scale_b (k/32, n), E8M0 as float8_e8m0fnu or uint8.
+    neg: 1 to negate f64 A, B, C. target: a gfx name or a board.
+
+    Raises TargetError for an instruction or modifier that the target lacks, LaunchError for arrays that do not fit it.
+
+    >>> A, B, C = np.full((4, 2), 3, "f4"), np.ones((2, 4), "f4"), np.zeros((4, 4), "f4")
+    >>> mfma("v_mfma_f32_4x4x2bf16", A.astype("bfloat16"), B.astype("bfloat16"), C, "mi100")[0]
+    array([6., 6., 6., 6.], dtype=float32)
     """
     row = find(mnemonic, target)
     if row.flexible:
@@ -98,7 +101,7 @@ def mfma(
 def _formats(
     row: MatrixInstruction, mnemonic: str, cbsz: int, blgp: int
 ) -> tuple[MatrixInstruction, int, int]:
-    """The f8f6f4 row with the formats that the mnemonic or else CBSZ and BLGP name."""
+    """Returns the f8f6f4 row with the formats of the mnemonic, or else of CBSZ and BLGP."""
     if ":" not in mnemonic:
         return row.with_formats(cbsz, blgp), cbsz, blgp
     if cbsz or blgp:
@@ -120,7 +123,7 @@ def _check_modifiers(
         if abid:
             raise TargetError(f"{row.mnemonic} on {row.target} takes no abid")
         return
-    row.map("IDX" if row.sparse else "A", cbsz, abid, blgp)  # raises for what the row does not take
+    row.map("IDX" if row.sparse else "A", cbsz, abid, blgp)  # raises for modifiers that the row does not take
 
 
 def _check_presence(row: MatrixInstruction, index: Any, scale_a: Any, scale_b: Any) -> None:
@@ -142,20 +145,20 @@ def _meaning(row: MatrixInstruction, name: str) -> str:
 
 
 def stored_shape(row: MatrixInstruction, operand: str) -> tuple[int, int]:
-    """(rows, columns) of an operand as an array holds it: half of a sparse A, one scale for 32 k."""
+    """Returns (rows, columns) of an operand as an array: half of a sparse A, one scale for 32 k."""
     rows, columns = row.shape(operand)
     shrink = {"SCALE_A": SCALE_BLOCK, "IDX": 4, "A": 2 if row.sparse else 1}.get(operand, 1)
     return (rows // SCALE_BLOCK if operand == "SCALE_B" else rows), columns // shrink
 
 
 def element_type(row: MatrixInstruction, operand: str) -> str:
-    """The name of an operand's element type: "e8m0" for scales, "index" for IDX."""
+    """Returns the name of an operand's element type: "e8m0" for scales, "index" for IDX."""
     names = {"A": row.a_type, "B": row.b_type, "C": row.cd_type, "D": row.cd_type, "IDX": "index"}
     return names.get(operand, "e8m0")
 
 
 def element_bits(row: MatrixInstruction, operand: str, value: np.ndarray) -> np.ndarray:
-    """An operand's elements as uint64 raw bits of shape (blocks, rows, columns), checked.
+    """Returns an operand's elements as uint64 raw bits of shape (blocks, rows, columns), checked.
 
     A 2-D array fills every block. Raises LaunchError for a shape or dtype that does not fit.
     """
@@ -184,13 +187,13 @@ def element_bits(row: MatrixInstruction, operand: str, value: np.ndarray) -> np.
 
 
 def places(row: MatrixInstruction, operand: str, abid: int = 0) -> np.ndarray:
-    """(register, lane, low bit) of every stored element: (blocks, rows, columns, 3).
+    """Returns (register, lane, low bit) of every stored element: (blocks, rows, columns, 3).
 
-    Unlike `MatrixInstruction.map`, one entry for each element of the array that `mfma` takes.
+    Unlike `MatrixInstruction.map`, it has one entry for each element of `mfma`'s array.
     """
     owners = row.map(operand, abid=abid) if abid else row.map(operand)
     if operand == "A" and row.sparse:
-        # Four k share a place of two elements, the lower slot in the low bits.
+        # Four k share a place of two elements; the lower slot is in the low bits.
         pairs = np.repeat(owners[:, :, ::4], 2, axis=2)
         pairs[:, :, 1::2, 2] += BITS[row.a_type]
         return pairs
@@ -206,7 +209,7 @@ def _width(row: MatrixInstruction, operand: str) -> int:
 
 
 def to_registers(row: MatrixInstruction, operand: str, bits: np.ndarray, abid: int = 0) -> np.ndarray:
-    """Raw elements (blocks, rows, columns) as the operand's registers: uint32 (registers, 64)."""
+    """Packs raw elements (blocks, rows, columns) into the operand's registers: uint32 (registers, 64)."""
     register, lane, low = np.moveaxis(places(row, operand, abid).astype(np.int64), -1, 0)
     file = np.zeros((row.registers(operand) + 1, layout.LANES), np.uint32)
     word = bits.astype(np.uint64) << low.astype(np.uint64)
@@ -216,7 +219,7 @@ def to_registers(row: MatrixInstruction, operand: str, bits: np.ndarray, abid: i
 
 
 def from_registers(row: MatrixInstruction, operand: str, registers: np.ndarray) -> np.ndarray:
-    """The inverse of `to_registers`: raw elements as unsigned integers, a byte for those below 8 bits."""
+    """Unpacks registers into raw elements, unsigned integers; a byte for those below 8 bits."""
     register, lane, low = np.moveaxis(places(row, operand).astype(np.int64), -1, 0)
     file = np.concatenate([registers, np.zeros((1, layout.LANES), np.uint32)]).astype(np.uint64)
     word = file[register, lane] | file[register + 1, lane] << np.uint64(32)
@@ -228,7 +231,7 @@ def from_registers(row: MatrixInstruction, operand: str, registers: np.ndarray) 
 def instruction_of(
     row: MatrixInstruction, args: Mapping[str, Operand], mods: Mapping[str, int]
 ) -> Instruction:
-    """The decoded form of the matrix instruction with these operands."""
+    """Returns the decoded form of the matrix instruction with these operands."""
     return Instruction(_spec(row), row.target, "e64", args, mods, size=16 if row.scaled else 8)
 
 
@@ -239,7 +242,7 @@ def _spec(row: MatrixInstruction) -> Spec:
 def execute(
     row: MatrixInstruction, registers: Mapping[str, np.ndarray], mods: Mapping[str, int]
 ) -> np.ndarray:
-    """D's registers after the instruction's compiled handler ran on those of its sources.
+    """Runs the instruction's compiled handler on the registers of its sources; returns D's registers.
 
     registers: uint32 (count, 64) by operand. gfx908 has C and D in AccVGPRs, as it must.
     """
@@ -267,7 +270,7 @@ def execute(
 
 
 def run_handler(inst: Instruction, wave: np.ndarray) -> None:
-    """Run one instruction that neither branches nor touches memory on a wave's bytes."""
+    """Runs one instruction that neither branches nor accesses memory on a wave's bytes."""
     address, slots = handler_of(inst, Mode(), compiler())
     context = aligned_bytes(layout.CTX_BYTES)
     wave[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = context.ctypes.data
@@ -279,7 +282,7 @@ def run_handler(inst: Instruction, wave: np.ndarray) -> None:
 
 
 def return_handler(compiler: Compiler) -> int:
-    """The address of a handler that does nothing and returns."""
+    """Returns the address of a handler that only returns."""
     return compiler.address("return", _return)
 
 

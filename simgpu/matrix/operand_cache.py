@@ -1,8 +1,8 @@
-"""A cache of what matrix instructions make of their operands.
+"""A cache of the decoded operands of matrix instructions.
 
-In a tile every fragment of A meets every fragment of B, so that most operands were decoded a moment ago. Each worker has a
-direct-mapped cache for A and one for B; the number of the operand's first register selects the entry. An entry's tag is the
-registers' bits: where they are the same, so is all that follows from them, whichever wave reads them and whatever wrote them.
+In a tile every fragment of A meets every fragment of B, so most operands were decoded a moment ago. Each worker has a
+direct-mapped cache for A and one for B; the number of the operand's first register selects the entry. An entry's tag is
+the registers' bits. Equal bits decode equally, whichever wave reads them and whatever wrote them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CacheEntry:
     """The entry for the elements of `spread`, in the cache for A (which = 0) or B (1)."""
 
     def __init__(self, spread: Spread, which: int, kind: str) -> None:
-        """kind: names what is made; all of that name make the same of the same bits of an element type."""
+        """kind: name of the decoded form; entries of one name decode the bits of an element type equally."""
         self.frame = frame = spread.frame
         self.registers = spread.registers
         nbytes = spread.rows * spread.bits // 32 * ROW
@@ -42,7 +42,7 @@ class CacheEntry:
         self.bits = self.reserve(nbytes)
 
     def reserve(self, nbytes: int) -> IrValue:
-        """Pointer to the entry's next `nbytes`, a multiple of a line."""
+        """Returns a pointer to the entry's next `nbytes`, a multiple of a line."""
         pointer: IrValue = self.memory.at(self.reserved)
         self.reserved += nbytes
         assert nbytes % LINE == 0 and self.reserved <= layout.CACHE_ENTRY_BYTES, "CACHE_ENTRY_BYTES is for the widest operand"
@@ -50,7 +50,7 @@ class CacheEntry:
 
     @contextmanager
     def if_stale(self) -> Iterator[None]:
-        """Around the code that fills the entry: it runs where the registers hold other bits than the entry was made of."""
+        """Wraps the code that fills the entry; it runs if the registers hold other bits than the entry was decoded from."""
         other = self.header.load(I64, 8) != self.key
         words = [(self.registers.at(at), self.bits.at(at)) for at in self.lines]
         changed = [source.load(BLOCK, 64) ^ tag.load(BLOCK, 64) for source, tag in words]

@@ -1,7 +1,7 @@
-"""The walk over D, 16 lanes at a time, and CDNA1's and CDNA2's sums, which need no more; formulas: hardware.mfma.arithmetic.
+"""The walk over D, 16 lanes at a time, and the sums of CDNA1 and CDNA2; formulas: hardware.mfma.arithmetic.
 
-A sum spreads its operands, then walks over the groups of lanes of D (`Groups`): in a loop over a table of
-offsets where the walk is regular, else unrolled with shuffles.
+A sum spreads its operands, then walks over the groups of lanes of D (`Groups`). A regular walk is a loop over a table of
+offsets; any other is unrolled with shuffles.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ VD = ir.VectorType(F64, GROUP)
 
 
 def first_of_chunks(steps: np.ndarray, size: int) -> np.ndarray:
-    """Bytes from the first of each `size` steps' places to that of the first chunk's."""
+    """Returns the bytes from the first place of the first chunk to that of each chunk of `size` steps."""
     return steps[::size] - steps[0]
 
 
 def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets (groups, steps) as a part of each step plus a part of each group."""
+    """Splits offsets (groups, steps) into a part of each step plus a part of each group."""
     steps, groups = offsets[0], offsets[:, 0] - offsets[0, 0]
     assert (offsets == groups[:, None] + steps).all(), "lanes of D move A and B alike at every k"
     return steps, groups
 
 
 class Groups:
-    """Runs a body for each group of lanes of D; the body asks for elements by step."""
+    """Runs a body for each group of lanes of D; the body requests elements by step."""
 
     def __init__(self, frame: Frame, walk: FragmentWalk, index_row: Any) -> None:
         self.frame = frame
         self.walk = walk
         self.index_row = index_row
         self.width = walk.a.shape[2]
-        # Bytes from the elements of A, B and so on that are asked for to those meant: within `chunked`.
+        # Bytes from the requested elements of A, B and so on to those of the current chunk: within `chunked`.
         self.moved: list[Any] | None = None
         if walk.regular:
             self.a_steps, self.a_groups = _separated(walk.a[..., 0] * 4)
@@ -67,7 +67,7 @@ class Groups:
         return table
 
     def run(self, body: Callable[[Any], None], first: Any = None) -> None:
-        """body(group): an i64 value in a loop from `first` (i64) on, or a Python int."""
+        """Emits body(group): group is an i64 in a loop from `first` (i64) on, or a Python int."""
         if not self.walk.regular:
             for group in range(self.walk.groups):
                 body(group)
@@ -80,12 +80,12 @@ class Groups:
         self.frame.loop(self.walk.groups, one, first=first)
 
     def entry(self, table: Any, index: Any) -> IrValue:
-        """table[index] as i64."""
+        """Returns table[index] as i64."""
         place = self.frame.build.gep(table, [ir.Constant(I64, 0), index], source_etype=table.value_type)
-        return place.load(I32).sext(I64)  # a group may lie before the first
+        return place.load(I32).sext(I64)  # a group may be before the first
 
     def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
-        """The element of A at a step, for each lane of the group."""
+        """Loads the element of A at a step, for each lane of the group."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.a[group, step])
         place = pointer.at(self.entry(self.a_table, group)).at(int(self.a_steps[step]))
@@ -94,13 +94,13 @@ class Groups:
         return place.load(scalar).splat(self.width)
 
     def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
-        """The elements of B at a step."""
+        """Loads the elements of B at a step."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.b[group, step])
         return pointer.at(self.b_offset(group, step)).load(ir.VectorType(scalar, self.width))
 
     def b_offset(self, group: Any, step: int) -> IrValue:
-        """Bytes (i64) from B's first element to those that a group multiplies at a step of a regular walk."""
+        """Returns the bytes (i64) from B's first element to a group's elements at a step of a regular walk."""
         start = self.entry(self.b_table, group)
         if self.walk.index is None:
             offset = start + int(self.b_steps[step])
@@ -111,11 +111,14 @@ class Groups:
         return start + place.load(I32).zext(I64)
 
     def product(self, left: Any, right: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
-        """A·B at a step; left, right: pointers to the elements."""
+        """Returns A·B at a step; left, right: pointers to the elements."""
         return self.a(left, scalar, group, step) * self.b(right, scalar, group, step)
 
     def chunk_offsets(self, size: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Bytes from the first `size` steps to each later `size` of them, in A and B (sparse: `chosen`), where that is enough."""
+        """Returns the bytes from the first `size` steps to each later `size` of them, in A and B (sparse: `chosen`).
+
+        Returns None if chunks differ in more than such an offset.
+        """
         if not self.walk.regular or self.walk.steps % size:
             return None
         b_steps = self.b_steps if self.walk.index is None else 4 * self.walk.groups * np.arange(self.walk.steps)
@@ -126,9 +129,9 @@ class Groups:
         return first_of_chunks(self.a_steps, size), first_of_chunks(b_steps, size)
 
     def a_by_step(self) -> tuple[np.ndarray, np.ndarray]:
-        """An order of a row's lanes, padded to a multiple of 64, and by step an index into A's rows in that order.
+        """Returns an order of a row's lanes, padded to a multiple of 64, and by step an index into A's rows in that order.
 
-        From that index on lie the elements of A that the step takes, one for each group.
+        The elements of A at the step, one for each group, start at that index.
         """
         rows, lanes = np.divmod(self.walk.a[..., 0], LANES)
         assert (rows == rows[0]).all(), "all groups read the same row at a step"
@@ -140,7 +143,7 @@ class Groups:
     def chunked(
         self, offsets: tuple[np.ndarray, ...], body: Callable[[list[Any]], list[Any]], state: list[Any]
     ) -> list[Any]:
-        """Run body(state) for each chunk of steps; in it, steps are those of the first chunk."""
+        """Emits body(state) for each chunk of steps; inside, steps are those of the first chunk."""
         count = len(offsets[0])
         if count == 1:
             return body(state)
@@ -155,7 +158,7 @@ class Groups:
         return self.frame.loop(count, one, state)
 
     def _chosen(self, index: np.ndarray) -> Any:
-        """Pointer to the bytes (i32) from B's elements at k = 0 to those that the sparse index names, by step and group."""
+        """Returns a pointer to the bytes (i32) from B's elements at k = 0 to those of the sparse index, by step and group."""
         row = self.index_row.load(ROW32, 64)
         table = stack(self.frame, 4 * self.walk.steps * len(index))
         first_of_four = self.b_steps.reshape(-1, 4)
@@ -169,7 +172,7 @@ class Groups:
         return table
 
     def _shuffled(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> IrValue:
-        """Elements of arbitrary lanes of one row."""
+        """Returns elements of arbitrary lanes of one row."""
         rows = np.unique(places // LANES)
         assert len(rows) == 1, "one step of a group reads one row"
         row = pointer.at(int(rows[0]) * ROW).load(ir.VectorType(scalar, LANES), 64)
@@ -177,7 +180,7 @@ class Groups:
 
 
 def told(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> None:
-    """Tell hooks of lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
+    """Calls hooks for lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
     hooks = [check for check in frame.hooks if check.sums]
     if not hooks:
         return
@@ -193,7 +196,7 @@ class Accumulator:
 
     def __init__(self, groups: Groups, c: Any, constant: Any, d: Any) -> None:
         self.groups = groups
-        self.bytes = 4 * groups.width  # the groups' lanes of a register follow each other
+        self.bytes = 4 * groups.width  # the groups' lanes of a register are consecutive
         self.pointer = c
         self.constant = constant
         self.d = d
@@ -210,14 +213,14 @@ class Accumulator:
 
 
 class PairwiseSum:
-    """CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32.
+    """Sums of CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32.
 
-    flush (CDNA2): denormals count as 0, of every operand and of every result. Only small products can make a denormal
-    result: where the operands' exponents rule that out, results are not looked at.
+    flush (CDNA2): denormals count as 0, in every operand and every result. Only small products can give a denormal result.
+    If the operands' exponents rule that out, results are not checked.
     """
 
-    # With every product a multiple of 2^-102 or 0, sums are too, and a C that nearly cancels one is a multiple
-    # of 2^-126. bf16 products have 14 fraction bits; those of f16 are multiples of 2^-48 whatever they are.
+    # If every product is 0 or a multiple of 2^-102, sums are too, and a C that nearly cancels one is a multiple of
+    # 2^-126. Products of bf16 have 14 fraction bits; those of f16 are always multiples of 2^-48.
     SAFE_EXPONENT = -88
 
     def __init__(self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, flush: bool) -> None:
@@ -227,10 +230,10 @@ class PairwiseSum:
         self.flush = flush
         self.results_may_flush = flush and a.name != "f16"
         (self.left, least_of_a), (self.right, least_of_b) = (self._values(spread, which) for which, spread in enumerate((a, b)))
-        self.least = least_of_a + least_of_b  # exponent of a product but 0, where `results_may_flush`
+        self.least = least_of_a + least_of_b  # least exponent of a nonzero product, if `results_may_flush`
 
     def _values(self, spread: Spread, which: int) -> tuple[IrValue, IrValue]:
-        """Pointer to the elements as f32, and their least exponent (i32) where `results_may_flush`."""
+        """Returns a pointer to the elements as f32, and their least exponent (i32) if `results_may_flush`."""
         entry = CacheEntry(spread, which, f"floats {self.flush}")
         pointer = entry.reserve(spread.rows * ROW)
         least = entry.header.at(8)
@@ -252,7 +255,7 @@ class PairwiseSum:
                 self.groups.run(lambda group: self._group(group, _flushed))
 
     def _group(self, group: Any, rounded: Callable[[IrValue], IrValue]) -> None:
-        """rounded: what an operation's result in f32 becomes."""
+        """Emits a group of lanes; rounded: maps an operation's result to f32."""
         total = self.c.load(group, V32)
         if self.flush:
             total = where(_is_tiny(total), 0.0, total)
@@ -267,7 +270,7 @@ class PairwiseSum:
 
 
 def _flushed(value: IrValue) -> IrValue:
-    """Denormals become 0 with their sign."""
+    """Replaces denormals by 0 with their sign."""
     zero = (value.bitcast(VI) & 0x80000000).bitcast(V32)
     return where(_is_tiny(value), zero, value)
 

@@ -1,10 +1,10 @@
 """f32 and f64 matrix instructions of a tile, run as one.
 
-A step of f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D: more than the multiplications
-take. The first instruction of a tile therefore does the work of those that follow it on the same D, in order, and that of those
-which read the same registers as A, step by step, for another D; they do nothing. That is exact where nothing between them
-touches their D's or writes what they read, none reads what another writes, and all are reached one after the other: within a
-straight run that no branch enters or leaves.
+A single f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D. That takes longer than the
+multiplications. So the first instruction of a tile also does the work of the following ones on the same D, in order, and of
+those that read the same registers as A at each step, for another D. The others do nothing. The result is exact under three
+conditions: no instruction between them accesses their D's or writes their sources; none of them reads what another writes;
+all of them run in sequence, within a straight run that no branch enters or leaves.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from simgpu.machine import layout
 from simgpu.matrix.fma_tile import MOST_SPREAD
 from simgpu.matrix.instruction import chainable, row_of
 
-WIDEST = 2  # D's of a tile
-UNROLLED = 4  # steps of a tile without a branch in between, at most
-WINDOW = 256  # how far the instructions of a tile may lie apart
+WIDEST = 2  # most D's of a tile
+UNROLLED = 4  # most steps of a tile without a branch in between
+WINDOW = 256  # greatest distance between the instructions of a tile
 
 Placed = tuple[int, Instruction]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Instructions that run as one, by the first of them: steps[s][d] is the record and instruction of step s on D number d."""
+    """Instructions that run as one, by the first of them."""
 
-    steps: tuple[tuple[Placed, ...], ...]
+    steps: tuple[tuple[Placed, ...], ...]  # steps[s][d]: record and instruction of step s on D number d
 
     @property
     def records(self) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ class Tile:
 
     @property
     def unrolled(self) -> int:
-        """Steps that the handler does at a time."""
+        """Steps of one iteration of the handler's loop."""
         return next(count for count in range(UNROLLED, 0, -1) if len(self.steps) % count == 0)
 
     @property
@@ -61,9 +61,9 @@ def _offset(inst: Instruction, name: str) -> int:
 
 
 class RegisterMask(NamedTuple):
-    """What an instruction does to vector registers, a bit each."""
+    """Vector registers that an instruction accesses, a bit each."""
 
-    kind: object  # what the instructions of a tile share; None for one that cannot be part of a tile
+    kind: object  # equal for the instructions of a tile; None for one that cannot be part of a tile
     d: int
     sources: int  # A and B
     touched: int  # read or written
@@ -89,7 +89,7 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
 
 
 def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
-    """Tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
+    """Yields tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
     for first in range(len(run)):
@@ -110,7 +110,7 @@ def _most_steps(inst: Instruction) -> int:
 
 
 def _chains(registers: Sequence[RegisterMask], first: int, taken: Container[int]) -> list[list[int]]:
-    """Positions of the instructions that could all be done at `first`, a list for each D; that of `first` comes first."""
+    """Returns positions of the instructions that could all be done at `first`, a list for each D, first's D first."""
     chains: dict[int, list[int]] = {}
     read = written = 0  # by these instructions
     touched = changed = 0  # by the others

@@ -1,6 +1,7 @@
-"""2^(24 − E), E the largest exponent of a sum's products, for the 64 lanes of a register of D at a time.
+"""Computes 2^(24 − E), E the largest exponent of a sum's products, for the 64 lanes of a register of D at a time.
 
-In bytes: the operands' are so biased that their sum is the exponent field of 2^(24 − product's exponent) in f32.
+It works in bytes: the operands' bytes are so biased that their sum is the exponent field of 2^(24 − product's exponent)
+in f32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Exponents:
     """E of a chunk's steps, from the bytes of `FastOperand.exponents`."""
 
     def __init__(self, groups: Groups, a: Any, b: Any, a_steps: np.ndarray) -> None:
-        """a, b: pointers to the bytes: A's in the order of `Groups.a_by_step`, B's as they lie in the registers."""
+        """a, b: pointers to the bytes: A's in the order of `Groups.a_by_step`, B's in the order of the registers."""
         self.groups = groups
         self.a, self.b = a, b
         self.a_steps = a_steps
@@ -35,11 +36,11 @@ class Exponents:
         return groups.walk.groups % PER_ROW == 0 and (groups.walk.index is not None or _distinct(groups) > 0)
 
     def least(self, row: Any, steps: list[int]) -> IrValue:
-        """<64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
+        """Returns <64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
         return functools.reduce(umin, [uadd_sat(self._of_a(row, step), self._of_b(row, step)) for step in steps])
 
     def _of_a(self, row: Any, step: int) -> IrValue:
-        """A byte for each of the row's groups, 16 times."""
+        """Loads a byte for each of the row's groups, repeated 16 times."""
         place = row + int(self.a_steps[step])
         if self.groups.moved is not None:
             place = place + self.groups.moved[2]
@@ -47,7 +48,7 @@ class Exponents:
         return words.shuffled([lane // GROUP * (GROUP + 1) for lane in range(LANES)])
 
     def _of_b(self, row: Any, step: int) -> IrValue:
-        """Each group's 16 bytes, where neighbours and repetitions of some groups are one load."""
+        """Loads each group's 16 bytes; neighbouring and repeated groups share a load."""
         groups = self.groups
         near = GROUP * (1 if groups.walk.index is not None else _distinct(groups))
         of_group = ir.VectorType(I8, near)
@@ -59,7 +60,7 @@ class Exponents:
 
 
 def _distinct(groups: Groups) -> int:
-    """How many groups of B's neighbouring lanes a register of D reads, again and again; 0 if it is not that simple."""
+    """Counts the groups of B's neighbouring lanes that a register of D reads repeatedly; 0 if the pattern is not that simple."""
     places = groups.b_groups.reshape(-1, PER_ROW) // 4
     apart = places - places[:, :1]
     return next((n for n in (1, 2, 4) if (apart == GROUP * (np.arange(PER_ROW) % n)).all()), 0)

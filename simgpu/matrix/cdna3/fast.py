@@ -1,10 +1,9 @@
 """The fast path of CDNA3's sums: exponents in a range where they nearly always are, in 32-bit integers.
 
-Formula: hardware.mfma.arithmetic; `general` has it for any operands and takes over outside of the
-range. A product of f32 values is exact here, so that its cut at 2^(E − 24) is a multiplication by
-2^(24 − E) and a conversion to an integer; E, the largest sum of exponents, is found in bytes. Operands
-that are small integers, but for a power of two, are multiplied and summed as such: most fp8 data are,
-and many tests' inputs.
+Formula: hardware.mfma.arithmetic. `general` computes it for any operands and serves those outside the range. A product of
+f32 values is exact here, so its cut at 2^(E − 24) is a multiplication by 2^(24 − E) and a conversion to an integer. E, the
+largest sum of exponents, is computed in bytes. Operands that are small integers times a power of two are multiplied and
+summed as integers: most fp8 data are, and many tests' inputs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Summed = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 �
 
 
 class Continuation:
-    """A block where the sum goes on, from register `row` of D (i64, its first group of lanes); those before it are done."""
+    """A block where the sum continues from register `row` of D (i64, its first group of lanes); earlier registers are done."""
 
     def __init__(self, build: Builder, name: str) -> None:
         self.block = build.append_basic_block(name)
@@ -42,7 +41,7 @@ class Continuation:
             self.row = build.phi(I64)
 
     def enter_from(self, source: Any, row: Any = None) -> None:
-        """Note that block `source` branches here, with register `row` (0) next."""
+        """Records that block `source` branches here, with register `row` (0) next."""
         self.row.add_incoming(ir.Constant(I64, 0) if row is None else row, source)
 
 
@@ -59,7 +58,7 @@ class FastSum:
         self.c = c
         self.size = size
         steps = list(range(size))
-        self.parts = [steps[0::2], steps[1::2]] if narrow else [steps]  # the steps of a chunk that share an E
+        self.parts = [steps[0::2], steps[1::2]] if narrow else [steps]  # steps of a chunk that share an E
         self.paired = i8.serves(groups)
         order, self.a_steps = groups.a_by_step()
         self.operands = FastOperand(a, 0, order, self.paired), FastOperand(b, 1, np.arange(LANES), self.paired)
@@ -73,7 +72,7 @@ class FastSum:
         return groups.chunk_offsets(size) is not None and Exponents.serves(groups)
 
     def emit(self, otherwise: Callable[[Any], None]) -> None:
-        """otherwise(group): emits the general path for groups of lanes from `group` (i64) on."""
+        """Emits the sum; otherwise(group): emits the general path for groups of lanes from `group` (i64) on."""
         build, (left, right) = self.build, self.operands
         usual, done = (build.append_basic_block(name) for name in ("usual", "done"))
         self.rest = Continuation(build, "rest")
@@ -96,10 +95,10 @@ class FastSum:
     # -- sums of products ----------------------------------------------------------------------
 
     def _grid_first(self, done: Any) -> None:
-        """Where both operands are integers of few bits, times a power of two for each, no product is cut."""
+        """Emits the case in which both operands are integers of few bits times a power of two each: no product is cut."""
         build, (left, right) = self.build, self.operands
         grid, other = (build.append_basic_block(name) for name in ("grid", "off_grid"))
-        # This and the field of 2^(24 − E): the distance of the integers' unit from 2^(E − 24).
+        # Added to the field of 2^(24 − E), this is the distance of the integers' unit from 2^(E − 24).
         self.unit = left.leading + right.leading - (3 * BIAS + 2 * GRID)
         build.cbranch(left.whole & right.whole, grid, other)
         build.position_at_end(grid)
@@ -113,13 +112,13 @@ class FastSum:
         return shifted("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
 
     def _products(self, group: Any, steps: list[int], scale: IrValue) -> Any:
-        """Each product cut toward 0."""
+        """Sums products, each cut toward 0."""
         left, right = (operand.values for operand in self.operands)
         products = (self.groups.product(left, right, F32, group, step) for step in steps)
         return sum((product * scale.bitcast(V32)).fptosi(I32) for product in products)
 
     def _joined(self, totals: list[IrValue], scales: list[IrValue], least: IrValue) -> Any:
-        """FP8: the sums of both parts, each cut toward −∞ at the larger E, whose scale is the least."""
+        """Joins the sums of both parts (FP8), each cut toward −∞ at the larger E, whose scale is the least."""
         if len(totals) == 1:
             return totals[0]
         return sum(shifted("ashr", total, scale - least >> 23) for total, scale in zip(totals, scales, strict=True))
@@ -127,10 +126,10 @@ class FastSum:
     # -- the registers of D --------------------------------------------------------------------
 
     def _registers(self, parts: list[list[int]], summed: Summed) -> None:
-        """All of D; parts: the steps of a chunk, those together that share an E.
+        """Emits all of D; parts: the steps of a chunk, grouped by a shared E.
 
-        The shorter rounding serves up to the first register where C is not near, the longer one from there on; a hint says
-        to begin with the longer one.
+        The shorter rounding serves up to the first register whose C is not near, the longer one from there on. A hint
+        makes the code start with the longer one.
         """
         build, frame, count = self.build, self.frame, self.groups.walk.groups
         hint = self.operands[0].hint
@@ -148,7 +147,8 @@ class FastSum:
         build.position_at_end(done)
 
     def _register(self, row: Any, parts: list[list[int]], summed: Summed, far: Continuation | None) -> tuple[()]:
-        """D's register `row` (i64, its first group of lanes); far: where the shorter rounding goes on; None for the longer one."""
+        """Emits D's register `row` (i64, its first group of lanes); far: where the shorter rounding continues; None for
+        the longer one."""
         groups = self.groups
         offsets = groups.chunk_offsets(self.size)
         assert offsets is not None
@@ -179,15 +179,15 @@ class FastSum:
         return ()
 
     def _unit(self, group: Any, scale: IrValue) -> IrValue:
-        """Bits of 2^(24 − E) with E of the scaled products; scale: those of the products before E8M0 scales."""
+        """Returns the bits of 2^(24 − E) for the scaled products; scale: that of the products before E8M0 scales."""
         if self.scales is None:
             return scale
         assert self.groups.moved is not None
-        # Where all products are 0, E is no more than it is without scales: `_store_fields` looked at C.
+        # If all products are 0, E is at most its value without scales: `_store_fields` checked C.
         return umin(scale - self.scales.in_place(group, self.groups.moved[4:]), NONE << 23)
 
     def _leave_by_exponent(self, highest: IrValue, far: Continuation | None, row: Any) -> None:
-        """Go on elsewhere from this register on where a scaled C is too large for this rounding."""
+        """Continues elsewhere from this register on if a scaled C is too large for this rounding."""
         if far is None:
             self._leave_if(_any(highest.unsigned > FINITE), self.rest, row)
             self.highest.store(highest, 64)
@@ -195,7 +195,7 @@ class FastSum:
             self._leave_if(_any(highest.unsigned > NEAR), far, row)
 
     def _store_fields(self, row: Any, parts: list[list[int]], slots: list[Any], cs: list[Any]) -> list[Any]:
-        """Fields of 2^(24 − E) of a chunk, by part; goes on elsewhere if C is tiny where all products are 0."""
+        """Stores fields of 2^(24 − E) of a chunk, by part; continues elsewhere if C is tiny and all products are 0."""
         build = self.build
         fields = [self.exponents.least(row, part) for part in parts]
         empty = [field.unsigned > NONE for field in fields]
@@ -203,7 +203,7 @@ class FastSum:
         with build.if_then(_any(functools.reduce(operator.or_, empty)), likely=False):
             limited = [umin(field, NONE) for field in fields]
             nothing = functools.reduce(operator.and_, empty)
-            sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, a zero is the greatest
+            sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, so that a zero is the greatest
             tiny = functools.reduce(umin, sizes).unsigned < self._floor() - 1
             self._leave_if(_any(nothing) & _any(tiny), self.rest, row)
             after = build.block
@@ -215,7 +215,7 @@ class FastSum:
         return []
 
     def _floor(self) -> Any:
-        """In place: the least E where there are products, or more."""
+        """Returns the least E of sums with products, or more, in place."""
         if self.scales is None:
             return FLOOR
         return (FLOOR + (smax(self.most_of_scales, 0) << 23)).splat(LANES // PER_ROW)
@@ -224,12 +224,12 @@ class FastSum:
         return slot if self.groups.moved is None else slot.at(self.groups.moved[3])
 
     def _scales(self, slots: list[Any], number: int) -> list[Any]:
-        """Bits of 2^(24 − E), by part, for group `number` of a register."""
+        """Returns the bits of 2^(24 − E), by part, for group `number` of a register."""
         fields = [self._of_chunk(slot).at(GROUP * number).load(QUARTER, GROUP) for slot in slots]
         return [field.zext(I32) << 23 for field in fields]
 
     def _leave_if(self, leave: IrValue, elsewhere: Continuation, row: Any) -> None:
-        """Go on elsewhere from this register on."""
+        """Continues elsewhere from this register on."""
         stay = self.build.append_basic_block("stay")
         elsewhere.enter_from(self.build.block, row)
         self.build.cbranch(leave, elsewhere.block, stay)
@@ -237,5 +237,5 @@ class FastSum:
 
 
 def _any(mask: IrValue) -> IrValue:
-    """Of a vector's lanes."""
+    """True if any of a vector's lanes is set."""
     return mask.bitcast(ir.IntType(mask.lanes)) != 0

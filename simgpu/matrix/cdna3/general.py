@@ -1,6 +1,6 @@
 """The sums of CDNA3 and later on 16 lanes of D at a time, for any operands.
 
-Formula: hardware.mfma.arithmetic. NaN, infinities, exponents of any size and E8M0 scales.
+Formula: hardware.mfma.arithmetic. They cover NaN, infinities, exponents of any size and E8M0 scales.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups
 
 
 class GeneralSum:
-    """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding.
+    """Sums of CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding.
 
-    Right for any operands; `fast` is faster for most.
+    Correct for any operands; `fast` is faster for most.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GeneralSum:
         self.fraction = self.left.mantissa + self.right.mantissa
 
     def emit(self, first: Any = None) -> None:
-        """For the groups of lanes of D from `first` (i64) on."""
+        """Emits the groups of lanes of D from `first` (i64) on."""
         self.groups.run(self._group, first)
 
     def _group(self, group: Any) -> None:
@@ -52,7 +52,7 @@ class GeneralSum:
         self.c.store(group, default_nan(total))
 
     def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, ...]]]:
-        """Steps of a sum, and the offsets of the chunks like it: one loop where all are alike."""
+        """Returns steps of a sum with the offsets of equal chunks: one loop if all are alike."""
         steps, size = self.groups.walk.steps, self.size
         offsets: tuple[np.ndarray, ...] | None = self.groups.chunk_offsets(size)
         if offsets is not None:
@@ -81,7 +81,7 @@ class GeneralSum:
         return self.groups.moved[2:]
 
     def _products(self, group: Any, steps: list[int]) -> tuple[IrValue, IrValue]:
-        """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
+        """Returns the sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
         groups, left, right = self.groups, self.left, self.right
         exponents = [groups.a(left.exponents, I32, group, k) + groups.b(right.exponents, I32, group, k) for k in steps]
         top = functools.reduce(smax, exponents)
@@ -96,13 +96,13 @@ class GeneralSum:
         return total, top
 
     def _joined(self, even: tuple[IrValue, IrValue], odd: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
-        """FP8: both sums cut toward −∞ at the larger exponent, added (f64), and that exponent."""
+        """Joins both sums (FP8), cut toward −∞ at the larger exponent; returns their sum (f64) and that exponent."""
         top = smax(even[1], odd[1])
         low, high = (_scaled_down(part.sitofp(F64), exponent - top) for part, exponent in (even, odd))
         return low + high, top
 
     def _accumulated(self, total: IrValue, top: IrValue, c: IrValue) -> IrValue:
-        """With F the larger of E and C's exponent: S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
+        """Adds C. F is the larger of E and C's exponent: S is cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
         own = smax(c.bitcast(VI) >> 23 & 255, 1) - 127
         both = smax(top, own)
         s = _scaled_down(total, top - both + 7)
@@ -112,9 +112,9 @@ class GeneralSum:
         return ((s + z * 128.0) * _power(both - 31)).fptrunc(F32)
 
     def _with_special(self, group: Any, steps: list[int], c: IrValue, result: IrValue) -> IrValue:
-        """NaN and infinities propagate as in an exact sum of the non-finite terms.
+        """Propagates NaN and infinities as in an exact sum of the non-finite terms.
 
-        A product of finite numbers that overflows counts only where no term is an infinity.
+        A product of finite numbers that overflows counts only if no term is an infinity.
         """
         groups, value = self.groups, self.groups.frame.value
         nothing = value(constant(V32, 0.0)), value(constant(ir.VectorType(I1, GROUP), 0))
@@ -133,7 +133,7 @@ class GeneralSum:
 
 
 def _added_where(counts: IrValue, term: IrValue, so_far: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
-    """A sum that the term was added to where it counts, and whether any did."""
+    """Adds the term to a sum where it counts; also returns if any did."""
     total, some = so_far
     return total + where(counts, term, 0.0), some | counts
 
@@ -143,10 +143,10 @@ def _finite(value: IrValue) -> IrValue:
 
 
 def _scaled_down(value: IrValue, exponent: IrValue) -> IrValue:
-    """floor(value · 2^exponent) of f64 integers."""
+    """Returns floor(value · 2^exponent) of f64 integers."""
     return floor(value * _power(exponent))
 
 
 def _power(exponent: IrValue) -> IrValue:
-    """2^exponent as f64, exponents clamped to those of normal numbers."""
+    """Returns 2^exponent as f64, with exponents clamped to those of normal numbers."""
     return ((smax(exponent, -1000) + 1023).sext(I64) << 52).bitcast(VD)

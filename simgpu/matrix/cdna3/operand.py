@@ -1,4 +1,4 @@
-"""One operand of the fast path: are its exponents in range, what are they, and is it made of small integers?"""
+"""An operand of the fast path: its exponents, if they are in range, and if its elements are small integers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from simgpu.matrix.i8 import Pairs
 from simgpu.matrix.operand_cache import CacheEntry
 
 BIAS = 127
-# Exponents of nonzero elements lie between these: all of the formats with 5 exponent bits or fewer, and those
-# of bf16 and xf32 in practice. Sums of two fit a byte, and every power of two on the way is a normal f32 number.
+# Exponents of nonzero elements must be in this range. It covers all formats with 5 exponent bits or fewer, and bf16 and
+# xf32 in practice. Sums of two fit a byte, and every intermediate power of two is a normal f32 number.
 LEAST, MOST = -40, 46
-CENTERS = (75, 76)  # less an exponent of A, or of B: its byte; their sum is BIAS + 24
-ZERO = 255  # the byte of a zero: with any other it makes a sum above NONE
-NONE = sum(CENTERS) - (2 * LEAST - 1)  # the sum that stands for products that are all 0
-GRID = 12  # bits of an integer below its leading one: the product of two has no more than f32's sum keeps
+CENTERS = (75, 76)  # an element's byte is this less its exponent, for A and B; their sum is BIAS + 24
+ZERO = 255  # the byte of a zero: its sum with any other is above NONE
+NONE = sum(CENTERS) - (2 * LEAST - 1)  # the sum for products that are all 0
+GRID = 12  # bits of an integer below its leading one: the product of two has no more bits than f32's sum keeps
 
 
 class FastOperand:
-    """What the fast path needs of A (which = 0) or B (1)."""
+    """The fast path's view of A (which = 0) or B (1)."""
 
     def __init__(self, spread: Spread, which: int, order: np.ndarray, paired: bool) -> None:
-        """order: the lanes in the rows of `exponents`; paired: whether integers are summed in pairs."""
+        """order: the lanes in the rows of `exponents`; paired: True if integers are summed in pairs."""
         self.spread = spread
         self.center = CENTERS[which]
         self.frame = spread.frame
@@ -39,17 +39,17 @@ class FastOperand:
         self.values = entry.reserve(spread.rows * ROW)
         # Pointer to rows of bytes (see CENTERS).
         self.exponents = entry.reserve(spread.rows * len(order))
-        # The elements as integers, where `whole`.
+        # The elements as integers, if `whole`.
         self.pairs = Pairs(entry.reserve(spread.rows * ROW)) if paired else None
         in_range, whole, leading = facts = [entry.header.at(offset) for offset in (8, 12, 16)]
-        # Pointer to an i32 of the sum's own: it outlives the operand, and is 0 at first.
+        # Pointer to an i32 that the sum uses: it outlives the operand, and is 0 at first.
         self.hint = entry.header.at(20)
         with entry.if_stale():
             for fact, place in zip(self._decoded(order), facts, strict=True):
                 place.store(fact.zext(I32))
-        # Whether exponents are in range (i1).
+        # i1: exponents are in range.
         self.in_range = in_range.load(I32) != 0
-        # Whether the elements are integers of units 2^-GRID times the greatest's power of two (i1).
+        # i1: the elements are integers in units of 2^-GRID times the greatest's power of two.
         self.whole = whole.load(I32) != 0
         # The greatest element's exponent as a field of f32 (i32).
         self.leading = leading.load(I32)
@@ -63,22 +63,22 @@ class FastOperand:
         return self._in_range(greatest, smallest), self._whole(leading), leading
 
     def _size(self, row: IrValue) -> IrValue:
-        """Bits of the magnitudes of a row (i64)."""
+        """Returns the bits of the magnitudes of a row (i64)."""
         return self.values.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF
 
     def _extremes(self) -> tuple[IrValue, IrValue]:
-        """Bits of the greatest magnitude, and of the smallest but 0 less 1 (i32)."""
+        """Returns the bits of the greatest magnitude, and of the smallest nonzero one less 1 (i32)."""
 
         def one(row: IrValue, greatest: IrValue, smallest: IrValue) -> list[IrValue]:
             size = self._size(row)
-            less = size - 1  # a zero is the greatest
+            less = size - 1  # so that a zero is the greatest
             return [umax(greatest, size), umin(smallest, less)]
 
         greatest, smallest = self.frame.loop(self.spread.rows, one, [constant(ROW32, 0), constant(ROW32, 0xFFFFFFFF)])
         return reduced("umax", greatest), reduced("umin", smallest)
 
     def _in_range(self, greatest: IrValue, smallest: IrValue) -> IrValue:
-        """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
+        """Returns i1: the elements are finite and their exponents between LEAST and MOST."""
         below = greatest.unsigned < (BIAS + MOST + 1) << 23
         if self.spread.form.exponent <= 5:
             return below
@@ -93,7 +93,7 @@ class FastOperand:
         self.frame.loop(self.spread.rows, one)
 
     def _exponent(self, row: IrValue) -> IrValue:
-        """<64 x i32> of a row's exponents as CENTERS and ZERO have them; denormals have the format's least."""
+        """Returns <64 x i32> of a row's exponents as bytes (CENTERS, ZERO); denormals have the format's least."""
         size = self._size(row)
         field = umax(size >> 23, BIAS + self.least)
         return where(size == 0, ZERO, BIAS + self.center - field)
@@ -101,16 +101,16 @@ class FastOperand:
     # -- integers ------------------------------------------------------------------------------
 
     def _whole(self, leading: IrValue) -> IrValue:
-        """Whether all elements are integers of units 2^-GRID times the greatest's exponent (i1), and stores them if so."""
+        """Returns i1: all elements are integers in units of 2^-GRID times the greatest's exponent. Stores them if so."""
         if self.pairs is None:
             return self.frame.value(ir.Constant(I1, 0))
         first = self.frame.value(ir.Constant(I64, 0))
-        fits = self._none(self._integer(first, leading)[0])  # mostly, a row tells
+        fits = self._none(self._integer(first, leading)[0])  # one row mostly decides
         found: IrValue = self.frame.both(fits, lambda: self._store_pairs(leading))
         return found
 
     def _store_pairs(self, leading: IrValue) -> IrValue:
-        """Stores the elements as integers; whether they are (i1)."""
+        """Stores the elements as integers; returns i1: all are integers."""
         pairs = self.pairs
         assert pairs is not None
 
@@ -124,7 +124,7 @@ class FastOperand:
         return self._none(self.frame.loop(self.spread.rows // 2, one, [constant(MASK, 0)])[0])
 
     def _integer(self, row: IrValue, leading: IrValue) -> tuple[IrValue, IrValue]:
-        """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
+        """Returns which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
         scale = (2 * BIAS + GRID - leading << 23).bitcast(F32).splat(LANES)
         scaled = self.values.at(row * ROW).load(FROW, 64) * scale
         integers = scaled.fptosi(I32)

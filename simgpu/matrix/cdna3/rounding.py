@@ -1,4 +1,4 @@
-"""How the fast path's sum of products and C become D: 16 lanes at a time, in integers that count 2^(E − 24)."""
+"""Rounds the fast path's sum of products and C to D: 16 lanes at a time, in integers that count 2^(E − 24)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simgpu.matrix.cdna3.operand import BIAS
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import V32, VI
 
-MARGIN = 5  # places that C may lie above E: with them, and a sum below 2^(E + 5), 31 bits hold everything
-NEAR = (BIAS + 24 + MARGIN) << 23  # in place: the largest exponent of a C so near that nothing is cut off the sum
-FINITE = 253 << 23  # the largest exponent of a scaled C that is one for certain
+MARGIN = 5  # places that C may exceed E by: with a sum below 2^(E + 5), 31 bits then hold everything
+NEAR = (BIAS + 24 + MARGIN) << 23  # in place: the largest exponent of a C that is near, so that nothing is cut off the sum
+FINITE = 253 << 23  # the largest exponent of a scaled C that is certainly valid
 INFINITY = 255 << 23
 ROUND_DOWN = ir.Constant(I32, 9)  # AVX-512's embedded rounding: toward −∞, no exceptions
 HALVES = ir.VectorType(I16, 2 * GROUP)
@@ -32,27 +32,27 @@ class MatrixRounding:
         self.narrow = narrow
 
     def scaled(self, c: IrValue, scale: IrValue) -> IrValue:
-        """C in units of 2^(E − 24) (f32); exact where finite, but for what is far below the last place."""
+        """Returns C in units of 2^(E − 24) (f32); exact if finite, except far below the last place."""
         if host().has_wide_masks:
             return _avx512("mul.ps.512", V32, c, scale.bitcast(V32), ROUND_DOWN)
-        # 40 places below, or more, is all the same: what is left is −1 or 0, and no denormal on the way.
+        # At 40 places below or more the result is the same: −1 or 0 remains, without denormals on the way.
         least = ((2 * BIAS - 16) << 23) - _exponent(c)
         return c * smax(scale, least).bitcast(V32)
 
     def highest(self, scaled: list[IrValue]) -> IrValue:
-        """Lane by lane, the largest exponent of several scaled C, in place."""
+        """Returns, by lane, the largest exponent of several scaled C, in place."""
         return functools.reduce(umax, [_exponent(value) for value in scaled])
 
     def near(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
-        """D of a sum and a C that is not above NEAR."""
+        """Returns D of a sum and a C that is not above NEAR."""
         return _counted(total + self._cut(scaled), _unit(scale))
 
     def far(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
-        """D of a sum and any C.
+        """Returns D of a sum and any C.
 
-        Units are 2^(G − 24), with G the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. What
-        `total` loses there is below the last places of C and of D; the two bits of it that are not yet below
-        2^(F − 31) tell on which side of a tie the sum lies, and its last bit, 0 in C, stands for them.
+        Units are 2^(G − 24). G is the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. The bits
+        of `total` that are lost are below the last places of C and of D. Two of them are not yet below 2^(F − 31) and
+        decide the side of a tie; the sum's last bit, 0 in C, represents them.
         """
         apart = _over_near(_exponent(scaled))
         distance = apart >> 23
@@ -63,9 +63,9 @@ class MatrixRounding:
         return _counted(units, _unit(scale) + apart)
 
     def _cut(self, scaled: IrValue) -> IrValue:
-        """Toward −∞ (i32); FP8: 0 where C is below 2^(E − 25)."""
+        """Cuts toward −∞ (i32); FP8: 0 if C is below 2^(E − 25)."""
         counts = IrValue(self.build, constant(ir.VectorType(I1, GROUP), True))
-        if self.narrow:  # all but what lies between -1/2 and 0: as integers, these are below -1/2's bits, and no others
+        if self.narrow:  # except values between -1/2 and 0: only these are below -1/2's bits as integers
             counts = scaled.bitcast(VI).signed >= 0xBF000000
         if host().has_wide_masks:
             return _avx512("mask.cvtps2dq.512", VI, scaled, constant(VI, 0), counts.bitcast(I16), ROUND_DOWN)
@@ -73,7 +73,7 @@ class MatrixRounding:
 
 
 def shifted(how: str, value: IrValue, distance: IrValue) -> IrValue:
-    """<16 x i32> shifted by any distance: 31 and more are as good as each other."""
+    """Shifts <16 x i32> by any distance; 31 and more give the same."""
     if host().has_wide_masks:
         return _avx512({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, value, distance)
     least = umin(distance, 31)
@@ -81,30 +81,30 @@ def shifted(how: str, value: IrValue, distance: IrValue) -> IrValue:
 
 
 def _exponent(value: IrValue) -> IrValue:
-    """In place."""
+    """Returns the exponent in place."""
     return value.bitcast(VI) & INFINITY
 
 
 def _over_near(exponent: IrValue) -> IrValue:
-    """Exponents in place less NEAR, or 0: a saturating difference of the upper halves, the lower ones being 0."""
+    """Returns exponents in place less NEAR, or 0: a saturating difference of the upper halves; the lower ones are 0."""
     near = IrValue(exponent.build, constant(VI, NEAR))
     return usub_sat(exponent.bitcast(HALVES), near.bitcast(HALVES)).bitcast(VI)
 
 
 def _unit(scale: IrValue) -> IrValue:
-    """Bits of 2^(E − 24)."""
+    """Returns the bits of 2^(E − 24)."""
     return (2 * BIAS << 23) - scale
 
 
 def _counted(units: IrValue, unit: IrValue) -> IrValue:
-    """So many (i32) of a unit (the bits of a power of two), in f32."""
+    """Returns a count (i32) times a unit (the bits of a power of two), in f32."""
     return units.sitofp(F32) * unit.bitcast(V32)
 
 
 def _odd(units: IrValue) -> IrValue:
     if not host().has_wide_masks:
         return units | 1
-    # Else LLVM makes three operations of what can be one under a mask.
+    # LLVM would make three operations out of one under a mask.
     return _avx512("pternlog.d.512", VI, units, constant(VI, 1), constant(VI, 1), ir.Constant(I32, 0xFE))
 
 

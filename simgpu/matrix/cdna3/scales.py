@@ -14,9 +14,9 @@ from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import GROUP, FragmentWalk, reduced, scale_places, stack
 from simgpu.matrix.sums import Groups
 
-ONE = 254  # the sum of the two bytes that scale a product by 1
-# What scales may add to a product's exponent on the fast path: with formats of 5 exponent bits or fewer, whose products
-# have exponents of −30 … 31, what comes out lies within the range that `operand` has for products, twice LEAST to twice MOST.
+ONE = 254  # the sum of the two bytes whose scales multiply to 1
+# Limits of the exponents that scales add on the fast path. Formats with 5 exponent bits or fewer have products with
+# exponents of −30 … 31. The result is in `operand`'s range for products, twice LEAST to twice MOST.
 LOWEST, HIGHEST = -50, 60
 
 
@@ -31,34 +31,34 @@ class Scales:
         self.groups = Groups(frame, FragmentWalk(*scale_places(instruction, GROUP), None, regular=True), None)
 
     def offsets(self, steps: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes from the scales of the first `size` steps to those of each later `size`, which lie within a block; for A and B."""
+        """Returns the bytes from the scales of the first `size` steps to those of each later `size`, in one block, for A and B."""
         blocks = np.arange(0, steps, size) // SCALE_BLOCK
         a, b = self.groups.a_steps, self.groups.b_steps
         return a[blocks] - a[0], b[blocks] - b[0]
 
     def _pair(self, group: Any, moved: Sequence[Any]) -> tuple[IrValue, IrValue]:
-        """moved: this chunk's `offsets` (i64)."""
+        """Loads a chunk's scales; moved: its `offsets` (i64)."""
         self.groups.moved = list(moved)
         pair = self.groups.a(self.rows[0], I32, group, 0), self.groups.b(self.rows[1], I32, group, 0)
         self.groups.moved = None
         return pair
 
     def in_place(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """What a chunk's scales add to the exponents of its products, in place of an exponent of f32."""
+        """Returns the sum that a chunk's scales add to the exponents of its products, in place of an exponent of f32."""
         x, y = self._pair(group, moved)
         return x + y - (ONE << 23)
 
     def exponent(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """What they add."""
+        """Returns the exponents that a chunk's scales add."""
         return self.in_place(group, moved).ashr(23)
 
     def is_nan(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """Where a scale is 0xff, a NaN."""
+        """Returns a mask: a scale is 0xff, a NaN."""
         x, y = self._pair(group, moved)
         return (x == 255 << 23) | (y == 255 << 23)
 
     def extremes(self) -> tuple[IrValue, IrValue]:
-        """Bounds of what the scales add to exponents (i32); the fast path serves from LOWEST to HIGHEST."""
+        """Returns bounds of the exponents that the scales add (i32); the fast path serves LOWEST to HIGHEST."""
         rows = [row.load(ROW32, 64) >> 23 for row in self.rows]
         least, most = (reduced(how, rows[0]) + reduced(how, rows[1]) - ONE for how in ("umin", "umax"))
         return least, most

@@ -1,12 +1,12 @@
 """Instructions that access memory, from address to registers and back.
 
     smem.py            scalar memory
-    vmem.py            flat, global, scratch and buffer accesses: which way each of them goes
+    vmem.py            flat, global, scratch and buffer accesses: the choice of their way
     flat.py            ways of flat and global accesses
     buffers.py         ways of buffer accesses: addresses and range rules of their resources
     buffer_formats.py  typed buffer accesses: elements by data and number format
     scratch.py         private memory, interleaved by dword over the lanes
-    by_bytes.py        what lies across dwords of swizzled memory
+    by_bytes.py        accesses that cross dwords of swizzled memory
     lds.py             LDS
     lane_copy.py       64 lanes' bytes between memory and registers, in order
     table.py           allocations as handlers search them, and bitmaps of the bytes touched

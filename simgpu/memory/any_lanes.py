@@ -1,7 +1,7 @@
-"""Checked access to device memory: the allocations that the lanes touch, and the bytes they do.
+"""Checked access to device memory: the allocations that the lanes touch, and the bytes that they touch.
 
-The copying itself is `lanes.LaneCopy`; here is what lies around it: finding the allocation of an
-address, the bounds of every lane, faults, and the bitmaps of bytes read and written.
+The copying itself is `lanes.LaneCopy`. This module finds the allocation of an address, checks the bounds of every lane,
+faults, and keeps the bitmaps of bytes read and written.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lan
 class GlobalAccess:
     """Checked access to device memory, one allocation at a time.
 
-    A mask's lanes usually lie in one allocation: the first lane's is looked up (the record
-    remembers the last one) and all lanes inside it are served; what is left takes another turn.
+    A mask's lanes are usually in one allocation. The first lane's allocation is looked up (the record remembers the
+    last one), and all lanes inside it are served; the other lanes take another turn.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GlobalAccess:
         self.compact = compact or frame.dry
 
     def run(self, lanes: Any) -> None:
-        """Serve the lanes of the i64 mask, or return from the handler with a fault."""
+        """Serves the lanes of the i64 mask, or returns from the handler with a fault."""
         if self.frame.dry or self.frame.hooks:
             self.emit(lanes)
             return
@@ -58,7 +58,7 @@ class GlobalAccess:
         self.frame.call(_key(self.lane_bytes, self.to_memory), lanes)
 
     def emit(self, lanes: Any) -> None:
-        """The code of `run`, in place."""
+        """Emits the code of `run` in place."""
         copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
         copy.unrolled = self.unrolled
         copy.compact = self.compact
@@ -92,7 +92,7 @@ def _key(lane_bytes: int, to_memory: bool) -> str:
 
 
 def _part(lane_bytes: int, to_memory: bool, name: str) -> ModuleSource:
-    """The source of what handlers without checks call: the lanes' addresses lie in the wave, their mask is the argument."""
+    """Returns the source that handlers without checks call. The lanes' addresses are in the wave, the argument is their mask."""
 
     def build(module: ir.Module, name: str) -> None:
         part = SharedPart(module, name)
@@ -116,7 +116,7 @@ def per_allocation(
     writes: bool,
     serve: Callable[[Any, Any, Any, Any], None],
 ) -> None:
-    """Call `serve(mask, base, delta, entry)` for each allocation that the lanes touch."""
+    """Calls `serve(mask, base, delta, entry)` for each allocation that the lanes touch."""
     build = frame.build
     spilled = frame.at(frame.wave, layout.ADDRESSES)
     before = build.block
@@ -145,12 +145,12 @@ def per_allocation(
 
 
 def field(entry: IrValue, offset: int) -> IrValue:
-    """A field (i64) of an allocation's table entry."""
+    """Loads a field (i64) of an allocation's table entry."""
     return entry.at(offset).load(I64, 8)
 
 
 def hinted(frame: Frame) -> IrValue:
-    """Pointer to the table entry that this record hit last; entry 0 at first."""
+    """Returns a pointer to the table entry that this record hit last; entry 0 at first."""
     table = frame.context(layout.CTX_ALLOCATIONS).pointer()
     hint = frame.slot(layout.SLOT_HINT).zext(I64)
     valid = hint.unsigned < frame.context(layout.CTX_COUNT)
@@ -158,10 +158,9 @@ def hinted(frame: Frame) -> IrValue:
 
 
 def find_allocation(frame: Frame, address: Any) -> IrValue:
-    """Pointer to the table entry with the greatest base <= address (entry 0 if there is none).
+    """Returns a pointer to the table entry with the greatest base <= address (entry 0 if there is none).
 
-    The table is sorted and its entry 0 is an empty allocation at address 0, so that a miss ends
-    in an entry whose bounds check fails.
+    The table is sorted. Its entry 0 is an empty allocation at address 0, so a miss ends in an entry whose bounds check fails.
     """
     build = frame.build
     table = frame.context(layout.CTX_ALLOCATIONS).pointer()
@@ -199,7 +198,7 @@ def find_allocation(frame: Frame, address: Any) -> IrValue:
 
 
 def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane_bytes: int, writes: bool) -> None:
-    """Set the bits of the bytes touched in the allocation's bitmap, where it has one."""
+    """Sets the bits of the bytes touched in the allocation's bitmap, if it has one."""
     if frame.dry:
         return
     build = frame.build
@@ -230,7 +229,7 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
 
 
 def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int) -> None:
-    """All lanes, whole bytes of the bitmap each: plain stores of ones, where they are not set."""
+    """Marks all lanes, each with whole bytes of the bitmap: plain stores of ones, if they are not set."""
     places = frame.at(frame.wave, layout.ADDRESSES)
     places.store(offsets >> 3, align=64)
     kind = ir.IntType(lane_bytes)
@@ -261,7 +260,7 @@ def _fill_ones(target: IrValue, count: int) -> None:
 
 
 def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -> None:
-    """Set `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
+    """Sets `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
     place = bitmap.at(offset >> 3)
     wanted = (1 << lane_bytes) - 1 << (offset & 7).trunc(I32)
     for part in range(0, lane_bytes + 7, 8):
@@ -274,6 +273,6 @@ def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -
 
 
 def note_page(frame: Frame, place: IrValue) -> None:
-    """Note that bits are set from `place`, in a bitmap, on: less than a page of them (`memory.table`)."""
+    """Records that bits are set from `place`, in a bitmap, on: less than a page of them (`memory.table`)."""
     page = frame.context(layout.CTX_BITMAP_PAGES) + (place.address() >> layout.BITMAP_PAGE)
     page.pointer().store(ir.Constant(I8, 1), align=1)

@@ -1,7 +1,7 @@
 """Atomics on device memory: one lane after another, indivisible between host threads.
 
-The body computes new from old; a compare-and-swap loop on the host makes the step indivisible,
-so that workgroups on different threads see each other's updates as waves on a GPU do.
+The body computes new from old. A compare-and-swap loop on the host makes the step indivisible, so that workgroups on
+different threads see each other's updates as waves on a GPU do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
 
 
 def returns_old(inst: Instruction) -> bool:
-    """Whether the instruction writes the old value back (glc, or sc0 on gfx942 and later)."""
+    """True if the instruction writes the old value back (glc, or sc0 on gfx942 and later)."""
     return bool(inst.mods.get("glc") or inst.mods.get("sc0"))
 
 
@@ -37,7 +37,7 @@ def global_atomic(
     lanes: Any,
     host_addresses: bool = False,
 ) -> None:
-    """Read-modify-write of each active lane's location, ascending lanes.
+    """Emits read-modify-write of each active lane's location, in ascending lanes.
 
     host_addresses: the addresses are checked host pointers (LDS through a flat address).
     """
@@ -50,7 +50,7 @@ def global_atomic(
     operands = sum(param.name not in ("old", "mem") for param in inst.spec.params[1:])
     data = frame.operand(places["vdata"].slot)
     for number in range(operands):
-        # A compare-and-swap's data holds the new value, then what to compare with.
+        # A compare-and-swap's data holds the new value, then the value to compare with.
         stage_operand(frame, data.at(number * (bits // 32) * layout.ROW), bits, number * area)
     returned = staging(frame).at(operands * area)
 
@@ -86,14 +86,14 @@ def global_atomic(
 
 
 def demand_alignment(frame: Frame, addresses: IrValue, size: int, lanes: IrValue) -> None:
-    """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
+    """Faults if an address is no multiple of the element: atomics have no unaligned mode."""
     wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
     with frame.build.if_then(wrong != 0, likely=False):
         first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 
 
 def indivisible(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -> IrValue:
-    """Compare-and-swap [place] from old to body(old, *data) until it holds; returns old."""
+    """Compare-and-swaps [place] from old to body(old, *data) until it succeeds; returns old."""
     spec, build = inst.spec, frame.build
     assert spec.body is not None
     types = [param.type for param in spec.params]

@@ -1,9 +1,9 @@
 """Typed buffer accesses: elements in memory to registers and back, by data and number format.
 
-buffer_*_format_* take the formats and dst_sel of the resource, tbuffer_* the instruction's formats
-and no selection (ISA guides, "Buffer Instructions" and "Memory Buffer Data Format"). Which format
-a resource has is known at run time only, so fields are cut out and converted by all rules and the
-right one is selected. An element is in range as a whole or not at all.
+buffer_*_format_* use the formats and dst_sel of the resource, tbuffer_* the instruction's formats and no selection (ISA
+guides, "Buffer Instructions" and "Memory Buffer Data Format"). A resource's format is known only at run time. So fields
+are cut out and converted by all rules, and the right result is selected. An element is in range as a whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from simgpu.machine.wave_frame import ROW32
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.lane_copy import StagedRows, read_staged, write_staged
 
-# Fields of a data format, lowest bits first: width of X, Y, Z, W. The names count from the top.
+# Fields of a data format, lowest bits first: width of X, Y, Z, W. The formats' names count from the top.
 WIDTHS: dict[int, tuple[int, ...]] = {
     1: (8,), 2: (16,), 3: (8, 8), 4: (32,), 5: (16, 16), 6: (11, 11, 10), 7: (10, 11, 11),
     8: (2, 10, 10, 10), 9: (10, 10, 10, 2), 10: (8, 8, 8, 8), 11: (32, 32),
@@ -42,12 +42,12 @@ REALS = ir.VectorType(F32, LANES)
 
 
 def element_bytes(data_format: int) -> int:
-    """Bytes of an element, 0 for an invalid format."""
+    """Returns the bytes of an element, 0 for an invalid format."""
     return sum(WIDTHS.get(data_format, ())) // 8
 
 
 def field_at(data_format: int, component: int) -> tuple[int, int]:
-    """(offset, width) in bits of a component; width 0 where the format has none."""
+    """Returns (offset, width) in bits of a component; width 0 if the format has none."""
     widths = WIDTHS.get(data_format, ())
     if component >= len(widths):
         return 0, 0
@@ -56,16 +56,16 @@ def field_at(data_format: int, component: int) -> tuple[int, int]:
 
 @dataclass
 class AccessFormat:
-    """The format of one access, as i32 values: constants for tbuffer, run-time for buffer."""
+    """Format of one access, as i32 values: constants for tbuffer, run-time values for buffer."""
 
-    size: IrValue
-    number: IrValue
+    size: IrValue  # bytes of an element
+    number: IrValue  # number format
     fields: list[tuple[IrValue, IrValue]]  # offset and width of each component
     select: list[IrValue] | None  # dst_sel of each component
 
 
 def instruction_format(frame: Frame, code: int) -> AccessFormat:
-    """tbuffer's: data format in bits 3:0, number format in bits 6:4."""
+    """Returns tbuffer's format: data format in bits 3:0, number format in bits 6:4."""
 
     def known(value: int) -> IrValue:
         return frame.value(ir.Constant(I32, value))
@@ -76,7 +76,7 @@ def instruction_format(frame: Frame, code: int) -> AccessFormat:
 
 
 def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
-    """buffer's: from the resource's last dword."""
+    """Returns buffer's format, from the resource's last dword."""
     word = frame.operand(place.slot).at(12).load(I32)
 
     def bits(shift: int, count: int) -> IrValue:
@@ -85,7 +85,7 @@ def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
     data = bits(15, 4)
 
     def looked_up(value_of: Callable[[int], int]) -> IrValue:
-        """A small table by the data format: one byte an entry, in two constants."""
+        """Looks up a small table by the data format: one byte an entry, in two constants."""
         tables = (sum(value_of(first + i) << 8 * i for i in range(8)) for first in (0, 8))
         low, high = (table >> ((data & 7) * 8).zext(I64) for table in tables)
         return where(data.unsigned >= 8, high, low).trunc(I32) & 0xFF
@@ -102,7 +102,7 @@ def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
 
 
 class Converter:
-    """Conversion of whole rows between memory fields and register values of one format."""
+    """Converts whole rows between memory fields and register values of one format."""
 
     def __init__(self, frame: Frame, form: AccessFormat, d16: bool) -> None:
         self.frame = frame
@@ -114,7 +114,7 @@ class Converter:
         return functools.reduce(operator.or_, (self.form.number == code for code in codes)).splat(LANES)
 
     def ones(self, width: IrValue, less: int = 0) -> IrValue:
-        """2**(width - less) - 1 as a scalar, 0 for width 0."""
+        """Returns 2**(width - less) - 1 as a scalar, 0 for width 0."""
         wide = width.zext(I64)
         count = where(wide == 0, less, wide - less)
         return ((1 << count) - 1).trunc(I32)
@@ -129,7 +129,7 @@ class Converter:
     # -- memory to registers -------------------------------------------------------------------
 
     def loaded(self, words: list[IrValue], field: tuple[IrValue, IrValue], last: bool | IrValue) -> IrValue:
-        """The register value (32 bits, 16 of them used by d16 forms) of a component's field; last: whether it is W."""
+        """Returns the register value of a component's field (32 bits, 16 of them used by d16 forms); last: True if it is W."""
         offset, width = field
         raw = self.field(words, offset, width)
         signed = self.sign_extended(raw, width)
@@ -151,7 +151,7 @@ class Converter:
         return where(width == 0, lacking, value)
 
     def one(self) -> IrValue:
-        """1 as the format has it: 1.0, or the integer."""
+        """Returns 1 in the format: 1.0, or the integer."""
         real = constant_of(ROW32, 0x3C00 if self.d16 else ONE)
         return where(self.is_number(UINT, SINT), constant_of(ROW32, 1), real)
 
@@ -163,11 +163,11 @@ class Converter:
         return word >> (offset & 31) & self.ones(width)
 
     def _half(self, row: IrValue) -> IrValue:
-        """f32 bits to f16 bits."""
+        """Converts f32 bits to f16 bits."""
         return self.ops._narrow(t.f16, row.bitcast(REALS)).zext(I32)
 
     def _widened(self, raw: IrValue, width: IrValue) -> IrValue:
-        """Floats of 32, 16, 11 and 10 bits; the last two have no sign and f16's exponent."""
+        """Converts floats of 32, 16, 11 and 10 bits; the last two have no sign and f16's exponent."""
         half = raw
         for bits, shift in ((11, 4), (10, 5)):
             moved = raw << shift
@@ -177,7 +177,7 @@ class Converter:
         return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
     def selected(self, words: list[IrValue], component: int) -> IrValue:
-        """What dst_sel makes of a component: the field is chosen before it is converted."""
+        """Applies dst_sel to a component: the field is selected before it is converted."""
         fields = self.form.fields
         if self.form.select is None:
             return self.loaded(words, fields[component], component == 3)
@@ -190,13 +190,13 @@ class Converter:
         return where(select.unsigned >= SEL_X, value, where(select == SEL_1, self.one(), 0))
 
     def outside(self, component: int) -> Any:
-        """What a lane out of range gets: 0, or 1 where dst_sel says 1."""
+        """Returns the value of a lane out of range: 0, or 1 if dst_sel is 1."""
         return 0 if self.form.select is None else where(self.form.select[component] == SEL_1, self.one(), 0)
 
     # -- registers to memory -------------------------------------------------------------------
 
     def stored(self, row: IrValue, component: int) -> IrValue:
-        """The bits of a component's field, in place within its word."""
+        """Returns the bits of a component's field, in place within its word."""
         offset, width = self.form.fields[component]
         number = row
         if self.d16:
@@ -217,13 +217,13 @@ class Converter:
         return (bits & self.ones(width)) << (offset & 31)
 
     def _limited(self, value: IrValue, low: float) -> IrValue:
-        """value within low..1; NaN becomes 0."""
+        """Clamps a value to low..1; NaN becomes 0."""
         value = where(value.is_nan(), 0.0, value)
         value = where(value.ordered < low, low, value)
         return where(value.ordered > 1.0, 1.0, value)
 
     def _integer(self, value: IrValue, signed: bool) -> IrValue:
-        """To the nearest integer, saturated to 32 bits."""
+        """Rounds to the nearest integer, saturated to 32 bits."""
         near = self.ops.intrinsic("rint", F32, [value])
         target = t.i32 if signed else t.u32
         return self.ops.convert(t.f32, target, near)
@@ -240,25 +240,21 @@ class Converter:
 
 @dataclass
 class Element:
-    """Where the lanes' elements lie.
+    """Locations of the lanes' elements."""
 
-    lanes, fits: i64 masks, active and of these in range; address_of(n): <64 x i64>, device
-    addresses of dword n.
-    """
-
-    lanes: IrValue
-    fits: IrValue
-    address_of: Callable[[int], IrValue]
+    lanes: IrValue  # i64 mask of active lanes
+    fits: IrValue  # i64 mask of active lanes in range
+    address_of: Callable[[int], IrValue]  # address_of(n): <64 x i64>, device addresses of dword n
 
 
 def _pieces(form: AccessFormat) -> list[tuple[int, int, IrValue]]:
-    """(dword, bytes, i1 whether the format has it): a byte, a short, or up to four dwords."""
+    """Returns (dword, bytes, i1: the format has it): a byte, a short, or up to four dwords."""
     dwords = [(number, 4, form.size.unsigned >= 4 * number + 4) for number in range(4)]
     return [(0, 1, form.size == 1), (0, 2, form.size == 2), *dwords]
 
 
 def load(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, registers: IrValue) -> None:
-    """Formatted load into consecutive registers from `registers`."""
+    """Emits a formatted load into consecutive registers from `registers`."""
     memory = inst.spec.memory
     assert memory is not None
     active = frame.lanes(element.lanes)
@@ -267,7 +263,7 @@ def load(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, 
 
 
 def converted(frame: Frame, memory: Memory, form: AccessFormat, element: Element) -> list[IrValue]:
-    """Each component that the instruction loads, as <64 x i32>."""
+    """Returns each component that the instruction loads, as <64 x i32>."""
     words = [frame.value(ir.Constant(ROW32, None))] * 4
     for number, size, present in _pieces(form):
         GlobalAccess(frame, element.address_of(number), size, False).run(where(present, element.fits, 0))
@@ -279,7 +275,7 @@ def converted(frame: Frame, memory: Memory, form: AccessFormat, element: Element
 
 
 def _packed(frame: Frame, memory: Memory, results: list[IrValue], registers: IrValue) -> list[IrValue]:
-    """Components as registers: d16 forms hold two each and keep a half that they have nothing for."""
+    """Packs components into registers: d16 forms hold two each and keep a half without a component."""
     if not memory.d16:
         return results
     halves: list[IrValue | None] = [row & 0xFFFF for row in results]
@@ -298,7 +294,7 @@ def _packed(frame: Frame, memory: Memory, results: list[IrValue], registers: IrV
 
 
 def store(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, registers: IrValue) -> None:
-    """Formatted store; components that the instruction lacks are written as 0."""
+    """Emits a formatted store; components that the instruction lacks are written as 0."""
     memory = inst.spec.memory
     assert memory is not None
     convert = Converter(frame, form, bool(memory.d16))

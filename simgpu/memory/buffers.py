@@ -1,7 +1,7 @@
 """Buffer accesses: addresses through a 128-bit resource (V#) with its range rules and swizzle.
 
-Fields and addresses: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; range rules: what AMD's rocjitsu
-found on gfx950; see docs/semantics.md.
+Fields and addresses: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; range rules: AMD's rocjitsu measured them on
+gfx950; see docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def read_resource(frame: Frame, inst: Instruction, place: OperandPlace) -> Buffe
     def bits(word: IrValue, shift: int, count: int) -> IrValue:
         return (word >> shift) & (1 << count) - 1
 
-    # An index register in a linear buffer takes the lane number's place.
+    # An index register in a linear buffer replaces the lane number.
     add_tid, swizzle = bits(high, 55, 1) != 0, bits(low, 63, 1) != 0
     if inst.mods.get("idxen"):
         add_tid = add_tid & swizzle
-    # With add_tid the data format field holds stride bits 17:14, where it is no format.
+    # With add_tid, the data format field holds stride bits 17:14 and is no format.
     more = 0 if memory.format else where(add_tid, bits(high, 47, 4) << 14, 0)
     return BufferResource(
         base=bits(low, 0, 48),
@@ -70,19 +70,19 @@ def read_resource(frame: Frame, inst: Instruction, place: OperandPlace) -> Buffe
 
 @dataclass
 class Addressed:
-    """Per-lane device addresses, and what the range rule needs."""
+    """Per-lane device addresses, and the values of the range rule."""
 
     addresses: IrValue  # <64 x i64>
-    offsets: IrValue  # <64 x i64>, the instruction's and the register's offset, for swizzling
+    offsets: IrValue  # <64 x i64>, the sum of the instruction's and the register's offset, for swizzling
     indices: IrValue  # <64 x i64>, the index register (0 without idxen)
     resource: BufferResource
-    structured: IrValue  # i1: range by index rather than by bytes
+    structured: IrValue  # i1: range by index instead of by bytes
     unchecked: IrValue  # i1
     soffset: IrValue  # i64
 
 
 def addressed(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Addressed:
-    """Addresses of the lanes: base + soffset + linear or swizzled offset (ISA guides, "Buffer Addressing")."""
+    """Computes the lanes' addresses: base + soffset + linear or swizzled offset (ISA guides, "Buffer Addressing")."""
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.splat(frame.slot(places["offset"].slot))
     register = frame.value(ir.Constant(WIDE64, [0] * LANES))
@@ -93,7 +93,7 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) 
             register = frame.row(pointer).zext(I64)
         if inst.mods.get("offen"):
             offset = offset + frame.row(pointer, int(indexed))
-    offset = offset.zext(I64)  # this sum alone is one of 32 bits
+    offset = offset.zext(I64)  # only this sum wraps at 32 bits
     index = register + where(resource.add_tid, lane_numbers(), 0)
     soffset = _soffset(frame, places["soffset"])
     stride = frame.splat(resource.stride)
@@ -123,10 +123,10 @@ def _soffset(frame: Frame, place: OperandPlace) -> IrValue:
 
 
 def in_range(access: Addressed, at: int | IrValue, size: int | IrValue) -> IrValue:
-    """i64 mask of lanes whose bytes at..at+size of the access are within the resource.
+    """Returns an i64 mask of lanes whose bytes at..at+size of the access are within the resource.
 
-    With an index register and a stride the index counts, in records; else the offsets and soffset, in
-    bytes; nothing where the lane number is the index.
+    With an index register and a stride, the index must be in range, in records; otherwise the offsets and soffset, in bytes.
+    Nothing is checked if the lane number is the index.
     """
     end = access.offsets + (size + at)
     records = access.resource.records.splat(LANES)
@@ -136,7 +136,7 @@ def in_range(access: Addressed, at: int | IrValue, size: int | IrValue) -> IrVal
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """An atomic: lanes out of range do nothing and return 0."""
+    """Emits an atomic: lanes out of range do nothing and return 0."""
     memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
     fits = lanes & in_range(access, 0, memory.bits // 8)
@@ -148,19 +148,19 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lan
 
 
 def from_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A store from LDS: lanes out of range are dropped."""
+    """Emits a store from LDS: lanes out of range are dropped."""
     access = addressed(frame, inst, places)
     store_from_lds(frame, inst, places, access.addresses, lanes & in_range(access, 0, rows_of(inst).lane_bytes))
 
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A load to LDS: 0 for lanes out of range."""
+    """Emits a load to LDS: 0 for lanes out of range."""
     access = addressed(frame, inst, places)
     load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows_of(inst).lane_bytes))
 
 
 def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A load to LDS of a raw buffer with every lane in range, or else of anything."""
+    """Emits a load to LDS for a raw buffer with every lane in range, or else for any buffer."""
     rows = rows_of(inst)
     block, fits = block_of(frame, inst, places, rows.lane_bytes)
     access, plain = _as_raw(frame, inst, rows, places, DirectToLDS)
@@ -168,7 +168,7 @@ def whole_wave_to_lds(frame: Frame, inst: Instruction, places: dict[str, Operand
 
 
 def _no_failure(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """tfe (gfx908): the register after the data says that nothing failed."""
+    """Clears the register after the data with tfe (gfx908): nothing failed."""
     if inst.mods.get("tfe"):
         last = places["vdata"].bits // 32 - 1
         registers = frame.operand(places["vdata"].slot)
@@ -176,7 +176,7 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
 
 
 def formatted(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A load or store of elements by a format."""
+    """Emits a load or store of elements by a format."""
     memory, access = inst.spec.memory, addressed(frame, inst, places)
     assert memory is not None
     if inst.mods.get("lds") and (memory.op != "load" or memory.format > 1 or memory.d16):
@@ -198,7 +198,7 @@ def formatted(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A plain load or store of a raw buffer with every lane in range, or else anything."""
+    """Emits a plain load or store for a raw buffer with every lane in range, or else for any buffer."""
     memory, build, rows = inst.spec.memory, frame.build, rows_of(inst)
     assert memory is not None
     store = memory.op == "store"
@@ -231,7 +231,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
 
 
 def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """The same of dwords, straight between memory and registers."""
+    """Emits the same for dwords, straight between memory and registers."""
     access, plain = _as_raw(frame, inst, rows_of(inst), places, DirectGlobal)
     access.run(
         (lanes == ALL_LANES) & plain,
@@ -242,7 +242,7 @@ def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """A plain load or store with any resource, any mask: out-of-range loads give 0, stores are dropped."""
+    """Emits a plain load or store with any resource and mask: out-of-range loads give 0, stores are dropped."""
     _any_resource(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
 
@@ -250,7 +250,7 @@ def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
 def _as_raw(
     frame: Frame, inst: Instruction, rows: StagedRows, places: dict[str, OperandPlace], kind: type[DirectGlobal]
 ) -> tuple[DirectGlobal, IrValue]:
-    """The access of a buffer taken for a raw one, and i1: it is."""
+    """Returns the access as a raw buffer's, and i1: it is one."""
     memory = inst.spec.memory
     assert memory is not None
     resource = read_resource(frame, inst, places["srsrc"])
@@ -283,8 +283,7 @@ def _by_element(
     if rows.lane_bytes <= ELEMENT:
         _whole(frame, rows, vdata, access, lanes, whole, store)
         return
-    # A swizzled access may cross an element: then, and where only some dwords are in range,
-    # dwords go one by one.
+    # A swizzled access may cross an element. In that case, and if only some dwords are in range, dwords go one by one.
     some = lanes & in_range(access, 0, 4)
     split = access.resource.swizzle | (some != whole)
     with frame.build.if_else(split, likely=False) as (then, otherwise):
@@ -306,7 +305,7 @@ def _whole(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addresse
 
 
 def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fits: Any) -> None:
-    """Loaded rows into registers: 0 for active lanes that were out of range."""
+    """Writes loaded rows to registers: 0 for active lanes that were out of range."""
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
     old = frame.row(registers) if rows.d16 else None
     for number, row in enumerate(read_staged(frame, rows, old)):
@@ -350,7 +349,7 @@ def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addres
 
 
 def _addresses(access: Addressed, at: IrValue | int) -> IrValue:
-    """Addresses of byte `at` of each lane's access: swizzled ones jump at element ends."""
+    """Returns addresses of byte `at` of each lane's access: swizzled ones jump at element ends."""
     group = access.resource.index_log2.splat(LANES)
     here = access.offsets & ELEMENT - 1  # within the lane's first element
     moved = here + at

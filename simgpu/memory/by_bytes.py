@@ -1,7 +1,7 @@
-"""Accesses byte by byte, where a lane's bytes do not follow each other: swizzled memory at addresses that are no multiple of 4.
+"""Accesses byte by byte, for swizzled memory at addresses that are no multiple of 4: a lane's bytes are not consecutive.
 
-Private memory is interleaved by dword over the lanes. All targets have LLVM's FeatureUnalignedScratchAccess, which HSA's unaligned
-access mode enables: a lane's bytes stay its own wherever its address lies (CDNA guides, "Scratch": mis-aligned access).
+Private memory is interleaved by dword over the lanes. All targets have LLVM's FeatureUnalignedScratchAccess, which HSA's
+unaligned access mode enables: a lane's bytes stay its own at any address (CDNA guides, "Scratch": mis-aligned access).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from simgpu.machine.values import I8, I32, I64, IrValue
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.lane_copy import StagedRows, read_staged, staging, write_staged
 
-ROW = ir.VectorType(I8, LANES)  # the same byte of every lane
-ROWS = 1024  # where in staging the rows of an access lie, one after the other
+ROW = ir.VectorType(I8, LANES)  # a byte of every lane
+ROWS = 1024  # place in staging of the consecutive rows of an access
 
-# What is asked of an access by the number of one of its bytes (i64): the lanes' device addresses, <64 x i64>, or their mask, i64.
+# From the number of a byte of the access (i64) to the lanes' device addresses, <64 x i64>, or to their mask, i64.
 OfByte = Callable[[IrValue], IrValue]
 
 
 def torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
-    """i1: some lane of the mask has bytes in more dwords than an aligned access of that size has."""
+    """Returns i1: some lane of the mask has bytes in more dwords than an aligned access of that size."""
     return (lanes & ((offsets & 3).unsigned > max(0, 4 - rows.lane_bytes)).bitcast(I64)) != 0
 
 
 def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, old: IrValue | None = None) -> list[IrValue]:
-    """A load's registers, <64 x i32> each; old: the register that a d16 load merges into."""
+    """Returns a load's registers, <64 x i32> each; old: the register that a d16 load merges into."""
 
     def one(byte: IrValue) -> tuple[()]:
         GlobalAccess(frame, address_of(byte), 1, False, unrolled=False).run(lanes_of(byte))
@@ -51,7 +51,7 @@ def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, o
 
 
 def store(frame: Frame, rows: StagedRows, registers: list[IrValue], address_of: OfByte, lanes_of: OfByte) -> None:
-    """A store of an instruction's registers, <64 x i32> each."""
+    """Stores an instruction's registers, <64 x i32> each."""
     for number in range(rows.lane_bytes):
         register = registers[number // 4] >> 16 if rows.d16 == "hi" else registers[number // 4]
         _row(frame, number).store((register >> 8 * (number % 4)).trunc(I8), align=64)

@@ -1,7 +1,7 @@
 """Flat and global accesses: by addresses of the lanes, or a common address and 32 bits of each lane.
 
-Functions whose names begin with `whole_wave` serve all lanes within the allocation that this record hit last, and emit the way for
-any lanes behind that. `vmem.WAYS` says which function serves which instruction.
+Functions whose names begin with `whole_wave` serve all lanes within the allocation that this record hit last; as an
+alternative they emit the way for any lanes. `vmem.WAYS` assigns functions to instructions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def signed_offset(frame: Frame, place: OperandPlace) -> IrValue:
 
 
 def global_addresses(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
-    """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
+    """Returns <64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
     offset = signed_offset(frame, places["offset"])
     if "saddr" not in places:
         return frame.read_wide(frame.operand(places["vaddr"].slot), 64) + offset
@@ -39,24 +39,24 @@ def global_addresses(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A load to LDS."""
+    """Emits a load to LDS."""
     load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A global atomic."""
+    """Emits a global atomic."""
     global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
 
 
 def _registers(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> IrValue:
-    """The registers that are loaded or stored."""
+    """Returns the registers that are loaded or stored."""
     memory = inst.spec.memory
     assert memory is not None
     return frame.operand(places["vdata" if memory.op == "store" else "vdst"].slot)
 
 
 def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A global load or store at saddr + vaddr."""
+    """Emits a global load or store at saddr + vaddr."""
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
@@ -67,13 +67,13 @@ def whole_wave_of_offsets(frame: Frame, inst: Instruction, places: dict[str, Ope
 
 
 def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A global load or store at 64-bit addresses."""
+    """Emits a global load or store at 64-bit addresses."""
     access, whole = _of_addresses(frame, inst, places, lanes)
     access.run(whole, _registers(frame, inst, places), otherwise=lambda: any_lanes(frame, inst, places, lanes))
 
 
 def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A flat load or store: what lies in an allocation lies neither in LDS nor in private memory."""
+    """Emits a flat load or store; addresses in an allocation are neither in LDS nor in private memory."""
     addresses = global_addresses(frame, places)
     access, whole = _of_addresses(frame, inst, places, lanes)
     access.run(whole, _registers(frame, inst, places), lambda: _flat_lanes(frame, inst, places, addresses, lanes))
@@ -82,7 +82,7 @@ def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, OperandPl
 def _of_addresses(
     frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue
 ) -> tuple[DirectGlobal, IrValue]:
-    """The access at 64-bit addresses, and i1: all lanes are active and near enough for it."""
+    """Returns the access at 64-bit addresses, and i1: all lanes are active and near enough for it."""
     memory = inst.spec.memory
     assert memory is not None
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
@@ -92,7 +92,7 @@ def _of_addresses(
 
 
 def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A global load or store of any lanes."""
+    """Emits a global load or store of any lanes."""
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     addresses = global_addresses(frame, places)
@@ -120,14 +120,14 @@ def load_result(frame: Frame, rows: StagedRows, vdst: OperandPlace, lanes: IrVal
 
 
 def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A flat load or store of any lanes."""
+    """Emits a flat load or store of any lanes."""
     _flat_lanes(frame, inst, places, global_addresses(frame, places), lanes)
 
 
 def _spaces(frame: Frame, places: dict[str, OperandPlace], lanes: IrValue) -> tuple[IrValue, IrValue, IrValue]:
-    """Lanes in LDS, in private and in device memory, as the high half of the address register says, lane by lane.
+    """Returns the lanes in LDS, in private and in device memory, by the high half of each lane's address register.
 
-    The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
+    The offset does not affect that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
     """
     high = frame.row(frame.operand(places["vaddr"].slot), 1)
     shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
@@ -135,7 +135,7 @@ def _spaces(frame: Frame, places: dict[str, OperandPlace], lanes: IrValue) -> tu
 
 
 def flat_atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A flat atomic."""
+    """Emits a flat atomic."""
     build, memory = frame.build, inst.spec.memory
     assert memory is not None
     addresses = global_addresses(frame, places)

@@ -1,8 +1,8 @@
 """Memory accesses of 64 lanes: rows staged, lanes copied in order, every byte checked.
 
-One routine serves every space. A load copies each active lane's bytes to a staging area of the
-wave and reads it as rows; a store does the reverse, lane by lane in ascending order, so that the
-highest lane wins as on hardware. Lanes whose addresses follow each other take a straight copy.
+One routine serves every space. A load copies each active lane's bytes to a staging area of the wave and reads it as rows. A
+store does the reverse, lane by lane in ascending order, so that the highest lane wins as on hardware. Lanes with
+consecutive addresses take a straight copy.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def constant(value: int) -> ir.Constant:
 
 
 def lane_numbers(scale: int = 1) -> ir.Constant:
-    """Of each lane its number, times `scale`."""
+    """Returns each lane's number, times `scale`."""
     return ir.Constant(WIDE64, [scale * lane for lane in range(LANES)])
 
 
 def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
-    """Run `body(lane)` (an i64) for each set bit of `bits`, ascending."""
+    """Runs `body(lane)` (an i64) for each set bit of `bits`, ascending."""
     build = frame.build
     before = build.block
     head = build.append_basic_block("lane")
@@ -53,7 +53,7 @@ def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
 
 
 def first_lane(frame: Frame, lanes: Any) -> IrValue:
-    """Number (i64) of the lowest lane of some."""
+    """Returns the number (i64) of the lowest lane of a mask."""
     return intrinsics.call(frame.build, "llvm.cttz.i64", I64, [lanes, ir.Constant(I1, 0)])
 
 
@@ -66,8 +66,10 @@ def staging(frame: Frame) -> IrValue:
 
 
 def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = False) -> None:
-    """body(number) for each 16 lanes, in a loop, where the number is an i64: written out, which is quicker by a tenth to a
-    twentieth where there is little to do for each, they take LLVM four times as long."""
+    """Runs body(number) for each 16 lanes, in a loop, whose number is an i64.
+
+    Written out, short bodies are a tenth to a twentieth faster, and LLVM takes four times as long.
+    """
     if written_out:
         for number in range(LANES // GROUP):
             body(number)
@@ -81,7 +83,7 @@ def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = Fa
 
 
 def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
-    """Copy `count` bytes between unaligned places."""
+    """Copies `count` bytes between unaligned places."""
     done = 0
     while done < count:
         step = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= count - done)
@@ -93,15 +95,11 @@ def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
 
 @dataclass(frozen=True)
 class StagedRows:
-    """How staged bytes relate to registers: `count` elements of `bits` a lane.
+    """The relation of staged bytes to registers: one element of `bits` a lane."""
 
-    sign: sign-extend a narrow element; d16: lo or hi half that a 16-bit element goes to (or comes
-    from); bits is 8, 16 or a multiple of 32, and only a narrow element has sign or d16.
-    """
-
-    bits: int
-    sign: bool = False
-    d16: str = ""
+    bits: int  # 8, 16 or a multiple of 32
+    sign: bool = False  # sign-extend a narrow element
+    d16: str = ""  # lo or hi half of the register for a 16-bit element, only if narrow
 
     @property
     def lane_bytes(self) -> int:
@@ -113,14 +111,14 @@ class StagedRows:
 
 
 def rows_of(inst: Instruction) -> StagedRows:
-    """The rows that a load or store moves."""
+    """Returns the rows that a load or store moves."""
     memory = inst.spec.memory
     assert memory is not None
     return StagedRows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
 def read_staged(frame: Frame, rows: StagedRows, old: IrValue | None) -> list[IrValue]:
-    """Staged registers as <64 x i32> rows; `old` is the register a d16 load merges into."""
+    """Reads staged registers as <64 x i32> rows; `old` is the register that a d16 load merges into."""
     base = staging(frame)
     if rows.bits >= 32:
         return [base.at(part * ROW).load(ROW32) for part in range(rows.registers)]
@@ -136,7 +134,7 @@ def read_staged(frame: Frame, rows: StagedRows, old: IrValue | None) -> list[IrV
 
 
 def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> None:
-    """Register rows as staged bytes, lane after lane."""
+    """Writes register rows as staged bytes, lane after lane."""
     base = staging(frame)
     if rows.bits >= 32:
         base.store(interleaved(registers))
@@ -146,7 +144,7 @@ def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> No
 
 
 def interleaved(registers: list[IrValue]) -> IrValue:
-    """Registers r0, r1.. as one vector r0[0], r1[0].., r0[1], ..."""
+    """Joins registers r0, r1.. into one vector r0[0], r1[0].., r0[1], ..."""
     if len(registers) == 1:
         return registers[0]
     count = len(registers)
@@ -157,14 +155,14 @@ def interleaved(registers: list[IrValue]) -> IrValue:
 
 @dataclass(frozen=True)
 class Narrow:
-    """The lanes' addresses as a common start plus a register row (pointer) of 32-bit offsets, with a sign or without."""
+    """The lanes' addresses as a common start plus a register row (pointer) of 32-bit offsets."""
 
     row: IrValue
     start: IrValue
-    signed: bool = False
+    signed: bool = False  # True if the offsets are signed
 
     def step(self, lane: IrValue) -> IrValue:
-        """A lane's offset, i64."""
+        """Returns a lane's offset, i64."""
         offset = self.row.at(lane << 2).load(I32)
         return offset.sext(I64) if self.signed else offset.zext(I64)
 
@@ -172,9 +170,9 @@ class Narrow:
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
-    addresses: <64 x i64>, device addresses (or LDS offsets). A store finds its bytes staged lane
-    after lane; a load leaves registers row after row (`read_staged`). narrow: what the addresses
-    are made from, where the lanes' places then need no 64-bit address each.
+    addresses: <64 x i64>, device addresses (or LDS offsets). A store finds its bytes staged lane after lane; a load
+    leaves registers row after row (`read_staged`). narrow: the parts of the addresses, if the lanes then need no 64-bit
+    address each.
     """
 
     def __init__(
@@ -190,16 +188,16 @@ class LaneCopy:
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
         self.narrow = narrow
-        # False for rare accesses: a loop over the lanes, which is quick to compile.
+        # False for rare accesses: a loop over the lanes, which compiles quickly.
         self.unrolled = True
-        # True where compiling matters more than lanes far apart: those then take the loop.
+        # True if compile time matters more than speed on lanes far apart: those then take the loop.
         self.compact = False
         self.first = addresses[0]
         expected = self.first + lane_numbers(lane_bytes)
         self.contiguous = (addresses == expected).bitcast(I64) == ALL_LANES
 
     def run(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
-        """Copy the lanes of the i64 mask; `host_of(i64 address)` is its host pointer."""
+        """Copies the lanes of the i64 mask; `host_of(i64 address)` returns its host pointer."""
         build = self.frame.build
         if not self.unrolled:
             self._some(lanes, host_of)
@@ -219,7 +217,7 @@ class LaneCopy:
                     self._some(lanes, host_of)
 
     def clear(self) -> None:
-        """Zero what a load would stage."""
+        """Zeroes the bytes that a load would stage."""
         for at in range(0, self.lane_bytes * LANES, 64):
             staging(self.frame).at(at).store(ir.Constant(ir.VectorType(I8, 64), None), align=64)
 
@@ -228,7 +226,7 @@ class LaneCopy:
         each_lane(self.frame, lanes, lambda lane: self._one(lane, host_of))
 
     def _places(self, host_of: Callable[[Any], IrValue]) -> Places:
-        """Host pointers of the lanes of a group."""
+        """Returns host pointers of the lanes of a group."""
         narrow = self.narrow
         if narrow is None:
             self._spill()
@@ -246,7 +244,7 @@ class LaneCopy:
         return self._spilled().at(at).load(I64, align=8)
 
     def _straight(self, place: IrValue) -> None:
-        """Lane after lane in memory: whole vectors at once."""
+        """Copies lanes that are consecutive in memory: whole vectors at once."""
         stage, count, each = staging(self.frame), self.lane_bytes // 4, self.lane_bytes * GROUP
         if self.to_memory or count <= 1:
             source, target = (stage, place) if self.to_memory else (place, stage)
@@ -265,7 +263,7 @@ class LaneCopy:
         each_group(self.frame, rows)
 
     def _one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
-        """One lane's bytes, at a place of its own."""
+        """Copies one lane's bytes, at a place of its own."""
         stage, place = staging(self.frame), host_of(self._address(lane * 8))
         if self.to_memory or self.lane_bytes <= 4:
             mine = stage.at(lane * self.lane_bytes)
@@ -277,7 +275,7 @@ class LaneCopy:
             copy_bytes(place.at(4 * part), column.at(part * ROW), 4)
 
     def _all(self, places: Places) -> None:
-        """Every lane active, places anywhere: without a loop over a mask."""
+        """Copies all lanes, which are active and anywhere: without a loop over a mask."""
         if not self.to_memory and self.lane_bytes > 4:
             self._gathered(places, transposed if self.lane_bytes == 16 else paired)
             return
@@ -292,7 +290,7 @@ class LaneCopy:
         each_group(self.frame, group_of)
 
     def _gathered(self, places: Places, gather: Callable[[list[IrValue]], list[IrValue]]) -> None:
-        """Staged rows from the dwords at the lanes' places."""
+        """Stages rows from the dwords at the lanes' places."""
 
         def rows(group: IrValue) -> None:
             stage = staging(self.frame).at(group * (4 * GROUP))
@@ -303,16 +301,15 @@ class LaneCopy:
 
 
 def paired(places: list[IrValue]) -> list[IrValue]:
-    """Two dwords from each of 16 places, as two <16 x i32>."""
+    """Loads two dwords from each of 16 places, as two <16 x i32>."""
     first, second = joined([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
     return [first.shuffled([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
 def transposed(places: list[IrValue]) -> list[IrValue]:
-    """Four dwords from each of 16 places, as four <16 x i32>: dword p of every place.
+    """Loads four dwords from each of 16 places, as four <16 x i32>: dword p of every place.
 
-    Quarter q of vector j holds place 4·q + j, so that a 4 x 4 transpose within the quarters
-    leaves the places in order.
+    Quarter q of vector j holds place 4·q + j, so a 4 x 4 transpose within the quarters leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
     vectors = [joined([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
@@ -328,7 +325,7 @@ def transposed(places: list[IrValue]) -> list[IrValue]:
 
 
 def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> None:
-    """Return with a fault of the lowest lane of the mask, which is not empty."""
+    """Returns with a fault of the lowest lane of the mask, which is not empty."""
     spilled = frame.at(frame.wave, layout.ADDRESSES)
     spilled.store(addresses, align=8)
     lane = first_lane(frame, lanes)
@@ -337,7 +334,7 @@ def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> Non
 
 
 def inside(offsets: IrValue, limit: IrValue, lane_bytes: int) -> IrValue:
-    """<64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
+    """Returns <64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
     room = limit - lane_bytes
     enough = limit.unsigned >= lane_bytes
     return where(enough, offsets.unsigned <= room, 0)

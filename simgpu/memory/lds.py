@@ -1,7 +1,7 @@
 """LDS instructions: offsets into the workgroup's block, checked against its size.
 
-A lane's offset is a sum of 32 bits that wraps (LLVM, hasUsableDSOffset: the offset field works with negative
-bases since GCN 2, and compilers emit them).
+A lane's offset is a sum of 32 bits that wraps (LLVM, hasUsableDSOffset: the offset field works with negative bases since
+GCN 2, and compilers emit them).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
 
 
 class LDSAccess:
-    """Checked copies between staging and LDS for lanes whose i64 offsets are given."""
+    """Checked copies between staging and LDS, for lanes with given i64 offsets."""
 
     def __init__(
         self, frame: Frame, offsets: Any, lane_bytes: int, narrow: Narrow | None = None, compact: bool = False
@@ -87,7 +87,7 @@ class LDSAccess:
 
 
 def offsets_of(frame: Frame, address: OperandPlace | None, offset: OperandPlace, scale: int) -> IrValue:
-    """addr + offset·scale modulo 2^32, as <64 x i64>.
+    """Returns addr + offset·scale modulo 2^32, as <64 x i64>.
 
     Without an address (addtid) it is M0[15:0] + offset + 4·lane.
     """
@@ -104,7 +104,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     rows = StagedRows(memory.bits, memory.sign, memory.d16)
     in_rows = frame.hooks and memory.bits == direct.CHUNK * 8 and take_rows(frame)
-    staged = memory.op == "store" and frame.hooks and not in_rows  # they look at it
+    staged = memory.op == "store" and frame.hooks and not in_rows  # the hooks read the staged data
     if "addr" not in places or memory.transpose or staged or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
@@ -133,7 +133,7 @@ def _whole_or_not(
     frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows, lanes: IrValue,
     spans: list[direct.LaneSpan], whole: IrValue
 ) -> None:
-    """Straight between LDS and registers where `whole`, else through staging."""
+    """Emits copies straight between LDS and registers if `whole`, else through staging."""
     with frame.build.if_else(whole) as (then, otherwise):
         with then:
             if "vdst" in places:
@@ -156,7 +156,7 @@ def _direct_load(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
 
 
 def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
-    """The one or two places of a lane: the modifier with the offset, a store's operand, what the offset counts in bytes."""
+    """Returns a lane's one or two places: the modifier with the offset, a store's operand, the bytes of an offset unit."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.count == 1:
@@ -166,7 +166,7 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
 
 
 def spans_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: Any = None) -> list[direct.LaneSpan]:
-    """A load's or store's one or two places of each lane, in LDS or in a block of its size at pointer `block`."""
+    """Returns a load's or store's one or two places of each lane, in LDS or in a block of its size at pointer `block`."""
     memory = inst.spec.memory
     assert memory is not None
     base = frame.state(layout.LDS_BASE, I64).pointer() if block is None else block
@@ -178,7 +178,7 @@ def spans_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], b
 
 
 def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows, lanes: Any) -> None:
-    """Any mask, any offsets: through staging."""
+    """Emits an access with any mask and offsets: through staging."""
     memory = inst.spec.memory
     assert memory is not None
     mask = frame.lanes(lanes)
@@ -186,7 +186,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
     for name, data, scale in _parts(inst):
         address = places.get("addr")
         narrow = None
-        if address:  # offsets in bounds are signed ones, as the immediate has fewer than 31 bits
+        if address:  # offsets in bounds are signed ones, because the immediate has fewer than 31 bits
             start = frame.slot(places[name].slot).zext(I64) * scale
             narrow = Narrow(frame.operand(address.slot), start, signed=True)
         offsets = offsets_of(frame, address, places[name], scale)
@@ -208,18 +208,18 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def transpose(frame: Frame, bits: int, element_bits: int) -> None:
-    """ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
+    """Transposes for ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
 
-    Lane i of the 16 gets as element j what was element 16·j + i of the group (8 and 16 bits: checked
-    against kernels that a compiler made; the guide gives no formula). 6-bit elements lie packed from the
-    lowest bit on, as the matrix instructions take them.
+    Lane i of the 16 gets element 16·j + i of the group as element j. This was checked for 8 and 16 bits, against kernels
+    that a compiler made; the guide gives no formula. 6-bit elements are packed from the lowest bit on, as the matrix
+    instructions read them.
     """
     base = staging(frame)
     count = bits // element_bits  # elements a lane
     staged = read_staged(frame, StagedRows(bits), None)
 
     def finish(value: IrValue) -> None:
-        """Lane after lane back to staged rows."""
+        """Converts lane after lane back to staged rows."""
         dwords = value.bitcast(ir.VectorType(I32, LANES * len(staged)))
         for part in range(len(staged)):
             row = dwords.shuffled([lane * len(staged) + part for lane in range(LANES)])
@@ -238,7 +238,7 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     shifts = ir.Constant(kind, [4 * (lane % 2) for lane in range(LANES) for _ in range(8)])
 
     def nibbles(odd: int) -> IrValue:
-        """For output byte p of lane i: nibble i of the group's lane 2·p + odd."""
+        """Returns for output byte p of lane i: nibble i of the group's lane 2·p + odd."""
         picks = [(lane // 16 * 16 + 2 * p + odd) * 8 + lane % 16 // 2 for lane in range(LANES) for p in range(8)]
         return value.shuffled(picks) >> shifts & 15
 
@@ -247,14 +247,14 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
 
 
 def _transposed_sixes(whole: IrValue) -> IrValue:
-    """16 x 16 elements of 6 bits in each 16 lanes of 12 bytes, transposed."""
+    """Transposes 16 x 16 elements of 6 bits in each 16 lanes of 12 bytes."""
     count = 16
     value = whole.bitcast(ir.VectorType(I8, LANES * 12))
 
     def bits(shifts: list[int]) -> ir.Constant:
         return ir.Constant(ir.VectorType(I8, len(shifts)), shifts)
 
-    # Element i of lane j, which becomes element j of lane i: from its first byte and the one after it.
+    # Element i of lane j, which becomes element j of lane i: from its first byte and the next.
     places = [(group + j, i) for group in range(0, LANES, 16) for i in range(16) for j in range(count)]
     first = [lane * 12 + 6 * i // 8 for lane, i in places]
     after = [min(at + 1, LANES * 12 - 1) for at in first]
@@ -270,7 +270,7 @@ def _transposed_sixes(whole: IrValue) -> IrValue:
 
 
 def typed_scalar(ops: LLVMOps, type_: Any, raw: IrValue) -> Any:
-    """The bits as what a body takes: a scalar, or a pair of halves."""
+    """Returns bits as a body takes them: a scalar, or a pair of halves."""
     if type_.kind == "pair":
         return tuple(lane.Value(ops, type_.element, part) for part in (raw.trunc(I16), (raw >> 16).trunc(I16)))
     wanted = element(type_)
@@ -278,7 +278,7 @@ def typed_scalar(ops: LLVMOps, type_: Any, raw: IrValue) -> Any:
 
 
 def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> IrValue:
-    """A body's scalar result, or pair of halves, as bits."""
+    """Returns a body's scalar result, or pair of halves, as bits."""
     if isinstance(result, tuple):
         low, high = (frame.value(half.raw).zext(kind) for half in result)
         return low | high << 16
@@ -287,6 +287,6 @@ def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> IrValue:
 
 
 def stage_operand(frame: Frame, pointer: Any, bits: int, at: int) -> None:
-    """Put a 32- or 64-bit operand of every lane at byte `at` of staging, lane after lane."""
+    """Stages a 32- or 64-bit operand of every lane at byte `at`, lane after lane."""
     raw = frame.read_wide(pointer, bits)
     staging(frame).at(at).store(raw, align=8)

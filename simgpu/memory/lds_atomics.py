@@ -1,4 +1,4 @@
-"""Atomics on LDS: one active lane after another, ascending; and what else changes LDS in place.
+"""Atomics on LDS, one active lane after another, ascending; also append and consume.
 
 A workgroup runs on one host thread, so a read, the instruction's body and a write are one step.
 """
@@ -25,7 +25,7 @@ from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operan
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
-    """An atomic with one place a lane, or two (ds_wrxchg2), or from LDS to LDS (src2)."""
+    """Emits an atomic with one place a lane, or two (ds_wrxchg2), or from LDS to LDS (src2)."""
     memory = inst.spec.memory
     assert memory is not None
     lanes = frame.exec_bits()
@@ -43,7 +43,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
 
 
 def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -> IrValue:
-    """old = [place]; [place] = body(old, *data): on scalars of the instruction's type."""
+    """Emits old = [place]; [place] = body(old, *data), on scalars of the instruction's type."""
     spec = inst.spec
     assert spec.body is not None
     ops = LLVMOps(frame.build, 1)
@@ -56,7 +56,7 @@ def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -
 
 
 def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace], lanes: Any) -> Any:
-    """The step of each active lane at its offset; returns the old values, one element a lane."""
+    """Runs the step of each active lane at its offset; returns the old values, one element a lane."""
     memory = inst.spec.memory
     assert memory is not None
     bits = memory.bits
@@ -84,7 +84,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace
 
 
 def _exchange2(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """ds_wrxchg2: data0 at offset0, data1 at offset1, in units of the element (times 64)."""
+    """Emits ds_wrxchg2: data0 at offset0, data1 at offset1, in units of the element (times 64)."""
     memory = inst.spec.memory
     assert memory is not None
     scale = memory.stride * memory.bits // 8
@@ -99,10 +99,10 @@ def _exchange2(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def _between(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """[A] = body([A], [B]) with B = A + 4·distance (Vega ISA guide, DS_ADD_SRC2_U32).
+    """Emits [A] = body([A], [B]) with B = A + 4·distance (Vega ISA guide, DS_ADD_SRC2_U32).
 
-    distance: the 15 offset bits, signed; or, where offset bit 15 is set, the address's bits
-    31:17, signed, A then being the address's low 17 bits.
+    distance: the 15 offset bits, signed. If offset bit 15 is set, it is the address's bits 31:17, signed, and A is the
+    address's low 17 bits.
     """
     memory = inst.spec.memory
     assert memory is not None
@@ -133,10 +133,9 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], l
 
 
 def count(frame: Frame, places: dict[str, OperandPlace], control: ControlKind) -> None:
-    """ds_append and ds_consume: add or take off the number of active lanes at LDS M0 + offset.
+    """Emits ds_append and ds_consume: adds or subtracts the number of active lanes at LDS M0 + offset.
 
-    vdst gets the old value in every active lane. M0[15:0] is the address (LLVM lowers a pointer
-    to it unshifted).
+    vdst gets the old value in every active lane. M0[15:0] is the address (LLVM lowers a pointer to it unshifted).
     """
     m0 = frame.state(frame.scalar(isa.M0)) & 0xFFFF
     offset = (m0 + frame.slot(places["offset"].slot)).zext(I64)

@@ -1,7 +1,7 @@
 """Loads straight to LDS: each lane's dword goes to M0 + offset + 4·lane (ISA guides, "LDS DMA").
 
-Of M0 the low bits count that LDS needs, for global and scratch forms without the lowest two (CDNA4 guide, 9.1.9 and
-10.3: M0[17:0], M0[17:2] * 4; CDNA3 guide: M0[15:0]). The instruction's offset counts in both addresses. Wider forms
+Only the low bits of M0 that LDS needs count, for global and scratch forms without the lowest two (CDNA4 guide, 9.1.9 and
+10.3: M0[17:0], M0[17:2] * 4; CDNA3 guide: M0[15:0]). The instruction's offset is added to both addresses. Wider forms
 (gfx950) put a lane's 12 or 16 bytes at that multiple of its lane number; narrow ones extend to a dword.
 buffer_store_lds_dword goes the other way.
 """
@@ -31,7 +31,7 @@ def load_to_lds(
     lanes: Any,
     in_range: Any | None = None,
 ) -> None:
-    """Copy each active lane's element from its device address to its place in LDS.
+    """Copies each active lane's element from its device address to its place in LDS.
 
     in_range: i64 mask of lanes whose address may be read; others store 0 (buffer loads).
     """
@@ -44,7 +44,7 @@ def load_to_lds(
 
 
 def store_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], values: list[Any], lanes: Any) -> None:
-    """Put the dwords of each active lane (<64 x i32> each) at its place in LDS."""
+    """Stores the dwords of each active lane (<64 x i32> each) at its place in LDS."""
     rows = StagedRows(32 * len(values))
     write_staged(frame, rows, values)
     LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, True)
@@ -53,7 +53,7 @@ def store_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 def store_from_lds(
     frame: Frame, inst: Instruction, places: dict[str, OperandPlace], addresses: Any, lanes: Any
 ) -> None:
-    """Copy each active lane's dword from its place in LDS to its device address."""
+    """Copies each active lane's dword from its place in LDS to its device address."""
     rows = StagedRows(32)
     LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, False)
     write_staged(frame, rows, read_staged(frame, rows, None))
@@ -61,20 +61,20 @@ def store_from_lds(
 
 
 def block_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lane_bytes: int) -> tuple[IrValue, IrValue]:
-    """Where all lanes' bytes go in LDS, as a host pointer, and i1: that is in bounds."""
+    """Returns the destination of all lanes' bytes in LDS, as a host pointer, and i1: it is in bounds."""
     first, size = _first_offset(frame, inst, places), frame.state(layout.LDS_SIZE, I64)
     fits = (first + LANES * lane_bytes).unsigned <= size
     return frame.state(layout.LDS_BASE, I64).pointer().at(first), fits & (first.signed >= 0)
 
 
 def address_bits(inst: Instruction) -> int:
-    """The bits of M0 that the instruction's place in LDS is made from."""
+    """Returns the mask of the bits of M0 that form the instruction's address in LDS."""
     bits = 0x3FFFF if inst.target in GFX950 else 0xFFFF
     return bits if inst.spec.encoding in ("mubuf", "mtbuf") else bits & ~3
 
 
 def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], rows: StagedRows) -> IrValue:
-    """M0 + the instruction's offset + the lane's share, <64 x i64>; one below 0 is far outside LDS."""
+    """Returns M0 + the instruction's offset + the lane's distance, <64 x i64>; one below 0 is far outside LDS."""
     return _first_offset(frame, inst, places) + lane_numbers(rows.lane_bytes)
 
 

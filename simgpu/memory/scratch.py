@@ -1,8 +1,8 @@
 """Private memory: a lane's own bytes, interleaved by dword over the wave's 64 lanes.
 
-Reached by scratch instructions, by flat addresses in the private aperture, and by buffer
-resources with swizzle and add_tid (buffers). Lane l's dword d lies at FLAT_SCRATCH + 256·d + 4·l
-(LLVM AMDGPUUsage, "Private"); bytes that an access has in another dword than that of its address lie there.
+It is reached by scratch instructions, by flat addresses in the private aperture, and by buffer resources with swizzle and
+add_tid (buffers). Lane l's dword d is at FLAT_SCRATCH + 256·d + 4·l (LLVM AMDGPUUsage, "Private"). An access that crosses
+dwords continues in the lane's next dword.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from simgpu.memory.atomics import demand_alignment, global_atomic
 from simgpu.memory.lane_copy import WIDE64, StagedRows, inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 
-# Where a 64-bit atomic puts both halves together: past what `global_atomic` stages.
+# The place where both halves of a 64-bit atomic are joined: past the bytes that `global_atomic` stages.
 HALVES = 2048
 
 
 def plain(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A scratch load or store."""
+    """Emits a scratch load or store."""
     access(frame, inst, places, _offsets(frame, places), lanes)
 
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """A scratch load to LDS."""
+    """Emits a scratch load to LDS."""
     offsets, rows = _offsets(frame, places), rows_of(inst)
     check(frame, offsets, rows.lane_bytes, lanes)
     values = by_bytes.load(frame, rows, lambda byte: addresses(frame, offsets + byte), lambda _: lanes)
@@ -40,7 +40,7 @@ def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lan
 
 
 def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
-    """The lanes' private offsets: vaddr + saddr + offset.
+    """Returns the lanes' private offsets: vaddr + saddr + offset.
 
     The registers are unsigned and the sum does not wrap (CDNA guides, "Scratch": a 32-bit unsigned byte offset; LLVM,
     isFlatScratchBaseLegal).
@@ -57,21 +57,21 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 
 
 def addresses(frame: Frame, offsets: IrValue) -> IrValue:
-    """Device addresses of private offsets, <64 x i64>."""
+    """Returns device addresses of private offsets, <64 x i64>."""
     base = frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
     dword, byte = offsets >> 2, offsets & 3
     return (base + (dword << 8)) + (lane_numbers(4) + byte)
 
 
 def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
-    """A fault where an active lane leaves its private memory."""
+    """Faults if an active lane leaves its private memory."""
     fits = inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
     with frame.build.if_then((lanes & ~fits) != 0, likely=False):
         frame.fault(Fault.SCRATCH, offsets[0], ir.Constant(I32, 0))
 
 
 def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """A private load or store, one dword at a time as memory has it, or one byte where a dword crosses two."""
+    """Emits a private load or store, a dword of memory at a time, or a byte if a lane's dword crosses two."""
     memory = inst.spec.memory
     assert memory is not None
     rows = rows_of(inst)
@@ -122,7 +122,7 @@ def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """An atomic on private memory (flat): nobody else sees it, so halves may be put together."""
+    """Emits an atomic on private memory (flat): only its lane sees it, so halves may be joined."""
     memory = inst.spec.memory
     assert memory is not None
     check(frame, offsets, memory.bits // 8, lanes)

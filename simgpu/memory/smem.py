@@ -1,7 +1,7 @@
 """Scalar memory: consecutive dwords between memory and scalar registers, atomics, clocks.
 
-Addresses: SBASE + offset, each without its low two bits, in 64 bits; s_scratch_* scales a register offset by 64, as private
-memory is interleaved by lane; a buffer resource has its range (ISA guides, "Scalar Memory").
+Addresses: SBASE + offset, each without its low two bits, in 64 bits. s_scratch_* scales a register offset by 64, because
+private memory is interleaved by lane. A buffer resource has its range (ISA guides, "Scalar Memory").
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from simgpu.memory.atomics import indivisible
 from simgpu.memory.lane_copy import constant, copy_bytes
 
 DWORD = ~3 & (1 << 64) - 1
-SCRATCH_LOG2 = 6  # of the bytes that the offset's register of s_scratch_* counts in
-# A wave instruction every 4 cycles; the constant clock is slower by about 16 (100 MHz).
+SCRATCH_LOG2 = 6  # log2 of the unit, in bytes, of the offset register of s_scratch_*
+# A wave instruction every 4 cycles. The constant clock is slower by about 16 (100 MHz).
 CYCLES, REAL_CYCLES_LOG2 = 4, 4
 
 
@@ -61,7 +61,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
 
 
 def _clock(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
-    """s_memtime and s_memrealtime: instructions that the worker executed, as cycles."""
+    """Emits s_memtime and s_memrealtime: the worker's executed instructions, as cycles."""
     run = frame.slot(layout.SLOT_INDEX) - frame.state(layout.ENTRY)
     done = frame.context(layout.CTX_CLOCK) - frame.state(layout.BUDGET, I64) + run.sext(I64)
     time = done * CYCLES
@@ -71,7 +71,7 @@ def _clock(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> 
 
 
 def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> tuple[IrValue, IrValue]:
-    """The signed immediate offset and the unsigned one of a register, i64."""
+    """Returns the signed immediate offset and a register's unsigned one, i64."""
     offset = frame.slot(places["offset"].slot).sext(I64)
     extra = places.get("soffset")
     if extra is None:
@@ -82,7 +82,7 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> tuple[IrValue, Ir
 
 
 def located(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrValue, IrValue, IrValue]:
-    """Host pointer, allocation and offset of a checked address range; a fault outside."""
+    """Returns host pointer, allocation and offset of a checked address range; faults outside."""
     build = frame.build
     entry = find_allocation(frame, address)
     base, limit = field(entry, layout.ALLOC_BASE), field(entry, layout.ALLOC_SIZE)
@@ -97,7 +97,7 @@ def located(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[Ir
 
 
 def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) -> None:
-    """Set the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
+    """Sets the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
     if frame.dry:
         return
     bits = field(entry, table)
@@ -108,7 +108,7 @@ def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) 
 
 
 def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
-    """Copy `size` bytes between a device address and scalar registers, checked and marked."""
+    """Copies `size` bytes between a device address and scalar registers, checked and marked."""
     place, entry, offset = located(frame, address, size, to_memory)
     source, target = (registers, place) if to_memory else (place, registers)
     for at in range(0, size, 64):
@@ -118,7 +118,7 @@ def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_m
 
 
 def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) -> None:
-    """Read-modify-write; the old value into the data registers with glc."""
+    """Emits a read-modify-write; with glc, the old value goes to the data registers."""
     memory = inst.spec.memory
     assert memory is not None
     size = memory.bits // 8
@@ -140,7 +140,10 @@ def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) ->
 def _buffer(
     frame: Frame, inst: Instruction, places: dict[str, OperandPlace], base: IrValue, offset: IrValue, size: int, data: IrValue
 ) -> None:
-    """Through a resource: dwords past num_records read as 0 and are not written; base and final address lose their low two bits."""
+    """Emits an access through a resource: dwords past num_records read as 0 and are not written.
+
+    Base and final address lose their low two bits.
+    """
     memory = inst.spec.memory
     assert memory is not None
     resource = frame.operand(places["sbase"].slot)

@@ -1,8 +1,8 @@
 """A launch's view of device memory: the table of allocations that handlers search, and bitmaps of the bytes they touch.
 
-What a table costs a launch does not grow with the memory that is allocated. Its rows are copied where allocations changed, else
-kept. Bitmaps lie one behind the other in memory that is all zero between launches; a handler that sets bits notes their page
-(`any_lanes.note_page`), so that only such pages are counted and cleared.
+A launch's cost for its table does not grow with the allocated memory. Its rows are copied if allocations changed, else kept.
+Bitmaps are consecutive in memory that is all zero between launches. A handler that sets bits records their page
+(`any_lanes.note_page`), so only such pages are counted and cleared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simgpu.machine.layout import AllocationEntry
 
 COLUMNS = layout.ALLOC_BYTES // 8
 PAGE = 1 << layout.BITMAP_PAGE
-SPARE = 64  # bytes of a bitmap behind its last bit: handlers look at whole words and lines
+SPARE = 64  # bytes of a bitmap after its last bit: handlers read whole words and lines
 BASE, SIZE, READ, WRITTEN, LEAD, ASKED = (
     place // 8
     for place in (
@@ -31,8 +31,8 @@ BASE, SIZE, READ, WRITTEN, LEAD, ASKED = (
 class Bitmaps:
     """Zeroed memory for the bitmaps of one launch at a time.
 
-    bits: (pages, PAGE) uint8; touched: for each page whether bits were set from there on; address: of the first bit; page_zero:
-    where the byte of `touched` would lie for the page at address 0, modulo 2^64.
+    bits: (pages, PAGE) uint8; touched: for each page, 1 if bits were set from there on; address: of the first bit; page_zero:
+    the address that the byte of `touched` would have for the page at address 0, modulo 2^64.
     """
 
     def __init__(self, pages: int) -> None:
@@ -42,7 +42,7 @@ class Bitmaps:
         self.page_zero = (self.touched.ctypes.data - (self.address >> layout.BITMAP_PAGE)) % (1 << 64)
 
     def used(self) -> np.ndarray:
-        """Pages that may have bits, in order: those touched, and those behind them."""
+        """Returns pages that may have bits, in order: those touched, and the page after each."""
         (first,) = self.touched.nonzero()
         if not len(first):
             return first
@@ -51,7 +51,7 @@ class Bitmaps:
         return np.flatnonzero(used)
 
     def clear(self) -> None:
-        """Zero what was set."""
+        """Zeroes the bits that were set."""
         used = self.used()
         if len(used):
             self.bits[used] = 0
@@ -61,9 +61,9 @@ class Bitmaps:
 class AllocationTable:
     """The allocations of a launch, sorted by address.
 
-    rows: (entries, COLUMNS) int64, one `AllocationEntry` each, after an empty one,
-    so that a search for a low address has somewhere to end;
-    tracked: whether each one's bytes are counted; bitmaps: room for them, None where nobody counts.
+    rows: (entries, COLUMNS) int64, one `AllocationEntry` each, after an empty one, in which the search for a low
+    address ends; tracked: True for allocations whose bytes are counted; bitmaps: room for them, None if none are
+    counted.
     """
 
     def __init__(self, rows: np.ndarray, tracked: np.ndarray, bitmaps: Bitmaps | None) -> None:
@@ -74,7 +74,8 @@ class AllocationTable:
         if bitmaps is None:
             return
         spans = pages_of(rows[self._counted, SIZE])
-        self._starts = np.concatenate([[0], np.cumsum(spans)])  # the first page of each one's bitmap of bytes read, and their end
+        # first page of each allocation's bitmap of bytes read, and their end
+        self._starts = np.concatenate([[0], np.cumsum(spans)])
         self._half = int(self._starts[-1])
         rows[self._counted, READ] = bitmaps.address + PAGE * self._starts[:-1]
         rows[self._counted, WRITTEN] = rows[self._counted, READ] + PAGE * self._half
@@ -94,17 +95,17 @@ class AllocationTable:
 
     @property
     def half_bytes(self) -> int:
-        """Bytes of the bitmaps of bytes read, which lie before those of bytes written; 0 without any."""
+        """Bytes of the bitmaps of bytes read, which precede those of bytes written; 0 without any."""
         return PAGE * self._half if self.bitmaps is not None else 0
 
     def spans(self) -> dict[int, tuple[int, int]]:
-        """Where the bits of each tracked allocation lie among those of bytes read: its first bit and how many, by base address."""
+        """Returns the first bit, among those of bytes read, and the count of each tracked allocation, by base address."""
         rows = self.rows[self._counted]
         places = zip(rows[:, SIZE].tolist(), self._starts.tolist(), strict=False)
         return {base: (8 * PAGE * start, size) for base, (size, start) in zip(rows[:, BASE].tolist(), places, strict=True)}
 
     def unique_bytes(self) -> tuple[int, int]:
-        """Bytes of tracked memory read and written at least once, of those that were asked for."""
+        """Counts bytes of tracked memory read and written at least once, only in the requested sizes."""
         assert self.bitmaps is not None
         used = self.bitmaps.used()
         if not len(used):
@@ -116,7 +117,7 @@ class AllocationTable:
         return int(ones[read].sum()) - beside[0], int(ones[~read].sum()) - beside[1]
 
     def _filling_bits(self) -> np.ndarray:
-        """Bits, of bytes read, that stand for bytes which nobody asked for: of dwords that are filled up."""
+        """Returns bits, of bytes read, for the padding of dwords, which nobody requested."""
         rows, starts = self.rows[self._counted], 8 * PAGE * self._starts[:-1]
         lead, size = rows[:, LEAD], rows[:, SIZE]
         left = size - lead - rows[:, ASKED]
@@ -125,19 +126,19 @@ class AllocationTable:
         return np.concatenate([*before, *behind, np.zeros(0, np.int64)])
 
     def _packed(self, which: int, number: int) -> np.ndarray:
-        """A counted allocation's bits, of bytes read (0) or written (1)."""
+        """Returns a counted allocation's bits, of bytes read (0) or written (1)."""
         assert self.bitmaps is not None
         first, end = (int(page) + which * self._half for page in self._starts[number : number + 2])
         size = int(self.rows[self._counted[number], SIZE])
         return self.bitmaps.bits[first:end].reshape(-1)[: -(-size // 8)]
 
     def _bits(self, which: int, number: int) -> np.ndarray:
-        """The same, a byte each (bool)."""
+        """Returns the same bits, a byte each (bool)."""
         size = int(self.rows[self._counted[number], SIZE])
         return np.unpackbits(self._packed(which, number), count=size, bitorder="little")
 
     def touched_bits(self, which: int) -> dict[int, np.ndarray]:
-        """The bits of bytes read (0) or written (1), uint8, by base address, of the tracked allocations that have any."""
+        """Returns bits of bytes read (0) or written (1), uint8, by base address, of the tracked allocations that have any."""
         assert self.bitmaps is not None
         found: dict[int, np.ndarray] = {}
         numbers = np.unique(np.searchsorted(self._starts + which * self._half, self.bitmaps.used(), side="right") - 1)
@@ -148,8 +149,10 @@ class AllocationTable:
         return found
 
     def exchanged(self, base: int) -> bool:
-        """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,
-        or else by a store that a finding tells."""
+        """True if something was written into the padding of the allocation at a base.
+
+        An atomic did so, or else a store that a finding reports.
+        """
         found = np.flatnonzero(self.rows[self._counted, BASE] == base)
         if not len(found):
             return False
@@ -158,7 +161,7 @@ class AllocationTable:
         return bool(bits[:first].any() or bits[first + int(row[ASKED]) :].any())
 
     def written(self) -> Iterator[tuple[int, int, int]]:
-        """Where something may have been written in tracked memory: an allocation's base, and a range of bytes in it."""
+        """Yields ranges of tracked memory that may have been written: an allocation's base, and a range of bytes in it."""
         assert self.bitmaps is not None
         for page in self.bitmaps.used().tolist():
             number = int(np.searchsorted(self._starts, page - self._half, "right")) - 1
@@ -170,7 +173,7 @@ class AllocationTable:
                 yield base, first, min(size, first + 8 * PAGE)
 
     def was_written(self, address: int) -> bool:
-        """Whether the byte at a device address, in tracked memory, was written."""
+        """True if the byte at a device address, in tracked memory, was written."""
         base, size = self.rows[self._counted, BASE], self.rows[self._counted, SIZE]
         found = np.flatnonzero((base <= address) & (address < base + size))
         if self.bitmaps is None or not len(found):
@@ -181,7 +184,7 @@ class AllocationTable:
         return bool(bits >> at % 8 & 1)
 
     def dependence(self) -> int | None:
-        """The device address of a byte of tracked memory that was both read and written; None where there is none."""
+        """Returns the device address of a byte of tracked memory that was both read and written; None if there is none."""
         assert self.bitmaps is not None
         used = self.bitmaps.used()
         read = used[used < self._half]
@@ -195,20 +198,20 @@ class AllocationTable:
         return int(self.rows[self._counted[number], BASE]) + (page - int(self._starts[number])) * 8 * PAGE + byte
 
     def touched(self, address: int) -> bool:
-        """Whether anything was read or written in the tracked allocation that begins at the address or last before it."""
+        """True if anything was accessed in the tracked allocation that begins at the address, or is the last before it."""
         found = np.flatnonzero(self.rows[self._counted, BASE] <= address)
         return bool(len(found) and any(self._bits(which, int(found[-1])).any() for which in (0, 1)))
 
 
 def pages_of(sizes: np.ndarray) -> np.ndarray:
-    """Pages of a bitmap for allocations of so many bytes."""
+    """Returns the pages of a bitmap for allocations of these sizes in bytes."""
     return (sizes // 8 + SPARE) // PAGE + 1
 
 
 class LaunchTables:
-    """The tables of a device's launches. The last one is kept for the next launch, or its bitmaps where allocations changed.
+    """Tables of a device's launches. The last one is kept for the next launch, or its bitmaps if allocations changed.
 
-    counts: whether bytes are counted.
+    counts: True if bytes are counted.
     """
 
     def __init__(self, counts: bool) -> None:
@@ -217,7 +220,7 @@ class LaunchTables:
         self._kept: tuple[int, AllocationTable] | None = None
 
     def take(self, version: int, rows: np.ndarray, tracked: np.ndarray) -> AllocationTable:
-        """A table of the rows, which are copied; version: another one for other rows."""
+        """Returns a table of the rows, which are copied; version: another number for other rows."""
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is not None and kept[0] == version:
@@ -231,7 +234,7 @@ class LaunchTables:
         return AllocationTable(rows.copy(), tracked, room)
 
     def give_back(self, version: int, table: AllocationTable) -> None:
-        """A table that no launch uses any more; version: its own."""
+        """Takes back a table that no launch uses any more; version: its own."""
         if table.bitmaps is not None:
             table.bitmaps.clear()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Memory instructions outside LDS and scalar memory: which way each of them goes (`WAYS`), and what their operands are."""
+"""Memory instructions except LDS and scalar memory: the choice of their way (`WAYS`), and their operands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Strategy = Callable[[Frame, Instruction, dict[str, OperandPlace], IrValue], None
 
 
 class Way(NamedTuple):
-    """How instructions of a space that move something so are emitted where all conditions hold."""
+    """A way to emit instructions of a space, used if all conditions hold."""
 
     space: str
     moves: str  # see `moves_of`
@@ -32,31 +32,31 @@ class Way(NamedTuple):
 
 
 def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """Whether `whole_wave` serves what a lane moves."""
+    """True if `whole_wave` serves an access of this width."""
     return direct.serves(frame, rows_of(inst))
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """Whether a buffer instruction has an offset of each lane, and no index."""
+    """True if a buffer instruction has an offset of each lane, and no index."""
     return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
 
 
 def unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """Whether no hooks look at what is staged."""
+    """True if no hooks read staged data."""
     return not frame.hooks
 
 
 def by_lane(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """Whether each lane has an address or offset of its own."""
+    """True if each lane has an address or offset of its own."""
     return "vaddr" in places
 
 
 def based(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """Whether the lanes have an address in common."""
+    """True if the lanes have an address in common."""
     return "saddr" in places
 
 
-# The first row that fits an instruction is its way. Those for a whole wave emit the way for any lanes behind themselves.
+# The first row that fits an instruction is its way. Rows for a whole wave also emit the way for any lanes as an alternative.
 WAYS = (
     Way("buffer", "plain", (raw, dwords), buffers.whole_wave),
     Way("buffer", "plain", (raw,), buffers.raw),
@@ -81,7 +81,7 @@ WAYS = (
 
 
 def moves_of(inst: Instruction) -> str:
-    """What an instruction moves, and how: "plain" is between memory and registers, byte by byte."""
+    """Returns how an instruction moves data: "plain" is between memory and registers, byte by byte."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.op == "atomic":
@@ -94,7 +94,7 @@ def moves_of(inst: Instruction) -> str:
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
-    """Emit the instruction's body."""
+    """Emits the instruction's body."""
     memory, moves = inst.spec.memory, moves_of(inst)
     assert memory is not None
     lanes = frame.exec_bits()

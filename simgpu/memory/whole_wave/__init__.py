@@ -2,6 +2,6 @@
 
     direct.py         each lane at a common start plus 32 bits of its own
     direct_global.py  the same in device memory, with its bounds and bitmaps
-    contiguous.py     each lane behind the one before: one range of memory
-    prefetch.py       lines that loads will want next, into the host's caches
+    contiguous.py     consecutive lanes: one range of memory
+    prefetch.py       lines that the next loads will need, into the host's caches
 """

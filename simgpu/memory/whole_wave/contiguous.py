@@ -1,7 +1,7 @@
-"""Accesses of a whole wave whose lanes follow each other from first to last: streams, packed tiles.
+"""Accesses of a whole wave whose lanes are consecutive from first to last: streams, packed tiles.
 
-What `direct` does lane by lane is done for one range of memory here: the bounds are the last lane's, the bits of the bytes touched
-are whole bytes of the bitmap.
+The work that `direct` does lane by lane is done for one range of memory here. The bounds are the last lane's; the bits of the
+bytes touched are whole bytes of the bitmap.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
 def is_one_range(span: LaneSpan) -> IrValue:
-    """i1: all lanes' bytes follow each other, and are in bounds; mostly two lanes say no at once."""
+    """Returns i1: all lanes' bytes are consecutive and in bounds. In most other cases two lanes already rule it out."""
     size = span.lane_bytes
     first, last = (span.distances.at(4 * lane).load(I32) for lane in (0, LANES - 1))
     length = (LANES - 1) * size
     seems = last - first == length
     end = first.zext(I64) + length
-    near = end.unsigned <= direct.FARTHEST  # else a lane's 32 bits may have wrapped
+    near = end.unsigned <= direct.FARTHEST  # otherwise a lane's 32 bits may have wrapped
 
     def exactly() -> IrValue:
         wrong = []
@@ -40,7 +40,7 @@ def is_one_range(span: LaneSpan) -> IrValue:
 
 @dataclass(frozen=True)
 class LaneRange(LaneSpan):
-    """A span of lanes that follow each other; start: of the first one's bytes."""
+    """A span of consecutive lanes; start: address of the first lane's bytes."""
 
     @classmethod
     def of(cls, span: LaneSpan) -> LaneRange:
@@ -53,7 +53,7 @@ class LaneRange(LaneSpan):
         return replace(self, start=self.start.at(number * (GROUP * self.lane_bytes)))
 
     def mark(self, table: IrValue, offset: IrValue) -> None:
-        """Set the bits from `offset`, a multiple of 8, on in the bitmap at address `table`, unless they are set."""
+        """Sets the bits from `offset`, a multiple of 8, on in the bitmap at address `table`, unless they are set."""
         kind = ir.VectorType(I64, LANES * self.lane_bytes // 64)
         place = (table + (offset >> 3)).pointer()
         ones = ir.Constant(kind, [-1] * kind.count)
@@ -63,7 +63,7 @@ class LaneRange(LaneSpan):
             note_page(self.frame, place)
 
     def look_ahead(self, table: IrValue, offset: IrValue, stride: IrValue) -> None:
-        """Have the lines fetched that lie `stride` bytes further, and those of the bitmap that follow where a KiB of it begins."""
+        """Prefetches the lines `stride` bytes further, and the next lines of the bitmap if a KiB of it begins."""
         queue = PrefetchQueue(self.frame)
         lines = ir.Constant(ir.VectorType(I64, GROUP), [LINE * line for line in range(GROUP)])
         queue.offer(self.start.address() + stride + lines)

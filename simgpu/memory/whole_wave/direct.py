@@ -1,8 +1,8 @@
 """Loads and stores of a whole wave within one range: from memory to registers and back, unstaged.
 
-Most accesses are of 64 active lanes, each at a common start plus 32 bits of its own, all of them in one
-allocation or in LDS. One comparison of the largest distance then stands for every lane's bounds, and 16
-lanes at a time go straight to their registers. What this does not serve goes the general way (`access`).
+Most accesses have 64 active lanes, each at a common start plus 32 bits of its own, all in one allocation or in LDS. One
+comparison of the largest distance then checks every lane's bounds, and 16 lanes at a time go straight to their registers.
+Other accesses take the general way (`access`).
 """
 
 from __future__ import annotations
@@ -24,44 +24,39 @@ from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, transposed
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
-CHUNK = 16  # bytes that kernels keep together where they swizzle tiles
-FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 bits
+CHUNK = 16  # bytes that kernels keep together when they swizzle tiles
+FARTHEST = 0xFFFF_FF00  # the greatest distance to which a line's bytes can be added in 32 bits
 
 
 WIDTHS = (32, 64, 128)  # bits a lane
 
 
 def serves(frame: Frame, rows: StagedRows) -> bool:
-    """Whether accesses of these rows may go this way: dwords."""
+    """True if accesses of these rows may take this way: dwords."""
     return rows.bits in WIDTHS and not frame.dry
 
 
 @dataclass(frozen=True)
 class LaneSpan:
-    """Where the lanes' bytes lie: lane l's at host pointer `start` + dword l of `distances`.
-
-    distances: pointer to 64 x u32 (a register); room: i64, the largest distance with all bytes in bounds,
-    negative where there is none; lane_bytes: 4, 8 or 16; offset: i32 where distances may be negative numbers (LDS), as
-    distance + offset, modulo 2^32, is what the room bounds.
-    """
+    """Locations of the lanes' bytes: lane l's at host pointer `start` + dword l of `distances`."""
 
     frame: Frame
-    distances: IrValue
+    distances: IrValue  # pointer to 64 x u32 (a register)
     start: IrValue
-    room: IrValue
-    lane_bytes: int
-    offset: IrValue | None = None
+    room: IrValue  # i64: the largest distance with all bytes in bounds; negative if there is none
+    lane_bytes: int  # 4, 8 or 16
+    offset: IrValue | None = None  # i32 if distances may be negative (LDS): `room` then bounds distance + offset, modulo 2^32
 
     def block(self, group: int) -> IrValue:
-        """Distances of the 16 lanes of a group."""
+        """Loads distances of the 16 lanes of a group."""
         return self.distances.at(group * LINE).load(BLOCK)
 
     def place(self, lane: int) -> IrValue:
-        """Host pointer of a lane's bytes."""
+        """Returns the host pointer of a lane's bytes."""
         return self.start.at(self.step(self.distances.at(4 * lane).load(I32)))
 
     def step(self, distance: IrValue) -> IrValue:
-        """One or more distances as i64."""
+        """Extends distances to i64."""
         return distance.zext(I64) if self.offset is None else distance.sext(I64)
 
     @property
@@ -70,12 +65,12 @@ class LaneSpan:
         return LINE // self.lane_bytes
 
     def group(self, number: Any) -> LaneSpan:
-        """The span from the first lane of a group (int or i64) on."""
+        """Returns the span from the first lane of a group (int or i64) on."""
         return replace(self, distances=self.distances.at(number * LINE))
 
 
 def within(span: LaneSpan) -> IrValue:
-    """i1: all lanes are in bounds."""
+    """Returns i1: all lanes are in bounds."""
     blocks = [span.block(group) for group in range(LANES // GROUP)]
     if span.offset is not None:
         blocks = [block + span.offset for block in blocks]
@@ -86,22 +81,22 @@ def within(span: LaneSpan) -> IrValue:
 
 
 def _all(condition: IrValue) -> IrValue:
-    """i1: <16 x i1> holds everywhere."""
+    """Returns i1: <16 x i1> holds everywhere."""
     return condition.bitcast(I16) == 0xFFFF
 
 
 def none(words: Sequence[IrValue]) -> IrValue:
-    """i1: no bit is set in any of the <16 x i32>."""
+    """Returns i1: no bit is set in any of the <16 x i32>."""
     return _all(functools.reduce(operator.or_, words) == 0)
 
 
 def first_of_each(block: IrValue, sharing: int) -> IrValue:
-    """In every lane the value of the first of its `sharing` neighbours."""
+    """Copies the value of the first of `sharing` neighbours to all of them."""
     return block.shuffled([lane - lane % sharing for lane in range(GROUP)])
 
 
 def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
-    """i1: lanes that share `nbytes` follow each other, in every such set of neighbours."""
+    """Returns i1: in every set of lanes that share `nbytes`, the lanes are consecutive."""
     lanes = nbytes // span.lane_bytes
     steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
     blocks = (span.block(group) for group in range(LANES // GROUP))
@@ -109,14 +104,14 @@ def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
 
 
 def in_a_row(span: LaneSpan) -> IrValue:
-    """i1: each lane's bytes follow those of the lane before."""
+    """Returns i1: each lane's bytes follow the previous lane's."""
     start, size = span.distances.load(I32), span.lane_bytes
     steps = [ir.Constant(BLOCK, [lane * size for lane in range(group, group + GROUP)]) for group in range(0, LANES, GROUP)]
     return none([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
 
 
 def first_offset(span: LaneSpan) -> IrValue:
-    """i64: where the first lane's bytes lie in LDS."""
+    """Returns i64: the first lane's place in LDS."""
     assert span.offset is not None
     return (span.distances.load(I32) + span.offset).zext(I64)
 
@@ -125,9 +120,9 @@ def first_offset(span: LaneSpan) -> IrValue:
 
 
 def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
-    """The lanes' dwords, of one span after the other, into the registers from `target` on.
+    """Loads the lanes' dwords, span after span, into the registers from `target` on.
 
-    The spans have their distances in common; the registers may hold them.
+    The spans share their distances; the registers may hold them.
     """
     span, build = spans[0], spans[0].frame.build
     with build.if_else(in_runs(span)) as (lines, apart):
@@ -145,7 +140,7 @@ def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
 
 
 def load_lines(spans: Sequence[LaneSpan], target: IrValue) -> None:
-    """Load where the lanes that share a line follow each other."""
+    """Loads if the lanes that share a line are consecutive."""
     _fill(spans, target, _of_runs, written_out=True)
 
 
@@ -160,7 +155,7 @@ def _fill(spans: Sequence[LaneSpan], target: IrValue, fetch: Callable[[LaneSpan]
 
 
 def _of_runs(span: LaneSpan, nbytes: int = LINE) -> list[IrValue]:
-    """The dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
+    """Returns the dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them are consecutive."""
     kind = ir.VectorType(I32, nbytes // 4)
     lanes = range(0, GROUP, nbytes // span.lane_bytes)
     return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
@@ -175,12 +170,12 @@ def _of_places(span: LaneSpan) -> list[IrValue]:
 
 
 def _gathered(span: LaneSpan) -> IrValue:
-    """The dwords of the first 16 lanes."""
+    """Loads the dwords of the first 16 lanes."""
     return gathered(span.start.address() + span.step(span.block(0)))
 
 
 def gathered(addresses: IrValue) -> IrValue:
-    """Dwords at 16 host addresses (<16 x i64>)."""
+    """Loads dwords at 16 host addresses (<16 x i64>)."""
     places = addresses.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
     mask = ir.VectorType(I1, GROUP)
     arguments = [places, ir.Constant(I32, 1), ir.Constant(mask, [1] * GROUP), ir.Constant(BLOCK, ir.Undefined)]
@@ -188,12 +183,12 @@ def gathered(addresses: IrValue) -> IrValue:
 
 
 def _columns(lines: list[IrValue]) -> list[IrValue]:
-    """From n lines (1, 2 or 4), lane after lane with n dwords each: the lanes' first dwords, second ones, and so on."""
+    """Returns, from n lines (1, 2 or 4) with n dwords a lane, the lanes' first dwords, second ones, and so on."""
     if len(lines) == 1:
         return lines
     if len(lines) == 2:
         return [_picked(lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
-    # From two lines eight lanes' dwords 0 and 1, or 2 and 3; of those the halves.
+    # Take eight lanes' dwords 0 and 1, or 2 and 3, from two lines; then take their halves.
     pairs = [[4 * lane + part + p for p in (0, 1) for lane in range(8)] for part in (0, 2)]
     halves = [[_picked(lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
     sides = ([*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)])
@@ -201,12 +196,12 @@ def _columns(lines: list[IrValue]) -> list[IrValue]:
 
 
 def _picked(two: Sequence[IrValue], picks: Sequence[int]) -> IrValue:
-    """Dwords of two vectors, numbered through."""
+    """Returns dwords of two vectors, numbered through."""
     return two[0].shuffled(picks, two[1])
 
 
 def copy(span: LaneSpan, target: IrValue) -> None:
-    """The lanes' bytes, one lane's behind the other's, to `target`."""
+    """Copies the lanes' bytes, in consecutive order, to `target`."""
     with span.frame.build.if_else(in_runs(span)) as (lines, apart):
         with lines:
             copy_lines(span, target)
@@ -215,7 +210,7 @@ def copy(span: LaneSpan, target: IrValue) -> None:
 
 
 def copy_lines(span: LaneSpan, target: IrValue) -> None:
-    """Copy where the lanes that share a line follow each other."""
+    """Copies if the lanes that share a line are consecutive."""
     _copied(span, target, LINE)
 
 
@@ -231,7 +226,7 @@ def _copied(span: LaneSpan, target: IrValue, nbytes: int) -> None:
 
 
 def all_zero(span: LaneSpan) -> IrValue:
-    """i1: no bit of the lanes' bytes is set; they must be in bounds."""
+    """Returns i1: no bit of the lanes' bytes is set; they must be in bounds."""
 
     def zero(nbytes: int) -> IrValue:
         kind = I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)
@@ -251,7 +246,7 @@ def all_zero(span: LaneSpan) -> IrValue:
 
 
 def store(span: LaneSpan, source: IrValue) -> None:
-    """The registers from `source` on to the lanes' places; where those overlap, the highest lane's bytes remain."""
+    """Stores the registers from `source` on at the lanes' places; if those overlap, the highest lane's bytes remain."""
     with span.frame.build.if_else(in_runs(span)) as (runs, apart):
         with runs:
             store_lines(span, source)
@@ -260,12 +255,12 @@ def store(span: LaneSpan, source: IrValue) -> None:
 
 
 def store_lines(span: LaneSpan, source: IrValue) -> None:
-    """Store where the lanes that share a line follow each other."""
+    """Stores if the lanes that share a line are consecutive."""
     _spread(span, source, span.sharing)
 
 
 def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
-    """Store the bytes of `lanes` lanes at a time, in ascending order."""
+    """Stores the bytes of `lanes` lanes at a time, in ascending order."""
     dwords = span.lane_bytes // 4
     size = lanes * dwords
 
@@ -283,7 +278,7 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
 
 
 def _lines(blocks: list[IrValue]) -> list[IrValue]:
-    """The reverse of `_columns`."""
+    """Reverses `_columns`."""
     if len(blocks) == 1:
         return blocks
     low, high = ([at + half for lane in range(8) for at in (lane, GROUP + lane)] for half in (0, 8))

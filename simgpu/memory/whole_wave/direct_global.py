@@ -1,8 +1,7 @@
 """Device memory for a whole wave: `direct` within the allocation that the record hit last.
 
-Around the copying lie what `access` has for any lanes: the allocation's bounds, and the bitmaps of bytes read
-and written. Memory is mostly read again and again: the bitmap is looked at before it is written to, a word
-of it for a line of memory where the lanes share lines.
+Like `access` for any lanes, this adds the allocation's bounds and the bitmaps of bytes read and written. Memory is mostly
+read repeatedly, so the bitmap is read before it is written: a word of it for a line of memory if the lanes share lines.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
 class DirectGlobal:
-    """One load or store of `lane_bytes` a lane at device address `start` + dword l of `distances`.
+    """A load or store of `lane_bytes` a lane at device address `start` + dword l of `distances`.
 
-    to_memory: a store; room: i64 or None, a bound on the distances besides the allocation's; streams: whether
-    the start moves from one time to the next, so that fetching ahead makes sense.
+    to_memory: True for a store; room: i64 or None, a bound on the distances in addition to the allocation's; streams: True if
+    the start moves between executions, so that prefetching makes sense.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class DirectGlobal:
         self.span = LaneSpan(frame, distances, (start + delta).pointer(), left, lane_bytes)
 
     def run(self, active: IrValue, registers: IrValue, otherwise: Callable[[], None]) -> None:
-        """Move the registers where all is as it should be and the i1 `active` holds, else do what `otherwise` emits."""
+        """Moves the registers if the access fits and the i1 `active` holds; otherwise runs the code that `otherwise` emits."""
         frame = self.frame
         aligned = (self._first() & 7) == 0
         run = frame.both(active & aligned, lambda: contiguous.is_one_range(self.span))
@@ -87,11 +86,11 @@ class DirectGlobal:
                 observe(frame, access)
 
     def _offsets(self) -> IrValue:
-        """Of the lanes in the allocation: <64 x i64>."""
+        """Returns the lanes' offsets in the allocation: <64 x i64>."""
         return self.span.distances.load(ROW32).zext(I64) + self.offset
 
     def _first(self) -> IrValue:
-        """i64: the first lane's place in the allocation."""
+        """Returns i64: the first lane's offset in the allocation."""
         return self.offset + self.span.distances.load(I32).zext(I64)
 
     def _run_whole(self, registers: IrValue) -> None:
@@ -111,22 +110,22 @@ class DirectGlobal:
         return ir.Constant(I1, 1)
 
     def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
-        """Move them where the lanes that share a line follow each other."""
+        """Moves the registers if the lanes that share a line are consecutive."""
         if self.to_memory:
             direct.store_lines(span, registers)
         else:
             direct.load_lines([span], registers)
 
     def _move(self, registers: IrValue) -> None:
-        """Move them wherever the lanes' bytes lie."""
+        """Moves the registers, wherever the lanes' bytes are."""
         if self.to_memory:
             direct.store(self.span, registers)
         else:
             direct.load([self.span], registers)
 
     def _stride(self, start: IrValue) -> IrValue:
-        """How far `start` lies behind that of last time, which the wave remembers by the instruction's place in the code."""
-        number = self.frame.slot(layout.SLOT_INDEX) >> 1  # they are two dwords long
+        """Returns the distance of `start` from that of the last execution, which the wave remembers by the instruction's place."""
+        number = self.frame.slot(layout.SLOT_INDEX) >> 1  # these instructions are two dwords long
         which = number & layout.STREAM_COUNT - 1
         memory = self.frame.at(self.frame.wave, layout.STREAMS).at(which << 3)
         stride = start - memory.load(I64, 8)
@@ -134,10 +133,10 @@ class DirectGlobal:
         return stride
 
     def _look_ahead(self) -> None:
-        """Have fetched what this load will want next time, if it goes on with the stride that it has now.
+        """Prefetches the lines that this load will need next, if it keeps its current stride.
 
-        Every fourth lane stands for its neighbours, which mostly share its line or are touched by other waves' loads. Which
-        of the four it is changes from time to time.
+        Every fourth lane represents its neighbours, which mostly share its line or are touched by other waves' loads.
+        The choice among the four changes from time to time.
         """
         stride = self._stride(self.start)
         queue = PrefetchQueue(self.frame)
@@ -147,28 +146,28 @@ class DirectGlobal:
         self._look_ahead_in_bitmap(queue, distances + (self.offset + stride), stride)
 
     def _look_ahead_in_bitmap(self, queue: PrefetchQueue, offsets: IrValue, stride: IrValue) -> None:
-        """Have the words fetched that hold the bits of these bytes of the allocation, where they begin another line."""
+        """Prefetches the words that hold the bits of these bytes of the allocation, if they begin another line."""
         places = (offsets >> 3) + self._table()
         inner = places[0] & LINE - 1
         with self.frame.build.if_then(inner.unsigned < stride >> 3):
             queue.leave(places)
 
     def _fourth(self, turn: IrValue) -> IrValue:
-        """Distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""
+        """Returns distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""
         part = self.span.distances.at(turn << 2).load(ir.VectorType(I32, LANES - 3))
         return part.shuffled(range(0, LANES, 4))
 
     # -- bytes touched -----------------------------------------------------------------------------
 
     def _table(self) -> IrValue:
-        """i64: host address of the bitmap of bytes read, or written; 0 where there is none."""
+        """Returns i64: host address of the bitmap of bytes read, or written; 0 if there is none."""
         return field(self.entry, layout.ALLOC_WRITTEN if self.to_memory else layout.ALLOC_READ)
 
     def _mark(self) -> None:
         build = self.frame.build
         table = self._table()
         with build.if_then(table != 0):
-            # Bits from a whole word of the bitmap on: the allocation's line in which `start` lies.
+            # Bits from a whole word of the bitmap on: that of the allocation's line with `start`.
             words = (table + (self.offset >> 6 << 3)).pointer()
             marks = Marks(self.span, words, (self.offset & LINE - 1).trunc(I32))
             with build.if_then(~marks.set()):
@@ -176,7 +175,7 @@ class DirectGlobal:
 
 
 class DirectToLDS(DirectGlobal):
-    """A load whose bytes go to LDS, one lane's behind the other's, from the pointer on that `run` takes for registers."""
+    """A load whose bytes go to LDS, in consecutive order, to the pointer that `run` receives as registers."""
 
     def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
         direct.copy_lines(span, registers)
@@ -188,9 +187,10 @@ class DirectToLDS(DirectGlobal):
 def of_addresses(
     frame: Frame, addresses: IrValue, offset: IrValue, lane_bytes: int, to_memory: bool
 ) -> tuple[DirectGlobal, IrValue]:
-    """An access at 64-bit addresses, in two registers, plus an i64; and i1: they are within 4 GiB of the allocation's begin.
+    """Returns an access at 64-bit addresses, in two registers, plus an i64; and i1: all are within 4 GiB of the
+    allocation's begin.
 
-    The distances from there are put where the wave keeps addresses.
+    The distances from there are stored in the wave's area of addresses.
     """
     base = field(hinted(frame), layout.ALLOC_BASE)
     origin = base - offset
@@ -207,7 +207,7 @@ def of_addresses(
 
 
 class Marks:
-    """The bits of a span's bytes: lane l's from bit `inner` + distance l on, counted from pointer `words`."""
+    """Bits of a span's bytes: lane l's from bit `inner` + distance l on, counted from pointer `words`."""
 
     def __init__(self, span: LaneSpan, words: IrValue, inner: IrValue) -> None:
         self.span = span
@@ -218,7 +218,7 @@ class Marks:
         self.bits = [span.block(group) + inner for group in range(LANES // GROUP)]
 
     def set(self) -> IrValue:
-        """i1: all are set."""
+        """Returns i1: all bits are set."""
         span = self.span
         straddles = [block & span.lane_bytes - 1 for block in self.bits]
         rows = [block ^ direct.first_of_each(block, span.sharing) for block in self.bits]
@@ -230,16 +230,16 @@ class Marks:
         )
 
     def _of_one_line(self, differences: Sequence[IrValue], straddles: Sequence[IrValue]) -> IrValue:
-        """i1: no difference reaches beyond a line, and no lane's bytes lie in two."""
+        """Returns i1: no difference reaches beyond a line, and no lane's bytes are in two."""
         return direct.none([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
 
     def _bit(self, lane: int | IrValue) -> IrValue:
-        """i64: where a lane's bits begin."""
+        """Returns i64: a lane's first bit."""
         distance = self.span.distances.at(lane * 4).load(I32)
         return (distance + self.inner).zext(I64)
 
     def _words(self, lanes: range) -> IrValue:
-        """i1: the bits of the lines in which the lanes' bytes lie are set, all of them."""
+        """Returns i1: all bits of the lines with the lanes' bytes are set."""
 
         def both(lane: IrValue, every: IrValue) -> list[IrValue]:
             return [every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)]
@@ -259,7 +259,7 @@ class Marks:
         return direct.none([self.frame.value(missing)])
 
     def write(self) -> None:
-        """Set them; other threads may set neighbours at once, so that only whole bytes are simply stored."""
+        """Sets the bits. Other threads may set neighbours at once, so only whole bytes are simply stored."""
         span = self.span
         firsts = ir.Constant(BLOCK, [7 if lane % span.sharing == 0 else 0 for lane in range(GROUP)])
         even = direct.none([block & firsts for block in self.bits])

@@ -1,8 +1,8 @@
-"""Fetching into the host's caches what loads will want next, between the matrix instructions that come before them.
+"""Prefetches lines of the next loads into the host's caches, between the matrix instructions before them.
 
-Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow. Fetched all at once, lines wait
-for each other: a core has some 16 on their way at most. So a load leaves the places of its next lines in its worker's queue,
-and matrix instructions, which seldom touch the host's memory, fetch one every few nanoseconds.
+Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow. Lines that are fetched all at
+once wait for each other: a core has at most some 16 in flight. So a load puts the places of its next lines in its
+worker's queue. Matrix instructions, which rarely touch the host's memory, fetch a line every few nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from simgpu.machine.values import I32, I64, IrValue
 PLACES = layout.AHEAD_PLACES
 HINTS = (0, 2, 1)  # a read, of data, and not into the first cache, which accumulators need
 PRODUCTS = 256  # multiplications of a matrix instruction for each place that it fetches: 3 ns of f32, at best
-MOST = 16  # places that an instruction fetches: as many lines as a core has on their way
+MOST = 16  # most places that an instruction fetches: the lines that a core has in flight
 
 
 class PrefetchQueue:
-    """`head` and `tail` point to counts (i64) of the places that were fetched and left; place i is entry i mod PLACES."""
+    """A queue of places. `head` and `tail` point to i64 counts of places fetched and queued; place i is entry i mod PLACES."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -28,11 +28,11 @@ class PrefetchQueue:
         self.head, self.tail, self.entries = (frame.context_at(layout.CTX_AHEAD + offset) for offset in (0, 8, 64))
 
     def count(self, place: IrValue) -> IrValue:
-        """What `head` or `tail` points to."""
+        """Loads the count at `head` or `tail`."""
         return place.load(I64, 8)
 
     def leave(self, places: IrValue) -> None:
-        """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
+        """Queues places: <16 x i64>, host addresses. Fetches them at once if the queue is full, as without matrix instructions."""
         tail = self.count(self.tail)
         with self.build.if_else(self._room(tail, places.lanes)) as (later, now):
             with later:
@@ -42,7 +42,7 @@ class PrefetchQueue:
                     self._fetch(places[number])
 
     def offer(self, places: IrValue) -> None:
-        """The same, but forgotten if there is no room: what the host's own prefetchers may follow too."""
+        """Queues places, or drops them if the queue is full: the host's own prefetchers may follow these too."""
         tail = self.count(self.tail)
         with self.build.if_then(self._room(tail, places.lanes)):
             self._append(tail, places)
@@ -55,7 +55,7 @@ class PrefetchQueue:
         self.tail.store(tail + places.lanes, 8)
 
     def fetch(self, products: int) -> None:
-        """As many places as fit beside so many multiplications, if there are so many."""
+        """Fetches as many places as `products` multiplications leave time for, if the queue has that many."""
         count = min(max(1, products // PRODUCTS), MOST)
         head = self.count(self.head)
         after = head + count

@@ -1,4 +1,4 @@
-"""A program's simulated GPUs: their memory, modules and launches, as its library asks for them."""
+"""A program's simulated GPUs: their memory, modules and launches, as its library requests them."""
 
 from __future__ import annotations
 
@@ -17,60 +17,57 @@ from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
 from simgpu.hip.protocol import CALLS, AllocationKind, Change
 
-MANAGED = ".managed"  # what clang adds to a managed variable's name
+MANAGED = ".managed"  # clang's suffix of a managed variable's name
 
 
 @dataclass
 class Owned:
-    """An allocation of the program: which device's, the n-th of its kind, where it was asked for.
-
-    Of memory that was mapped by hand, home: where its bytes are; access, read_only: which GPUs reach it, a bit each.
-    """
+    """An allocation of the program."""
 
     kind: AllocationKind
     device: int
-    number: int
+    number: int  # the n-th of its kind
     address: int
     nbytes: int
-    sites: tuple[int, ...]
-    home: int = 0
-    access: int = 0
-    read_only: int = 0
+    sites: tuple[int, ...]  # return addresses of the calls that allocated it
+    home: int = 0  # address of its bytes, if the program mapped it
+    access: int = 0  # GPUs that reach mapped memory, a bit each
+    read_only: int = 0  # GPUs that may not write it, a bit each
     freed: bool = False
     adopted: dict[int, Allocation] = field(default_factory=dict)  # by the GPU that reaches it
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """Name of the allocation in messages."""
         return f"{CALLS[self.kind]} {self.number}"
 
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """Of a launch: work-items in x, y and z, those of a workgroup, bytes of dynamic LDS, whether it is cooperative."""
+    """The shape of a launch."""
 
-    size: tuple[int, int, int]
-    block: tuple[int, int, int]
-    lds: int
+    size: tuple[int, int, int]  # work-items in x, y and z
+    block: tuple[int, int, int]  # work-items of a workgroup
+    lds: int  # bytes of dynamic LDS
     cooperative: bool
 
     def call(self, kernel: Kernel, arguments: bytes) -> dict[str, Any]:
-        """The arguments of `Kernel.launch`; arguments: the segment's bytes."""
+        """Returns the arguments of `Kernel.launch`; arguments: the segment's bytes."""
         args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
         return {"block": self.block, "args": args, "dynamic_lds": self.lds, "global_size": self.size}
 
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel of a loaded module; plain: the same for launches that are left unchecked."""
+    """A kernel of a loaded module."""
 
     device: int
     kernel: Kernel
-    plain: Kernel
+    plain: Kernel  # the same kernel for launches without checks
 
 
 class GPU:
-    """One device, by what runs the launches that are checked, and by what runs those that are not; they share the memory."""
+    """A device, once for launches with checks and once for launches without; both share the memory."""
 
     def __init__(self, board: str, options: Options, arena: Arena) -> None:
         self.checking = Device(
@@ -78,12 +75,12 @@ class GPU:
         )
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
-        self.plain.stdout = self.plain.stderr = None  # of the program's own launches
+        self.plain.stdout = self.plain.stderr = None  # the program's own launches print elsewhere
         self.peers: set[int] = set()
 
 
 class GPUs:
-    """All devices of a program. Whoever changes them, or runs a kernel, holds `busy`."""
+    """All devices of a program. A thread that changes them or runs a kernel holds `busy`."""
 
     def __init__(self, options: Options, arena: Arena) -> None:
         self.options = options
@@ -96,17 +93,17 @@ class GPUs:
 
     @property
     def track_definedness(self) -> bool:
-        """Whether it is known which bytes were written: by all checks but those of numbers alone."""
+        """True if written bytes are tracked: by all checks except those of numbers."""
         return self.gpus[0].memory.checked
 
     # -- memory --------------------------------------------------------------------------------
 
     def change(self, entry: Any, pad: int) -> None:
-        """Carry out an entry of the log."""
+        """Applies an entry of the log."""
         change, address = Change(int(entry["kind"])), int(entry["address"])
         device = int(entry["device"])
         if change is Change.ALLOCATE:
-            before = self.owned.get(address)  # memory of a graph is there again
+            before = self.owned.get(address)  # a graph's memory is allocated again
             sites = tuple(int(site) for site in entry["sites"]) if before is None else before.sites
             owned = Owned(
                 AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
@@ -159,16 +156,17 @@ class GPUs:
                 self.gpus[index].memory.free(owned.adopted.pop(index))
 
     def leaks(self) -> list[Owned]:
-        """Allocations that nobody freed, of those that programs free themselves."""
+        """Returns allocations that were not freed, of the kinds that programs free themselves."""
         return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not AllocationKind.MANAGED]
 
     # -- modules -------------------------------------------------------------------------------
 
     def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
-        """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError.
+        """Loads a module; returns its number, and address and bytes of each of its segments.
 
-        A managed variable is compiled to a pointer, NAME, and its first value, NAME.managed: the pointer is set to that, where
-        the host reaches it as well. (Those of the program itself the library points elsewhere: they are one for all devices.)
+        A managed variable is compiled to a pointer, NAME, and its first value, NAME.managed. The pointer is set to that
+        value, which the host reaches as well. (The library redirects those of the program itself: all devices share
+        them.) Raises DecodeError and LaunchError.
         """
         module = self.gpus[index].checking.load(data)
         number = len(self.modules) + 1
@@ -181,14 +179,14 @@ class GPUs:
         return number, [(segment.address + module.bias, segment.memory_size) for segment in module.code.segments]
 
     def function(self, module: int, name: str) -> tuple[int, Kernel]:
-        """A kernel's number and itself. KeyError where the module has none of the name."""
+        """Returns a kernel's number and the kernel. Raises KeyError if the module has none of the name."""
         index, loaded, plain = self.modules[module]
         kernel = loaded[name]
         self.functions.append(Function(index, kernel, plain[name]))
         return len(self.functions) - 1, kernel
 
     def symbol(self, module: int, name: str) -> tuple[int, int]:
-        """Address and bytes of a variable. KeyError where the module has none of the name."""
+        """Returns address and bytes of a variable. Raises KeyError if the module has none of the name."""
         _, loaded, _ = self.modules[module]
         if loaded.code.symbols[name].kind != "object":
             raise KeyError(name)
@@ -200,8 +198,10 @@ class GPUs:
         self, function: Function, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
         observe: Observe | None = None,
     ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
-        """What ran, and what `observe` gave of it; what the kernel prints is added to `printed`, if it fails too. Raises what
-        `Kernel.launch` does."""
+        """Runs a launch; returns its run, and what `observe` returned.
+
+        The kernel's output is added to `printed`, even if the kernel fails. Raises what `Kernel.launch` raises.
+        """
         kernel = function.kernel if checked else function.plain
         call = shape.call(kernel, arguments)
         kernel.module.device.stdout = printed
@@ -211,11 +211,11 @@ class GPUs:
         return run, observed
 
     def seconds(self, function: Function, shape: LaunchShape, arguments: bytes) -> float:
-        """How long the launch would take on a real GPU, by the model of time. Raises what `Kernel.time` does."""
+        """Predicts the launch's seconds on a real GPU by the timing model. Raises what `Kernel.time` raises."""
         return float(function.plain.time(**shape.call(function.plain, arguments)).seconds)
 
     def _all_defined(self) -> None:
-        """After a launch that did not note what it wrote: nothing is known to be undefined any more."""
+        """Marks all memory as defined, after a launch that did not track its writes."""
         for owned in self.owned.values():
             for allocation in owned.adopted.values():
                 if allocation.undefined is not None and not allocation.whole:

@@ -1,4 +1,4 @@
-"""Starts a program with the HIP library in AMD's place, and a server for each of its processes that calls HIP."""
+"""Starts a program with this project's HIP library instead of AMD's, and a server for each of its processes that calls HIP."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
 
 @dataclass
 class ProgramOutcome:
-    """status: the program's, as shells have it; processes: what was recorded of those that called HIP."""
+    """The result of a program that ran."""
 
-    status: int
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    status: int  # its exit status, as shells report it
+    processes: list[dict[str, Any]] = field(default_factory=list)  # the records of its processes that called HIP
 
     @property
     def wrong(self) -> bool:
-        """Whether anything was found."""
+        """True if anything was found."""
         return any(process["wrong"] for process in self.processes)
 
 
 def environment(folder: Path, socket_path: str) -> dict[str, str]:
-    """The environment of a program that is to find the library in the folder and its server behind the socket."""
+    """Returns the environment of a program that loads the library from the folder and connects to the socket."""
     before = os.environ.get("LD_LIBRARY_PATH")
     path = f"{folder}:{before}" if before else str(folder)
     return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path}
 
 
 def run(command: Sequence[str], options: Options, compile: Compile) -> ProgramOutcome:
-    """Run a program to its end. Raises OSError where it cannot be started, ToolchainError where there is no compiler."""
+    """Runs a program to its end. Raises OSError if it cannot be started, ToolchainError if there is no compiler."""
     folder = library.folder()
     with tempfile.TemporaryDirectory(prefix="simgpu-hip-") as scratch, socket.socket(socket.AF_UNIX) as listener:
         path = os.path.join(scratch, "server")
@@ -64,15 +64,15 @@ def run(command: Sequence[str], options: Options, compile: Compile) -> ProgramOu
 
 @dataclass
 class _Served:
-    """A server's process, and what it has written of its record so far."""
+    """A server's process."""
 
     process: int
     pipe: int
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = field(default_factory=bytearray)  # the part of its record that it has written so far
 
 
 def _attend(program: subprocess.Popen[bytes], listener: socket.socket, options: Options, compile: Compile) -> ProgramOutcome:
-    """Until the program and all servers have ended."""
+    """Serves until the program and all servers have ended."""
     from simgpu.hip import server  # noqa: F401  while the program starts; every server is a copy of this process
 
     outcome = ProgramOutcome(0)
@@ -112,7 +112,7 @@ def _read(served: _Served) -> bool:
 
 
 def _start_server(peer: socket.socket, listener: socket.socket, options: Options, compile: Compile) -> _Served:
-    """A copy of this process, which has no other threads, serves one library and writes its record into a pipe."""
+    """Forks a server for one library, which writes its record into a pipe. This process has no other threads."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -133,13 +133,13 @@ def _start_server(peer: socket.socket, listener: socket.socket, options: Options
 
 
 def serve_into(peer: socket.socket, writing: int, options: Options, compile: Compile) -> int:
-    """Serve one library, then write the record as JSON; the exit status of a server's process."""
+    """Serves one library, then writes the record as JSON; returns the exit status of a server's process."""
     from simgpu.hip import server
 
     try:
         record = server.serve(peer, options, compile)
     except server.Ended:
-        return 0  # it ended before it said what it is
+        return 0  # the program ended before its greeting
     except Exception as error:
         server.tell(f"internal error of the server, {type(error).__name__}: {error}; please report it")
         traceback.print_exc()

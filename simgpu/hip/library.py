@@ -16,12 +16,12 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# The names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it. All are one file: a
-# program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library, with one arena.
+# Names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it. All are one file. So a
+# program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images
-FOREIGN = re.compile(r"External|Graphics")  # on what other libraries made; their first argument is no NULL
-GLIBC = "2.17"  # of 2012: every distribution that ROCm runs on has a later one
+FOREIGN = re.compile(r"External|Graphics")  # in names of functions on other libraries' objects; their first argument is not NULL
+GLIBC = "2.17"  # of 2012: every distribution that ROCm supports has a later one
 OPTIONS = (
     "-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
     "-Wl,-soname,libamdhip64.so", "-Wl,-z,nodelete", "-Wl,-z,defs", "-ldl", "-lpthread",
@@ -31,7 +31,7 @@ ADVICE = "Install the ziglang wheel: pip install ziglang"
 
 
 def symbols() -> dict[str, tuple[str, ...]]:
-    """The functions of AMD's library by symbol version, oldest first."""
+    """Returns the functions of AMD's library by symbol version, oldest first."""
     found: dict[str, tuple[str, ...]] = {}
     version = ""
     for line in SYMBOLS.read_text().splitlines():
@@ -44,7 +44,7 @@ def symbols() -> dict[str, tuple[str, ...]]:
 
 
 def version_script() -> str:
-    """The linker's version script: each function under the version by which AMD's library has it."""
+    """Returns the linker's version script, with each function under its version in AMD's library."""
     made, before = [], ""
     for version, names in symbols().items():
         extra = [f"{name}*" for name in ("_Z24hipExtModuleLaunchKernel",)] if not before else []
@@ -55,7 +55,8 @@ def version_script() -> str:
 
 
 def stubs() -> str:
-    """C source of every function that no other source defines: it answers hipErrorNotSupported and says its name once."""
+    """Returns C source of every function that no other source defines: it answers hipErrorNotSupported and reports its
+    name once."""
     lines = (
         f'API __attribute__((weak)) Error {name}(const void *first) {{ return {answer}("{name}", first); }}'
         if (answer := "no_image" if IMAGES.search(name) else "missing_of" if FOREIGN.search(name) else "") else
@@ -66,7 +67,7 @@ def stubs() -> str:
 
 
 def target() -> str:
-    """The compiler's name of this host. Raises ToolchainError for one that no HIP program runs on."""
+    """Returns the compiler's name of this host. Raises ToolchainError for a host without HIP programs."""
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
     if sys.platform != "linux" or machine not in ("x86_64", "aarch64"):
         raise ToolchainError(f"HIP programs are Linux programs for x86_64 or aarch64; this is {sys.platform} on {machine}")
@@ -74,9 +75,9 @@ def target() -> str:
 
 
 def folder() -> Path:
-    """The folder with the library under all of its names, made where it is missing: what LD_LIBRARY_PATH is to begin with.
+    """Returns the folder that must come first in LD_LIBRARY_PATH; builds the library under all of its names if it is missing.
 
-    Raises ToolchainError where there is no compiler.
+    Raises ToolchainError if there is no compiler.
     """
     kept = cache.Folder(f"hip-{_digest()[:32]}")
     content = kept.load("library")
@@ -90,7 +91,7 @@ def folder() -> Path:
 
 
 def _temporary(content: bytes) -> Path:
-    """A folder of this process alone, for a cache that cannot be used."""
+    """Returns a folder of this process only, for a cache that cannot be used."""
     scratch = Path(tempfile.mkdtemp(prefix="simgpu-hip-"))
     (scratch / NAMES[0]).write_bytes(content)
     for name in NAMES[1:]:
@@ -99,7 +100,7 @@ def _temporary(content: bytes) -> Path:
 
 
 def _digest() -> str:
-    """Changes with the sources, the options and the compiler's version."""
+    """Hashes the sources, the options and the compiler's version."""
     made = hashlib.sha256(repr((OPTIONS, target(), _compiler_version())).encode())
     for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
         made.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())

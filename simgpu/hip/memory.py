@@ -1,4 +1,4 @@
-"""A device's memory that lies in the program's arena: the same bytes, at the same addresses."""
+"""A device's memory inside the program's arena: the same bytes, at the same addresses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory, whole_g
 from simgpu.machine.host_memory import aligned_bytes
 
 PAGE = 4096
-GAP = 1 << 16  # unmapped bytes behind what is reserved
+GAP = 1 << 16  # unmapped bytes after a reservation
 
 
 class Arena:
-    """The file behind the program's arena, mapped here as well; code objects and kernels' heaps go to its end.
+    """The file of the program's arena, mapped here too; code objects and kernels' heaps are at its end.
 
-    base: the address of its first byte in the program; shadow: the file of which bits nothing wrote, as long.
+    base: the address of its first byte in the program; shadow: a file of equal length, with the bits that nothing wrote.
     """
 
     def __init__(self, file: int, shadow: int, base: int, nbytes: int, module_bytes: int) -> None:
@@ -29,26 +29,26 @@ class Arena:
         self._shared: dict[int, np.ndarray] = {}  # other processes' bytes, by their address here
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
-        """The bytes at an address of the arena."""
+        """Returns the bytes at an address of the arena."""
         start = address - self.base
         return self.bytes[start : start + nbytes]
 
     def shadow(self, address: int, nbytes: int) -> np.ndarray:
-        """The undefined bits of bytes of the arena."""
+        """Returns the undefined bits of bytes of the arena."""
         start = address - self.base
         return self.undefined[start : start + nbytes]
 
     def registered(self, address: int, nbytes: int) -> np.ndarray:
-        """Bytes of the program's own memory, whose pages lie behind the arena, each at its address."""
+        """Returns bytes of the program's own memory, whose pages follow the arena in the file, each at its address."""
         page = address // PAGE * PAGE
         length = -(-(address + nbytes - page) // PAGE) * PAGE
         pages = mmap.mmap(self._file, length, mmap.MAP_SHARED, offset=self._nbytes + page)
         return np.frombuffer(pages, np.uint8)[address - page : address - page + nbytes]
 
     def share(self, address: int, nbytes: int, offset: int, process: int, file: int) -> None:
-        """Have bytes of another process's arena, `offset` bytes into its file, at an address of this one.
+        """Maps bytes of another process's arena, `offset` bytes into its file, at an address of this one.
 
-        Raises OSError where the process has ended or is another user's.
+        Raises OSError if the process has ended or belongs to another user.
         """
         opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -57,15 +57,15 @@ class Arena:
             os.close(opened)
 
     def shared(self, address: int) -> np.ndarray:
-        """The bytes of another process at an address."""
+        """Returns the bytes of another process at an address."""
         return self._shared[address]
 
     def unshare(self, address: int) -> None:
-        """Have them no longer."""
+        """Unmaps bytes of another process."""
         del self._shared[address]
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
-        """Address space for `nbytes`, page aligned, and the bytes there, which are zero."""
+        """Reserves address space for `nbytes`, page aligned; returns its address and its bytes, which are zero."""
         address = self._next
         self._next += -(-(nbytes + GAP) // PAGE) * PAGE
         return address, self.view(address, nbytes)
@@ -77,15 +77,15 @@ def _mapped(file: int, nbytes: int) -> np.ndarray:
 
 
 class ArenaMemory(DeviceMemory):
-    """A device's memory: what the program allocates is adopted, code objects lie where the program sees them."""
+    """A device's memory: it adopts the program's allocations, and puts code objects where the program sees them."""
 
     def __init__(self, arena: Arena, checked: bool) -> None:
-        super().__init__(checked, unique_bytes=False)  # reports give bytes as requested
+        super().__init__(checked, unique_bytes=False)  # reports use the requested bytes
         self._arena = arena
         self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
 
     def adopt(self, address: int, nbytes: int, label: str, reachable: int) -> Allocation:
-        """The program's allocation; reachable: bytes from its address on that kernels may access."""
+        """Adopts the program's allocation; reachable: bytes from its address on that kernels may access."""
         size = whole_granules(max(nbytes, reachable))
         allocation = Allocation(address, nbytes, self._arena.view(address, size), label=label)
         if self.checked:
@@ -93,21 +93,21 @@ class ArenaMemory(DeviceMemory):
         return self._inserted(allocation)
 
     def adopt_mapped(self, address: int, nbytes: int, label: str, home: int, writable: bool) -> Allocation:
-        """Memory that the program mapped by hand; home: where in the arena its bytes are."""
+        """Adopts memory that the program mapped; home: the address of its bytes in the arena."""
         allocation = Allocation(address, nbytes, self._arena.view(home, nbytes), writable, label)
         if self.checked:
             allocation.undefined = self._arena.shadow(home, nbytes)
         return self._inserted(allocation)
 
     def adopt_shared(self, address: int, nbytes: int, label: str) -> Allocation:
-        """Memory of another process; all of it counts as defined."""
+        """Adopts memory of another process; all of it counts as defined."""
         allocation = Allocation(address, nbytes, self._arena.shared(address)[: whole_granules(nbytes)], label=label)
         if self.checked:
             allocation.undefined = self._arena.shadow(address, whole_granules(nbytes))
         return self._inserted(allocation)
 
     def adopt_registered(self, address: int, nbytes: int, label: str) -> Allocation:
-        """Memory of the program's own that it registered; all of it counts as defined."""
+        """Adopts the program's own memory that it registered; all of it counts as defined."""
         lead = address % GRANULE
         data = self._arena.registered(address - lead, whole_granules(lead + nbytes))
         allocation = Allocation(address, nbytes, data, label=label, lead=lead, host=True)

@@ -1,4 +1,4 @@
-"""Names of kernels and variables in a code object, found by the expressions that a source writes for them."""
+"""Names of kernels and variables in a code object, found by their expressions in the source."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.demangled import demangled, without_parameters
 
-USE = "__simgpu_use_"  # variables that a source is given, so that what it names is compiled
+USE = "__simgpu_use_"  # prefix of variables that are added to a source to compile the code that it names
 
 
 def lowered_names(code: bytes, expressions: Sequence[str]) -> list[str]:
-    """The names in a code object of kernels and variables as the source writes them; "" for one that is not there.
+    """Returns the names in a code object for the source's expressions; "" for one that is not there.
 
-    Where there is a variable `USE` with an expression's number, its value is the address of what the expression names.
+    If there is a variable `USE` with an expression's number, its value is the address of the expression's object.
     """
     loaded = CodeObject.parse(code)
     found = {without_parameters(demangled(name)): name for name in (*loaded.symbols, *loaded.kernels)}

@@ -1,4 +1,4 @@
-"""What `simgpu hip` was asked for."""
+"""The options of `simgpu hip`, and the sources that its programs compile."""
 
 from __future__ import annotations
 
@@ -12,44 +12,38 @@ from simgpu.engine.result import Run
 
 @dataclass(frozen=True)
 class HipSource:
-    """HIP source that a program compiles while it runs; headers: name and text of each; names: expressions to be found in it.
-
-    With the option -fgpu-rdc it becomes bitcode. Where there are parts, these are to be linked: LLVM bitcode or text of LLVM IR.
-    """
+    """HIP source that a program compiles while it runs. With the option -fgpu-rdc it becomes bitcode."""
 
     text: str
     target: str
     options: tuple[str, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
-    names: tuple[str, ...] = ()
-    file: str = "program.hip"  # what messages and the line table call it
-    folder: str = "."  # where the program runs: relative names of its options start there
-    parts: tuple[bytes, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()  # name and text of each
+    names: tuple[str, ...] = ()  # expressions whose names in the code object are wanted
+    file: str = "program.hip"  # its name in messages and the line table
+    folder: str = "."  # where the program runs; relative names in its options start there
+    parts: tuple[bytes, ...] = ()  # LLVM bitcode or text of LLVM IR to link instead
 
 
-# Makes a code object, or bitcode, and a log of the source; None where the source is wrong.
+# From a source to a code object or bitcode, and a log; None instead of code if the source is wrong.
 Compile = Callable[[HipSource], tuple[bytes | None, str]]
 
 
-# Launches a kernel with the arguments of `Kernel.launch`; the run, and what a page shows of it, for JSON.
+# Launches a kernel with the arguments of `Kernel.launch`; returns the run and, for JSON, the data of its page.
 Observe = Callable[..., tuple[Run, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """boards: names of the devices, one each; check: as for `simgpu.Device`; pad: to a multiple of so many bytes a kernel may
-    access past an allocation; kernels: only those whose name it finds are checked; skip, only: launches of them that are not, and
-    how many behind those are (None: all); time: whether the model of time says how long launches would take; observe: what
-    launches the first of each kernel, where somebody wants to look at it."""
+    """Options of a run."""
 
-    boards: tuple[str, ...]
-    check: bool | str = False
-    pad: int = 0
-    kernels: re.Pattern[str] | None = None
-    skip: int = 0
-    only: int | None = None
+    boards: tuple[str, ...]  # names of the devices, one each
+    check: bool | str = False  # as for `simgpu.Device`
+    pad: int = 0  # a kernel may access an allocation up to the next multiple of this many bytes
+    kernels: re.Pattern[str] | None = None  # only kernels whose name this matches are checked
+    skip: int = 0  # the number of a kernel's first launches that are not checked
+    only: int | None = None  # the number of its launches after those that are checked (None: all)
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None
-    time: bool = False
-    observe: Observe | None = None
+    time: bool = False  # predict the time of launches
+    observe: Observe | None = None  # launches the first launch of each kernel, for a page

@@ -1,4 +1,4 @@
-"""A program's file, before it runs: whether it can load a HIP library of ours at all."""
+"""A program's file, before it runs: whether it can load a HIP library of this project."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ DYNAMIC = struct.Struct("<qQ")
 
 @dataclass(frozen=True)
 class HipProgram:
-    """What a file tells: elf: whether it is machine code, not a script; kernels: whether it holds code for a GPU; needed: the
-    libraries that it loads."""
+    """Properties of a program's file."""
 
-    elf: bool
-    kernels: bool = False
-    needed: tuple[str, ...] = ()
+    elf: bool  # machine code, not a script
+    kernels: bool = False  # holds code for a GPU
+    needed: tuple[str, ...] = ()  # the libraries that it loads
 
     @property
     def loads_hip(self) -> bool:
-        """Whether it names a HIP library itself; one of its libraries may, too."""
+        """True if the file itself names a HIP library; its libraries may too."""
         return any(name.startswith(("libamdhip64.so", "libhiprtc.so")) for name in self.needed)
 
 
 def inspect(path: str) -> HipProgram:
-    """What is known of a program. Raises LaunchError for one that cannot run here, or into which nothing can be loaded."""
+    """Reads a program's file. Raises LaunchError for one that cannot run here or cannot load a library."""
     data = Path(path).read_bytes()
     if not data.startswith(ELF):
         return HipProgram(elf=False)
@@ -55,7 +54,7 @@ def inspect(path: str) -> HipProgram:
 
 
 def _needed(file: ElfFile) -> tuple[str, ...]:
-    """The libraries that the dynamic section names."""
+    """Returns the libraries that the dynamic section names."""
     dynamic = next((header for header in file.headers if header.type == PT_DYNAMIC), None)
     if dynamic is None:
         return ()
@@ -74,7 +73,7 @@ def _text(data: bytes, at: int) -> str:
 
 
 def why_no_hip(path: str, program: HipProgram) -> str:
-    """Why nothing called HIP, as far as the file tells."""
+    """Explains why nothing called HIP, as far as the file shows."""
     name = Path(path).name
     if program.kernels and not program.loads_hip:
         return f"{name} never called HIP here: it has kernels, but loads no libamdhip64.so; is the runtime linked into it?"

@@ -1,6 +1,7 @@
-"""What a program is told of a board: hipDeviceProp_t of HIP 5 and of HIP 6 and later, and hipDeviceAttribute_t by number.
+"""A board as programs see it: hipDeviceProp_t of HIP 5 and of HIP 6 and later, and hipDeviceAttribute_t by number.
 
-Offsets and numbers are HIP's binary interface (hip_runtime_api.h of 5.7 and 7.1). What no descriptor holds is said beside it.
+Offsets and numbers are HIP's binary interface (hip_runtime_api.h of 5.7 and 7.1). Figures that no descriptor holds have their
+source beside them.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ PRODUCTS = {
     "mi300x": "AMD Instinct MI300X", "mi325x": "AMD Instinct MI325X", "mi350x": "AMD Instinct MI350X",
     "mi355x": "AMD Instinct MI355X",
 }  # fmt: skip
-# Every bit of hipDeviceArch_t but hasFunnelShift, hasSyncThreadsExt, hasSurfaceFuncs and hasDynamicParallelism.
+# All bits of hipDeviceArch_t except hasFunnelShift, hasSyncThreadsExt, hasSurfaceFuncs and hasDynamicParallelism.
 ARCH_BITS = 0x1FFFF & ~(1 << 11 | 1 << 13 | 1 << 14 | 1 << 16)
 WALL_CLOCK_KHZ = 100_000  # s_memrealtime counts at 100 MHz (ISA guides)
 
 
 @dataclass(frozen=True)
 class Property:
-    """A field: its offsets in both structures, and its attribute's number; None where there is none."""
+    """A property: its offsets in both structures, and its attribute's number; None if it has none."""
 
     name: str
-    old: int | None
-    new: int | None
-    attribute: int | None
-    format: str = "i"
+    old: int | None  # in hipDeviceProp_t of HIP 5
+    new: int | None  # in hipDeviceProp_t of HIP 6 and later
+    attribute: int | None  # number in hipDeviceAttribute_t
+    format: str = "i"  # as for `struct`
 
 
 # fmt: off
@@ -74,7 +75,7 @@ PROPERTIES = (
 
 
 def values(board: HardwareDescriptor, index: int) -> dict[str, object]:
-    """A board's properties by name; those left out are 0. index: of the device among the program's."""
+    """Returns a board's properties by name; the others are 0. index: of the device among the program's."""
     width = BUS_BITS.get(board.arch, 4096)
     waves = board.max_waves_per_simd * board.simds_per_cu
     registers = board.registers_per_cu
@@ -101,7 +102,7 @@ def values(board: HardwareDescriptor, index: int) -> dict[str, object]:
 
 
 def structure(told: dict[str, object], old: bool) -> bytes:
-    """hipDeviceProp_t of HIP 5 (`old`), or of HIP 6 and later."""
+    """Returns hipDeviceProp_t of HIP 5 (`old`), or of HIP 6 and later."""
     made = bytearray(OLD_BYTES if old else BYTES)
     for field in PROPERTIES:
         at = field.old if old else field.new
@@ -119,7 +120,7 @@ def _packed(value: object, format: str) -> tuple[object, ...]:
 
 
 def attributes(told: dict[str, object], board: HardwareDescriptor) -> dict[int, int]:
-    """Values by the number of a hipDeviceAttribute_t; those that do not fit an int are its largest."""
+    """Returns values by the number of a hipDeviceAttribute_t; those that do not fit an int become the largest int."""
     found = {field.attribute: value for field in PROPERTIES if field.attribute is not None
              and isinstance(value := told.get(field.name, 0), int)}  # fmt: skip
     grid, block = told["maxGridSize"], told["maxThreadsDim"]
@@ -129,6 +130,6 @@ def attributes(told: dict[str, object], board: HardwareDescriptor) -> dict[int, 
         55: board.max_workgroup_size, 89: 1, 10013: 1, 10015: board.num_cus, 10016: 1,
         10017: WALL_CLOCK_KHZ, 10018: board.xcds, 10019: board.vgpr_per_thread + board.agpr_per_thread * board.unified_vgprs,
     }  # fmt: skip
-    # Known to be 0: windows, graphs of a board, images (10014), which CDNA3 has not and which are not simulated of CDNA1 and 2.
+    # Known to be 0: windows, graphs of a board, images (10014). CDNA3 has no images; those of CDNA1 and 2 are not simulated.
     known = {number: 0 for number in (*range(92), *range(10000, 10021))}
     return {number: min(value, INT_MAX) for number, value in (known | found).items()}

@@ -10,10 +10,10 @@ from enum import IntEnum
 import numpy as np
 
 VERSION = 2
-FRAME = struct.Struct("<II")  # kind, bytes that follow; of a reply: status, bytes
-HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, those of them for code objects, the program's path
-# Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, the batch that it is sent in, how
-# many of that follow.
+FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
+HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, its bytes for code objects, the program's path
+# Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, number of the batch,
+# launches of the batch that follow.
 LAUNCH = struct.Struct("<I3I3IIIIQII")
 FINDING = struct.Struct("<Q32s")  # return address, kind
 SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
@@ -27,7 +27,7 @@ LOG_BYTES = 64 << 30
 
 
 class Request(IntEnum):
-    """What the library asks for."""
+    """Requests of the library."""
 
     GREETING = 1
     LOAD = 2
@@ -43,7 +43,7 @@ class Request(IntEnum):
 
 
 class Change(IntEnum):
-    """The kind of an entry of the log."""
+    """Kinds of entries of the log."""
 
     ALLOCATE = 1
     FREE = 2
@@ -53,7 +53,7 @@ class Change(IntEnum):
 
 
 class AllocationKind(IntEnum):
-    """What an allocation is (`Memory` of the library's internal.h; 4 is a module's)."""
+    """Kinds of allocations (`Memory` of the library's internal.h; 4 is a module's)."""
 
     DEVICE = 0
     HOST = 1
@@ -63,7 +63,7 @@ class AllocationKind(IntEnum):
     SHARED = 6
 
 
-# The call by which users know an allocation.
+# The call that users know an allocation by.
 CALLS = {
     AllocationKind.DEVICE: "hipMalloc", AllocationKind.HOST: "hipHostMalloc",
     AllocationKind.MANAGED: "hipMallocManaged", AllocationKind.REGISTERED: "hipHostRegister",
@@ -102,7 +102,7 @@ class Message:
 
 
 def receive(peer: socket.socket, count: int) -> bytes:
-    """So many bytes; Ended where the other side closed before."""
+    """Receives `count` bytes; raises Ended if the other side closed before."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
@@ -117,23 +117,23 @@ def receive(peer: socket.socket, count: int) -> bytes:
 
 
 def next_message(peer: socket.socket) -> Message:
-    """The next request."""
+    """Receives the next request."""
     kind, nbytes = FRAME.unpack(receive(peer, FRAME.size))
     return Message(kind, receive(peer, nbytes))
 
 
 def reply(peer: socket.socket, status: int, data: bytes = b"") -> None:
-    """Answer a request."""
+    """Answers a request."""
     send(peer, answer(status, data))
 
 
 def answer(status: int, data: bytes) -> bytes:
-    """The bytes of an answer."""
+    """Returns the bytes of an answer."""
     return FRAME.pack(status, len(data)) + data
 
 
 def send(peer: socket.socket, data: bytes) -> None:
-    """Send all of it; Ended where nobody reads."""
+    """Sends all of the data; raises Ended if nobody reads it."""
     try:
         peer.sendall(data)
     except ConnectionError:
@@ -142,18 +142,18 @@ def send(peer: socket.socket, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a library says of its program, and the descriptors that came with it."""
+    """A library's description of its program, with the descriptors that came along."""
 
     process: int
     path: str
-    arena: int
+    arena: int  # address
     arena_bytes: int
-    module_bytes: int
-    descriptors: tuple[int, ...]
+    module_bytes: int  # bytes for code objects
+    descriptors: tuple[int, ...]  # arena, log, shadow, socket of the launches
 
 
 def greeting(peer: socket.socket) -> Greeting:
-    """The first message. Raises ValueError for another protocol, Ended where there is none."""
+    """Receives the first message. Raises ValueError for another protocol, Ended if there is none."""
     data, descriptors, _, _ = socket.recv_fds(peer, FRAME.size + HELLO.size, DESCRIPTORS)
     data += receive(peer, FRAME.size + HELLO.size - len(data)) if data else b""
     if not data:

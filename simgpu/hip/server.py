@@ -1,6 +1,7 @@
-"""The server of one program: answers its HIP library, runs its kernels, tells what is wrong with them.
+"""The server of one program: answers its HIP library, runs its kernels, reports faults.
 
-Two threads: one answers requests, the other runs launches in the order in which they come. What both use is held by `GPUs.busy`.
+Two threads: one answers requests, the other runs launches in the order of arrival. A thread holds `GPUs.busy` to use
+shared state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where in a program's source an address of its code lies: by the program's map of memory, and the line tables of its files."""
+"""Source lines of code addresses in a running program, from its memory map and the line tables of its files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.elf import PT_LOAD, ElfFile
 
 LARGEST_FILE = 1 << 28  # bytes: line tables of larger programs would take minutes
-# Files of HIP's own headers, in which calls of templates lie.
+# HIP's own headers, in which calls of templates are.
 HEADERS = ("hip_runtime_api.h", "hip_runtime.h", "amd_hip_runtime.h", "hip_ext.h")
 
 
 @dataclass(frozen=True)
 class MappedRegion:
-    """A mapped part of a file: addresses, and the file's offset of the first."""
+    """A mapped part of a file."""
 
     start: int
     end: int
-    offset: int
+    offset: int  # of its first byte in the file
     path: str
 
 
 class BinaryFile:
-    """A file of machine code, read when it is asked for. It only helps: where it cannot be read, it tells nothing."""
+    """A file of machine code, read on first use. A file that cannot be read gives no lines."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -44,10 +44,10 @@ class BinaryFile:
         return DebugInformation(self._data, ())
 
     def lines(self, offset: int) -> tuple[str, ...]:
-        """The `file:line` of the instruction at an offset of the file, then those of the calls that it was inlined from."""
+        """Returns the `file:line` of the instruction at an offset of the file, then those of the calls that it was inlined from."""
         try:
             headers = ElfFile(self._data).headers
-        except Exception:  # no ELF
+        except Exception:  # not an ELF file
             return ()
         for header in headers:
             if header.type == PT_LOAD and header.offset <= offset < header.offset + header.file_size:
@@ -57,7 +57,7 @@ class BinaryFile:
 
 
 class CallSites:
-    """The lines of calls in a running process."""
+    """Source lines of calls in a running process."""
 
     def __init__(self, process: int) -> None:
         self._process = process
@@ -66,7 +66,7 @@ class CallSites:
         self._known: dict[int, tuple[str, ...]] = {}
 
     def note_map(self) -> None:
-        """Read which files the process has mapped now, while it runs: libraries may have been added."""
+        """Reads the process's mapped files again: libraries may have been loaded."""
         try:
             lines = Path(f"/proc/{self._process}/maps").read_text().splitlines()
         except OSError:
@@ -80,13 +80,13 @@ class CallSites:
         self._regions = found or self._regions
 
     def first(self, return_addresses: Iterable[int]) -> str | None:
-        """The `file:line` of the innermost of nested calls that lies in the program's own source; they return to the addresses."""
+        """Returns the `file:line` of the innermost nested call in the program's own source, from the return addresses."""
         for address in map(int, return_addresses):
             if address and address not in self._known:
                 self._known[address] = self._lines(address - 1)  # of the call itself
             for line in self._known.get(address, ()):
                 file = line.rpartition(":")[0].rpartition("/")[2]
-                if file not in HEADERS and not file.endswith((".S", ".s")):  # what calls main is assembly
+                if file not in HEADERS and not file.endswith((".S", ".s")):  # the code that calls main is assembly
                     return line
         return None
 

@@ -5,14 +5,14 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     context.py       device(): a simulated GPU as Triton's current one
     tuning.py        the autotuner
     driver.py        the driver that Triton sees
-    kernels.py       what Triton compiled, by target
+    kernels.py       the kernels that Triton compiled, by target
     arguments.py     a kernel's arguments by its signature
-    tensors.py       host tensors: which bytes an argument may reach
-    session.py       the device that launches run on, and what they left
-    usage.py         a session's launches, and what they came to by kernel
+    tensors.py       host tensors: the bytes that an argument may reach
+    session.py       the device that launches run on, and their results
+    usage.py         a session's launches, and their totals by kernel
     frames.py        calls between an instruction and the kernel, named in findings
     variables.py     kernels compiled with marks that the debugger finds variables by
-    instructions.py  what a launch executed, decoded again
+    instructions.py  a launch's executed instructions, decoded again
     report.py        a compiled kernel and its last launch, by source line
     model.py         time by a model, for do_bench and autotuning
     proton.py        Proton's sessions, by modelled times

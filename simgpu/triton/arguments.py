@@ -1,7 +1,7 @@
 """A Triton kernel's arguments by its signature: flat, without constants, each of a type the kernel reads.
 
-The order is Triton's (triton/backends/amd/driver.py): tuples flattened, `constexpr` left out, a tensor
-descriptor as base, shape, strides, two flags, shape and strides again; then global and profile scratch.
+The order is Triton's (triton/backends/amd/driver.py): tuples flattened, without `constexpr`. A tensor descriptor
+becomes base, shape, strides, two flags, shape and strides again. Global and profile scratch come last.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _FLOATS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ArgumentValue:
-    """One argument of the compiled kernel: its name (with an index inside tuples), Triton type and value."""
+    """An argument of the compiled kernel."""
 
-    name: str
-    type: str
+    name: str  # with an index inside tuples
+    type: str  # Triton's
     value: Any
 
     @property
@@ -35,10 +35,10 @@ class ArgumentValue:
 
 
 def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[ArgumentValue]:
-    """The kernel's arguments, from the signature (name to type) and the bound values in its order.
+    """Returns the kernel's arguments, from the signature (name to type) and the bound values in its order.
 
-    Constants at the end may be left out, as by callers that bind values themselves: Triton's launcher never looks at them (its
-    driver.c, extractArgs). LaunchError where there are fewer values than that, or more than names.
+    Constants at the end may be left out, as by callers that bind values themselves: Triton's launcher never reads them (its
+    driver.c, extractArgs). Raises LaunchError if there are fewer values than that, or more than names.
     """
     read = max((at for at, kind in enumerate(signature.values(), 1) if kind != "constexpr"), default=0)
     if not read <= len(values) <= len(signature):
@@ -65,7 +65,7 @@ _DESCRIPTOR = re.compile(r"tensordesc[^<]*<([^[>]*)\[")
 
 
 def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A host descriptor's parts, types and values: what Triton's AMD backend makes of it where the hardware has none."""
+    """Yields a host descriptor's parts, types and values, as Triton's AMD backend passes it on GPUs without descriptors."""
     found = _DESCRIPTOR.match(kind)
     if found is None:
         raise LaunchError(f"a tensor descriptor of type {kind}: this release of Triton writes them in a way that is not known here")
@@ -78,7 +78,7 @@ def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def encode(argument: ArgumentValue) -> bytes:
-    """A number as the bytes of its type; LaunchError where it is none, or does not fit."""
+    """Returns a number as the bytes of its type; raises LaunchError if it is none, or does not fit."""
     value, kind = argument.value, argument.type
     if hasattr(value, "item"):
         value = value.item()

@@ -26,7 +26,7 @@ from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 from simgpu.triton.tuning import limited, shown, tuned
 
-BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # what of a benchmark's launches runs
+BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # the part of a benchmark's launches that runs
 
 
 @contextmanager
@@ -34,23 +34,22 @@ def device(
     target: str, *, check: bool | str = False, threads: int | None = None, max_instructions: int | None = None,
     guard: str = STORAGE, suppressions: str | Path | None = None,
 ) -> Iterator[Session]:  # fmt: skip
-    """Run the Triton kernels that the block launches on a simulated GPU.
+    """Runs the Triton kernels that the block launches on a simulated GPU.
 
-    target: as for `simgpu.Device`, or several equal ones, "mi300x:2", of which each thread has a current one.
-    check: True raises KernelFinding at a launch's first finding, "collect" gathers
-    findings in the session's `findings` (a launch that faults ends there), "performance" is True with notes on what
-    costs time, which raise nothing; threads,
-    max_instructions: as for `simgpu.Device`; guard: "storage" has a kernel reach all of the memory that an argument is a view of,
-    "view" only what lies between the view's own elements; suppressions: a file of findings that are not told
-    (`simgpu.checks.suppressions`). Tensors are numpy arrays or CPU tensors. Blocks may be nested.
+    target: as for `simgpu.Device`, or several equal ones, "mi300x:2"; each thread has a current one. check: True raises
+    KernelFinding at a launch's first finding. "collect" gathers findings in the session's `findings`; a launch that
+    faults ends there. "performance" is True with notes on what costs time, which raise nothing. threads,
+    max_instructions: as for `simgpu.Device`. guard: with "storage" a kernel may reach all of the memory that an
+    argument is a view of; with "view" only the bytes between the view's own elements. suppressions: a file of findings
+    that are not reported (`simgpu.checks.suppressions`). Tensors are numpy arrays or CPU tensors. Blocks may be nested.
     """
     session = Session(target, check, threads, max_instructions, guard, suppressions)
     forget_quietly()
     with ExitStack() as stack:
         chosen = SimDriver(session)
-        # What Triton's compiler holds, and what programs see: they differ where a program reloaded the module.
+        # The module of Triton's compiler and that of programs: they differ if a program reloaded the module.
         for held in {id(held): held for held in (jit.driver, triton.runtime.driver)}.values():
-            for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to
+            for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` restores
                 stack.enter_context(_changed(held, name, chosen))
         stack.enter_context(_offered(chosen))
         stack.enter_context(_changed(HIPBackend, "_torch_available", getattr(HIPBackend, "_torch_available", None)))
@@ -71,7 +70,7 @@ _ABSENT = object()
 
 @contextmanager
 def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Another value of an attribute, for the block."""
+    """Changes an attribute for the block."""
     before = getattr(owner, name, _ABSENT)
     setattr(owner, name, value)
     try:
@@ -84,9 +83,9 @@ def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 class _Offer(type):
-    """A backend's driver as Triton and Inductor ask for it: whether there is a GPU, the driver, and whether it is the one in use.
+    """A backend's driver as Triton and Inductor request it: if there is a GPU, the driver, and if it is the one in use.
 
-    A class, as they expect, of which the driver counts as the one instance; driver: None where there is no GPU.
+    It is a class, as they expect; the driver counts as its one instance. driver: None if there is no GPU.
     """
 
     def __new__(cls, driver: SimDriver | None) -> _Offer:
@@ -108,7 +107,7 @@ class _Offer(type):
 
 @contextmanager
 def _offered(driver: SimDriver) -> Iterator[None]:
-    """The driver as that of the only backend with a GPU, for the block."""
+    """Offers the driver as that of the only backend with a GPU, for the block."""
     before = dict(backends)
     backends.update({name: replace(one, driver=_Offer(driver if name == "amd" else None)) for name, one in before.items()})
     try:
@@ -118,10 +117,10 @@ def _offered(driver: SimDriver) -> Iterator[None]:
 
 
 def _with_arrays(specialize: Any) -> Any:
-    """Triton's choice of a type and alignment for an argument, numpy's arrays and scalars included."""
+    """Extends Triton's choice of a type and alignment for an argument to numpy's arrays and scalars."""
 
     def wrapped(backend: Any, value: Any, *rest: Any) -> Any:
-        # Triton imports PyTorch, for 1.5 s, to ask whether an argument is its tensor: none is where nobody has imported it.
+        # Triton imports PyTorch, for 1.5 s, to see if an argument is its tensor. If nobody has imported it, none is.
         if not HIPBackend._torch_available:
             HIPBackend._torch_available = None if "torch" in sys.modules else False
         return specialize(backend, _shown(value), *rest)
@@ -130,14 +129,14 @@ def _with_arrays(specialize: Any) -> Any:
 
 
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
-    """In place of `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md); see `SIMGPU_BENCH` there."""
+    """Replaces `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md); see `SIMGPU_BENCH` there."""
     clock = active_driver().session.clock
     with clock.sampling(_samples_alone()):
         return clock.do_bench(fn, *args, **options)
 
 
 def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
-    """`triton.testing.Mark.run`, which goes through a benchmark's shapes: what it computes, nobody looks at."""
+    """Wraps `triton.testing.Mark.run`, which goes through a benchmark's shapes: nobody reads its results."""
 
     def wrapped(mark: Any, *args: Any, **options: Any) -> Any:
         with active_driver().session.clock.sweeping(_samples_alone()):
@@ -147,7 +146,7 @@ def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _samples_alone() -> bool:
-    """Whether benchmarks are to run nothing but samples of their launches; LaunchError where SIMGPU_BENCH is no word for it."""
+    """True if benchmarks run only samples of their launches; raises LaunchError for an unknown value of SIMGPU_BENCH."""
     how = os.environ.get(BENCH, WHOLE)
     if how not in (WHOLE, SAMPLE):
         raise LaunchError(f"{BENCH}={how!r}: give {WHOLE} or {SAMPLE}")
@@ -155,7 +154,7 @@ def _samples_alone() -> bool:
 
 
 def _shown(value: Any) -> Any:
-    """An argument as Triton's specialisation takes it."""
+    """Returns an argument as Triton's specialisation takes it."""
     if isinstance(value, np.ndarray):
         return ArrayPointer(value)
     if isinstance(value, np.generic):

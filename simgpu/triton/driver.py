@@ -1,7 +1,7 @@
 """The driver that Triton sees: a target, a way to load code objects, a launcher.
 
-The protocol is triton/backends/driver.py (DriverBase) and what triton/runtime/jit.py and
-triton/compiler/compiler.py call on `driver.active`.
+The protocol is triton/backends/driver.py (DriverBase), and the calls of triton/runtime/jit.py and triton/compiler/compiler.py
+on `driver.active`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ __tracebackhide__ = says_it_all
 
 
 class Utilities:
-    """What Triton calls `driver.utils`: device properties and code objects."""
+    """Functions that Triton calls as `driver.utils`: device properties and code objects."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def get_device_properties(self, device: object) -> Mapping[str, Any]:
-        """HIP's names, the descriptor's figures."""
+        """Returns the descriptor's figures under HIP's names."""
         return properties(self._session)
 
     def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[LoadedBinary, LoadedBinary, int, int, int]:
-        """Module, function, registers, spills and the largest workgroup of a compiled kernel."""
+        """Returns module, function, registers, spills and the largest workgroup of a compiled kernel."""
         binary = LoadedBinary(name, code, shared)
         info = self._session.kernel(binary).info
         return binary, binary, info.vgpr_count, info.vgpr_spill_count, info.max_flat_workgroup_size
 
     def unload_module(self, module: LoadedBinary) -> None:
-        """Nothing: code objects live as long as their session."""
+        """Does nothing: code objects live as long as their session."""
 
 
 class Launcher:
@@ -60,7 +60,7 @@ class Launcher:
         groups = grid[0] * grid[1] * grid[2]
         for name, allocator in (("global", _allocation._allocator), ("profile", _allocation._profile_allocator)):
             flat.append(self._scratch(name, groups, allocator, stream))
-        # Kernels without scratch may lack the pointers for it (Triton before 3.4 had none for profiles).
+        # Kernels without scratch may lack its pointers (Triton before 3.4 had none for profiles).
         taken = flat[: len(session.kernel(function).arguments)]
         if enter is not None:
             enter(launch_metadata)
@@ -70,17 +70,17 @@ class Launcher:
             leave(launch_metadata)
 
     def _scratch(self, name: str, groups: int, allocator: Any, stream: int) -> ArgumentValue:
-        """Global memory that the compiler asked for, by the allocator that the user set."""
+        """Allocates global memory that the compiler requested, by the user's allocator."""
         size = getattr(self._metadata, f"{name}_scratch_size", 0) * groups
         align = getattr(self._metadata, f"{name}_scratch_align", 1)
         return ArgumentValue(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
 
 
 class DeviceInterface:
-    """`torch.cuda`, whose events tell modelled times; LaunchError where Triton's own `do_bench` asks, that a model replaces."""
+    """`torch.cuda`, whose events have modelled times; raises LaunchError to Triton's own `do_bench`, which a model replaces."""
 
     def current_device(self) -> int:
-        """This thread's."""
+        """Returns this thread's device."""
         return active_driver().session.current
 
     def __getattr__(self, name: str) -> Any:
@@ -93,7 +93,7 @@ class DeviceInterface:
 
 
 class SimDriver(DriverBase):
-    """A session's devices, stream 0 of each."""
+    """The driver of a session's devices, with stream 0 of each."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -103,11 +103,11 @@ class SimDriver(DriverBase):
 
     @classmethod
     def is_active(cls) -> bool:
-        """Never by itself: `simgpu.triton.device` sets it."""
+        """Returns False: only `simgpu.triton.device` activates it."""
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Triton's own table; only its compiled launchers use it."""
+        """Returns a type from Triton's own table; only its compiled launchers use it."""
         from triton.backends.amd.driver import ty_to_cpp
 
         return str(ty_to_cpp(ty))
@@ -116,46 +116,46 @@ class SimDriver(DriverBase):
         return GPUTarget("hip", self.session.gpu.arch, WARP)
 
     def get_current_device(self) -> int:
-        """This thread's."""
+        """Returns this thread's device."""
         return self.session.current
 
     def set_current_device(self, device: int) -> None:
-        """Chooses this thread's."""
+        """Chooses this thread's device."""
         self.session.use(device)
 
     def get_current_stream(self, device: object) -> int:
         return 0
 
     def get_device_capability(self, device: object = None) -> tuple[int, int]:
-        """As PyTorch has it for HIP: 9.4 for gfx942."""
+        """Returns the capability as PyTorch does for HIP: 9.4 for gfx942."""
         arch = self.session.gpu.arch
         return int(arch[3]), int(arch[4], 16)
 
     def get_active_torch_device(self) -> Any:
-        """The CPU: its tensors are the simulated device's memory."""
+        """Returns the CPU: its tensors are the simulated device's memory."""
         return import_module("torch").device("cpu")
 
     def get_device_interface(self) -> DeviceInterface:
         return DeviceInterface()
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """What a program clears between launches to empty the caches: nothing, as the model of time knows each launch alone."""
+        """Returns an empty tensor to clear between launches: the timing model predicts each launch without its predecessors."""
         return import_module("torch").empty(0, device=self.get_active_torch_device())
 
     def clear_cache(self, cache: Any) -> None:
-        """See above."""
+        """Does nothing; see above."""
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return benchmark
 
 
 def benchmark(fn: Callable[[], Any], *, quantiles: Sequence[float], **_options: Any) -> Any:
-    """The autotuner's benchmark, on the session in use: a tuner keeps the function for good."""
+    """Runs the autotuner's benchmark on the session in use: a tuner keeps this function forever."""
     return active_driver().session.clock.do_bench(fn, quantiles=quantiles)
 
 
 def active_driver() -> SimDriver:
-    """The driver of the innermost `simgpu.triton.device`."""
+    """Returns the driver of the innermost `simgpu.triton.device`."""
     from triton.runtime import driver
 
     assert isinstance(driver.active, SimDriver)

@@ -1,4 +1,4 @@
-"""The instructions that a launch executed, decoded again from the code object."""
+"""A launch's executed instructions, decoded again from the code object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def executed(launched: Launched) -> Iterator[tuple[int, Instruction, int]]:
-    """Virtual address, instruction and executions by all waves, in the order of addresses."""
+    """Yields virtual address, instruction and executions by all waves, in the order of addresses."""
     info, code = launched.kernel.info, launched.kernel.module.code
     segment = next(s for s in code.segments if s.executable and s.address <= info.start < s.end)
     for offset, times in sorted(launched.run.profile.items()):

@@ -1,4 +1,4 @@
-"""What Triton compiled for each simulated target: its caches go by the device's index, and each target has a device 0."""
+"""The kernels that Triton compiled for each simulated target: its caches use the device's index, and each target has a device 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CACHES = "simgpu_caches"
 
 
 def _of_target(function: Any) -> Any:
-    """A `JITFunction`'s caches for the session in use, by device: what its `device_caches` is outside of sessions."""
+    """Returns a `JITFunction`'s caches for the session in use, by device, like its `device_caches` outside of sessions."""
     by_target = function.__dict__.setdefault(_CACHES, {})
     name = active_driver().session.name
     if name not in by_target:
@@ -25,7 +25,7 @@ def _of_target(function: Any) -> Any:
 
 
 def _outside(function: Any, caches: Any) -> None:
-    """What Triton gives a new function is for the time after the session."""
+    """Sets the caches of a new function for the time after the session."""
     function.__dict__["device_caches"] = caches
 
 
@@ -33,14 +33,14 @@ KERNELS = property(_of_target, _outside)
 
 
 def compiled(function: Any) -> Iterator[Any]:
-    """The kernels that were compiled of a `JITFunction`, for whatever target."""
+    """Yields the kernels that were compiled from a `JITFunction`, for all targets."""
     for by_device in function.__dict__.get(_CACHES, {}).values():
         for cache in by_device.values():
             yield from cache[0].values()
 
 
 def forget_quietly() -> None:
-    """Has Triton's kernels that were loaded here die in silence when no session is left: there is no driver to unload them by."""
+    """Lets Triton's kernels that were loaded here die silently after the last session: no driver is left to unload them."""
     if _unload is not None and CompiledKernel.__del__ is not _let_go:
         CompiledKernel.__del__ = _let_go
 

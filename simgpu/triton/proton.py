@@ -1,7 +1,7 @@
 """Proton (`triton.profiler`) on the simulated device: each launch's count and modelled nanoseconds, in the tree of its scopes.
 
-Proton's library keeps sessions, scopes and metrics without a GPU; what its profilers would tell of a launch is noted as metrics
-here. A session of one of theirs is begun as one of "instrumentation", which asks for no library of ROCm's.
+Proton's library keeps sessions, scopes and metrics without a GPU. The figures of its profilers are added here as metrics. A
+session with such a profiler is started as one of "instrumentation", which needs no library of ROCm.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.triton.model import ModelledTime
 from simgpu.triton.session import Session, properties
 
-PROFILERS = ("rocprofiler", "roctracer")  # of AMD's GPUs; each is a library of ROCm's
+PROFILERS = ("rocprofiler", "roctracer")  # of AMD's GPUs; each needs a library of ROCm
 TIME, COUNT = "time (ns)", "count"
 
 
 class Profiles:
-    """Proton's sessions on a simulated device, by their numbers. active: whether each records."""
+    """Proton's sessions on a simulated device. active: by number, True while it records."""
 
     def __init__(self, native: Any, device: Session, alone: Callable[[], bool]) -> None:
         self._native, self._device, self._alone = native, device, alone
@@ -32,21 +32,21 @@ class Profiles:
         self._sweep = ExitStack()
 
     def start(self, own: Callable[..., int], path: str, context: str, data: str, profiler: str, mode: str = "") -> int:
-        """Begins a session; LaunchError for a mode, which asks a GPU for more than the time of launches."""
+        """Begins a session; raises LaunchError for a mode, which needs more of a GPU than the time of launches."""
         if profiler not in PROFILERS:
             return own(path, context, data, profiler, mode)
         if mode:
             raise LaunchError(f"proton.start(mode={mode!r}): the simulated device has no modes of {profiler}; leave it out")
         warnings.warn("simgpu: proton gives modelled times (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=4)
         number = own(path, context, data, "instrumentation", "hip")
-        if not self.active:  # what runs from here on, a benchmark's repetitions, is looked at by its time alone
+        if not self.active:  # only the times of later launches, a benchmark's repetitions, are read
             self._sweep.enter_context(self._device.clock.sweeping(self._alone()))
         self._paths[number] = path
         self._mark(number, True)
         return number
 
     def switch(self, on: bool, own: Callable[..., None], number: int | None, *rest: Any) -> None:
-        """Has a session, or all, record, or no longer."""
+        """Starts or stops the recording of a session, or of all."""
         own(*(() if number is None else (number,)), *rest)
         for each in [number] if number in self.active else self.active if number is None else []:
             self._mark(each, on)
@@ -69,7 +69,7 @@ class Profiles:
         self._device.clock.profile = self._note if any(self.active.values()) else None
 
     def _note(self, name: str, milliseconds: float) -> None:
-        """A launch, below the scope that is open, or as its own hook of launches named it."""
+        """Records a launch, below the open scope, or under the name from Proton's own launch hook."""
         from triton.profiler.hooks import launch
 
         metrics = {TIME: round(1e6 * milliseconds), COUNT: 1}
@@ -83,9 +83,9 @@ class Profiles:
 
 
 def complete(file: Path, device: Session) -> None:
-    """Adds to a file of Proton's tree what its profilers would: sums at the root, the devices, and which one ran each kernel.
+    """Adds to a file of Proton's tree the figures of its profilers: sums at the root, the devices, and each kernel's device.
 
-    With several devices, which one ran it is not known. Nothing happens where the session was written in another form.
+    With several devices, the kernels' devices are not known. Does nothing if the session was written in another format.
     """
     if not file.is_file():
         return
@@ -105,7 +105,7 @@ def complete(file: Path, device: Session) -> None:
 
 
 def _with_values(own: Callable[..., None]) -> Callable[..., None]:
-    """Proton's `add_metrics`: the values of tensors, which its library would fetch by the GPU's driver, are at hand."""
+    """Wraps Proton's `add_metrics`: reads the values of tensors here, which its library would fetch through the GPU's driver."""
 
     def added(scope: int, metrics: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> None:
         found = {name: metric._value for name, metric in (tensors or {}).items()}
@@ -116,9 +116,9 @@ def _with_values(own: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def profiled(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
-    """For a block: Proton's sessions are those of the simulated device.
+    """Runs a block in which Proton's sessions are those of the simulated device.
 
-    alone: whether only samples of launches are to run; asked when a session begins.
+    alone: returns True if only samples of launches run; called when a session begins.
     """
     try:
         from triton._C.libproton import proton as native

@@ -1,4 +1,4 @@
-"""What a compiled kernel is made of and what its last launch did, per line of its source."""
+"""Reports of a compiled kernel and its last launch, per line of its source."""
 
 from __future__ import annotations
 
@@ -21,47 +21,42 @@ _READS = ("global_read_bytes", "scalar_read_bytes")
 
 @dataclass(frozen=True)
 class LineReport:
-    """One line: wave-instructions, matrix ones among them; bytes as requested; bank_conflicts in clocks, None if not counted."""
+    """Counts of a source line."""
 
     source: str
-    instructions: int
-    matrix: int
-    read_bytes: int
-    write_bytes: int
-    lds_bytes: int
-    bank_conflicts: int | None
+    instructions: int  # wave-instructions
+    matrix: int  # matrix instructions among them
+    read_bytes: int  # as requested
+    write_bytes: int  # as requested
+    lds_bytes: int  # as requested
+    bank_conflicts: int | None  # clocks; None if not counted
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """A kernel and its last launch.
-
-    vgprs, agprs: per lane, as the hardware allocates for the kernel; waves_per_simd: that fit, by limited_by; matrix:
-    wave-instructions by mnemonic; bank_conflicts: clocks, None unless launched with check="performance"; counters,
-    fidelity: see docs/counters.md; lines: by number of instructions, most first.
-    """
+    """A kernel and its last launch."""
 
     kernel: str
     target: str
     grid: tuple[int, int, int]
     warps: int
-    vgprs: int
-    agprs: int
+    vgprs: int  # per lane, as the hardware allocates for the kernel
+    agprs: int  # per lane
     sgprs: int
     vgpr_spills: int
     sgpr_spills: int
     private_bytes: int
     lds_bytes: int
-    waves_per_simd: int
-    limited_by: str
-    matrix: Mapping[str, int]
-    bank_conflicts: int | None
-    counters: Mapping[str, int]
-    fidelity: Mapping[str, int]
-    lines: tuple[LineReport, ...]
+    waves_per_simd: int  # waves that fit a SIMD
+    limited_by: str  # what limits them
+    matrix: Mapping[str, int]  # wave-instructions by mnemonic
+    bank_conflicts: int | None  # clocks; None unless launched with check="performance"
+    counters: Mapping[str, int]  # see docs/counters.md
+    fidelity: Mapping[str, int]  # see docs/counters.md
+    lines: tuple[LineReport, ...]  # by number of instructions, most first
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the report for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -69,10 +64,10 @@ class KernelReport:
 
 
 def report(kernel: Any) -> KernelReport:
-    """The report of a kernel's last launch.
+    """Returns the report of a kernel's last launch.
 
-    kernel: the function under `@triton.jit` (or autotune, heuristics), or what `kernel[grid](...)` returned.
-    Raises LaunchError where it was not launched on a simulated device.
+    kernel: the function under `@triton.jit` (or autotune, heuristics), or the result of `kernel[grid](...)`.
+    Raises LaunchError if it was not launched on a simulated device.
     """
     launched = _last(kernel)
     info, chip = launched.kernel.info, launched.kernel.module.device.descriptor

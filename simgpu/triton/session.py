@@ -1,4 +1,4 @@
-"""A simulated device that Triton launches on, and what its launches left behind."""
+"""A simulated device that Triton launches on, and the results of its launches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ADVICE = (
 
 
 class KernelFinding(SimError):
-    """What checked mode found in a Triton kernel; `findings` are all of the launch, the first is in the message."""
+    """Findings of checked mode in a Triton kernel; `findings` has all of the launch, the message the first."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         rest = len(findings) - 1
@@ -56,24 +56,25 @@ class KernelFinding(SimError):
 
 @dataclass
 class LoadedBinary:
-    """A compiled kernel as Triton holds on to it; each session loads it for itself. last: its latest launch."""
+    """A compiled kernel as Triton holds it; each session loads it for itself."""
 
     name: str
     code: bytes
     dynamic_lds: int
-    last: Launched | None = None
+    last: Launched | None = None  # its latest launch
 
 
 Before = Callable[[Kernel, Geometry, list[object], Sequence[ArgumentValue]], None]
 
 
 class Session:
-    """A simulated device in use by Triton, or several equal ones, of which each thread has a current one.
+    """A simulated device in use by Triton, or several equal ones; each thread has a current one.
 
-    name: the target, as it was given; board: without the number of devices; gpus: the `simgpu.Device`s; findings: what
-    `check="collect"` gathered, over all launches; suppressions: findings that are not told; checked: whether in checked mode;
-    launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md); before: called
-    ahead of each launch, when the memory is in place; set on the class, of all sessions.
+    name: the target, as it was given; board: without the number of devices; gpus: the `simgpu.Device`s; findings: those
+    that `check="collect"` gathered, over all launches; suppressions: findings that are not reported; checked: True in
+    checked mode; launches: the number that began; used: their totals, by the kernel's name; clock: modelled time
+    (docs/timing.md); before: called before each launch, when the memory is in place; set on the class, for all
+    sessions.
     """
 
     before: Before | None = None
@@ -112,7 +113,7 @@ class Session:
 
     @property
     def current(self) -> int:
-        """This thread's device, by its number; 0 in a thread that chose none."""
+        """Number of this thread's device; 0 in a thread that chose none."""
         return getattr(self._chosen, "index", 0)
 
     @property
@@ -121,13 +122,13 @@ class Session:
         return self.gpus[self.current]
 
     def use(self, index: int) -> None:
-        """Makes a device this thread's; LaunchError where there is none of that number."""
+        """Makes a device this thread's; raises LaunchError if none has that number."""
         if not 0 <= index < len(self.gpus):
             raise LaunchError(f"device {index} of {self.name}: there are {len(self.gpus)}, numbered from 0")
         self._chosen.index = index
 
     def kernel(self, binary: LoadedBinary) -> Kernel:
-        """A compiled kernel, loaded on this thread's device."""
+        """Returns a compiled kernel, loaded on this thread's device."""
         key = self.current, binary.code
         module = self._modules.get(key)
         if module is None:
@@ -135,9 +136,10 @@ class Session:
         return module[binary.name]
 
     def register(self, *tensors: Any) -> None:
-        """Have the session's later launches reach these tensors, besides their arguments: through pointers stored in tensors.
+        """Lets the session's later launches reach these tensors in addition to their arguments: through pointers stored in
+        tensors.
 
-        They are kept alive until the session ends. LaunchError for what is no tensor in host memory.
+        They are kept alive until the session ends. Raises LaunchError for an object that is no tensor in host memory.
         """
         for tensor in tensors:
             if not is_tensor(tensor):
@@ -147,10 +149,10 @@ class Session:
             self._registered.append((name, tensor))
 
     def launch(self, binary: LoadedBinary, grid: tuple[int, int, int], warps: int, values: Sequence[ArgumentValue]) -> None:
-        """Run a kernel on the tensors among its arguments, on this thread's device.
+        """Runs a kernel on the tensors among its arguments, on this thread's device.
 
-        Raises Unreachable for a tensor that lies on another device, KernelFinding in checked mode unless findings are collected,
-        and what `Kernel.launch` raises.
+        Raises Unreachable for a tensor on another device, KernelFinding in checked mode unless findings are collected,
+        and the exceptions of `Kernel.launch`.
         """
         if 0 in grid:
             return
@@ -181,7 +183,7 @@ class Session:
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
             try:
-                if self.clock.runs:  # before the launch changes what it reads
+                if self.clock.runs:  # before the launch changes its inputs
                     milliseconds = self._time(kernel, geometry, args)
                     if self.clock.samples and milliseconds is not None:
                         if form is not None:
@@ -195,7 +197,7 @@ class Session:
                 use.findings += len(error.findings)
                 self._report(error.findings, error)
                 if self.collect and isinstance(error, MemoryFault) and found:
-                    return  # the fault is among what was collected, or suppressed
+                    return  # the fault is among the collected findings, or suppressed
                 raise
         run = replace(run, findings=told)
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
@@ -205,7 +207,7 @@ class Session:
         self._report(run.findings)
 
     def _time(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> float | None:
-        """Modelled ms of a launch; None where it fails, which the launch itself tells."""
+        """Returns modelled ms of a launch; None if it fails, which the launch itself reports."""
         try:
             milliseconds = 1e3 * time_launch(kernel, geometry, args, restore=not self.clock.sweeps).seconds
         except SimError:
@@ -214,7 +216,7 @@ class Session:
         return milliseconds
 
     def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
-        """Findings at lines of the user's source and with indices, without those that are suppressed."""
+        """Returns findings at lines of the user's source, with indices, and without suppressed ones."""
         told = self.suppressions.left_of(with_calls(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
@@ -227,7 +229,7 @@ class Session:
 
 
 def _form(value: ArgumentValue) -> object:
-    """A number, or shape, strides and type of a tensor: what a launch's time depends on, but for the elements."""
+    """Returns a number, or shape, strides and type of a tensor: the facts that a launch's time depends on, without the elements."""
     tensor = value.value
     if not (value.is_pointer and is_tensor(tensor)):
         return tensor
@@ -236,7 +238,7 @@ def _form(value: ArgumentValue) -> object:
 
 
 def _plain(value: ArgumentValue) -> object:
-    """A number's bytes, or a pointer argument's address (None: null)."""
+    """Returns a number's bytes, or a pointer argument's address (None: null)."""
     if not value.is_pointer:
         return encode(value)
     if is_tensor(value.value):
@@ -245,7 +247,7 @@ def _plain(value: ArgumentValue) -> object:
 
 
 def properties(session: Session) -> Mapping[str, Any]:
-    """What Triton and its users ask of a device, under HIP's names."""
+    """Returns the device properties that Triton and its users read, under HIP's names."""
     told = values(session.gpu.descriptor, 0)
     return {
         "max_shared_mem": told["sharedMemPerBlock"],

@@ -1,8 +1,8 @@
-"""Host tensors as a kernel sees them: which bytes an argument may reach, and where they lie on the device.
+"""Host tensors as a kernel sees them: the bytes that an argument may reach, and their addresses on the device.
 
-A tensor is a numpy array or whatever has PyTorch's `data_ptr`, `shape`, `stride` and `element_size` on the
-CPU. Its memory is used as it is: nothing is copied, so a kernel's stores are the tensor's new values, and a device
-address is the host's, so that pointers in tensors mean what they say.
+A tensor is a numpy array or any object with PyTorch's `data_ptr`, `shape`, `stride` and `element_size` on the CPU.
+Nothing is copied: a kernel's stores are the tensor's new values. A device address is the host's, so pointers stored in
+tensors are valid.
 """
 
 from __future__ import annotations
@@ -23,78 +23,78 @@ from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory
 from simgpu.hardware.errors import LaunchError
 
 STORAGE, VIEW = GUARDS = ("storage", "view")
-TABLE = 1 << 14  # elements of a tensor that is looked at as a table of pointers
-MARK = "simgpu_place"  # on PyTorch's storages where a GPU is pretended (`simgpu.tools.torch`): which memory they pretend to be
+TABLE = 1 << 14  # most elements of a tensor that may be a table of pointers
+MARK = "simgpu_place"  # on PyTorch's storages with a pretended GPU (`simgpu.tools.torch`): the memory that they pretend to be
 HOST, PINNED, GPU = "host", "pinned", "cuda"  # or one of several GPUs, as PyTorch names it: "cuda:1"
-HEAP = 1 << 32  # no allocation of a 64-bit process lies lower, and few indices are as large
+HEAP = 1 << 32  # no allocation of a 64-bit process is below, and few indices are as large
 
 
 class Unreachable(LaunchError, ValueError):
-    """A tensor that a GPU could not reach, where one is pretended; Triton's launchers raise ValueError."""
+    """A tensor that a pretended GPU could not reach; Triton's launchers raise ValueError."""
 
 
 @dataclass(frozen=True)
 class HostSpan:
-    """Host addresses that an argument reaches, first to one past the last; pointer: its element [0, 0, ...]."""
+    """Host addresses that an argument reaches."""
 
-    pointer: int
+    pointer: int  # address of its element [0, 0, ...]
     start: int
-    stop: int
+    stop: int  # one past the last
     writable: bool
     label: str
 
 
 class ArrayPointer:
-    """What Triton asks of a tensor when it chooses a specialisation, for a numpy array."""
+    """A numpy array with the attributes that Triton reads of a tensor to choose a specialisation."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.dtype = array.dtype
         self._array = array
 
     def data_ptr(self) -> int:
-        """The address, host and device."""
+        """Returns the address, on host and device."""
         return int(self._array.ctypes.data)
 
     def ptr_range(self) -> int:
-        """Bytes from the pointer on (up to 2 GiB, the AMD backend addresses them by buffer instructions)."""
+        """Returns the bytes from the pointer on (up to 2 GiB, the AMD backend addresses them by buffer instructions)."""
         low, high = np.lib.array_utils.byte_bounds(self._array)
-        # Offsets of buffer instructions are unsigned: they cannot reach back, as negative strides do.
+        # Offsets of buffer instructions are unsigned and cannot go back, as negative strides do.
         return high - low if low == self.data_ptr() else 1 << 63
 
 
 def plain_torch() -> contextlib.AbstractContextManager[Any]:
-    """For a block: PyTorch's own answers about tensors, whatever a program has put before them."""
+    """Runs a block with PyTorch's own answers about tensors, even if a program overrides them."""
     torch = sys.modules.get("torch")
     return torch._C.DisableTorchFunction() if hasattr(torch, "_C") else contextlib.nullcontext()  # type: ignore[union-attr]
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value is passed as a pointer to its elements."""
+    """True if a value is passed as a pointer to its elements."""
     return isinstance(value, np.ndarray) or hasattr(value, "data_ptr")
 
 
 def lies_elsewhere(tensor: Any, index: int) -> str:
-    """The GPU, as "cuda:1", that a tensor lies on, where that is another one than this; "" where it is not."""
+    """Returns the GPU, as "cuda:1", of a tensor on another one than this; "" for any other tensor."""
     tensor = unwrapped(tensor)
     place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, MARK, GPU)
     return place if place not in (HOST, PINNED, GPU, f"{GPU}:{index}") else ""
 
 
 def unwrapped(tensor: Any) -> Any:
-    """The tensor itself, behind what `triton.reinterpret` made of it to have its bytes taken for another type."""
+    """Returns the tensor inside a `triton.reinterpret` wrapper, or the tensor itself."""
     return tensor.base if isinstance(tensor, TensorWrapper) else tensor
 
 
 def span_of(name: str, tensor: Any, guard: str = STORAGE) -> HostSpan:
-    """The bytes that kernels may reach through a tensor; LaunchError if it is not in host memory.
+    """Returns the bytes that kernels may reach through a tensor; raises LaunchError if it is not in host memory.
 
-    name: its own, for messages; guard: STORAGE, all of the memory that the tensor is a view of, as kernels may walk it by
+    name: for messages; guard: STORAGE, all of the memory that the tensor is a view of, which kernels may walk by
     strides; VIEW, from the lowest to the highest of its own elements.
     """
     label, tensor = _label(name, tensor), unwrapped(tensor)
     found = _view(name, tensor, label)
     if not found.pointer:
-        return found  # an empty view: PyTorch's data_ptr() is null, wherever its storage lies
+        return found  # an empty view: PyTorch's data_ptr() is null, wherever its storage is
     low, high = _storage(tensor) if guard == STORAGE else (found.start, found.stop)
     start, stop = (min(found.start, low), max(found.stop, high)) if high > low else (found.start, found.stop)
     label = found.label if (start, stop) == (found.start, found.stop) else f"{found.label[:-1]}, a view)"
@@ -102,14 +102,14 @@ def span_of(name: str, tensor: Any, guard: str = STORAGE) -> HostSpan:
 
 
 def _view(name: str, tensor: Any, label: str) -> HostSpan:
-    """The bytes that the tensor's elements occupy."""
+    """Returns the bytes that the tensor's elements occupy."""
     if isinstance(tensor, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(tensor)
         return HostSpan(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
     holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
     pointer, shape = int(tensor.data_ptr()), tuple(tensor.shape)
-    if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty one's null pointer is as good on a GPU
-        # Triton's words first: tests look for them.
+    if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty tensor's null pointer is valid on a GPU
+        # Triton's words come first: tests look for them.
         said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} lies in host memory"
         raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
     place = getattr(holder, "device", "cpu")
@@ -124,10 +124,10 @@ def _view(name: str, tensor: Any, label: str) -> HostSpan:
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
-    """First and last address + 1 of the memory that a tensor is a view of; (0, 0) where it does not say."""
+    """Returns first and last address + 1 of the memory that a tensor is a view of; (0, 0) if it does not say."""
     if isinstance(tensor, np.ndarray):
         owner, base = tensor, tensor.base
-        while base is not None:  # past what is no array, as that of `as_strided`
+        while base is not None:  # skips objects that are not arrays, as below `as_strided`
             owner = base if isinstance(base, np.ndarray) else owner
             base = getattr(base, "base", None)
         low, high = np.lib.array_utils.byte_bounds(owner)
@@ -145,12 +145,12 @@ def _storage(tensor: Any) -> tuple[int, int]:
 
 
 def _label(name: str, tensor: Any) -> str:
-    """How messages name the memory."""
+    """Returns the memory's name in messages."""
     return f"{name} ({'x'.join(str(extent) for extent in tensor.shape) or 'scalar'} {tensor.dtype})"
 
 
 def merged(spans: Iterable[HostSpan]) -> list[HostSpan]:
-    """Spans that share a dword as one, by address: views of one tensor stay the same memory, writable where one of them is."""
+    """Merges spans that share a dword, by address: views of one tensor stay the same memory, writable if one of them is."""
     whole: list[HostSpan] = []
     for span in sorted(spans, key=lambda s: (s.start, s.stop)):
         last = whole[-1] if whole else None
@@ -163,10 +163,11 @@ def merged(spans: Iterable[HostSpan]) -> list[HostSpan]:
 
 
 def pointees(tensors: Iterable[tuple[str, Any]], numbers: Iterable[object] = ()) -> list[tuple[str, Any]]:
-    """PyTorch's tensors that numbers and the elements of small 64-bit integer tensors point to, beside these tensors themselves.
+    """Returns PyTorch's tensors that numbers and the elements of small 64-bit integer tensors point to.
 
-    A table of pointers, as a grouped GEMM takes, holds what `data_ptr` gave; the tensors behind it live, but are no arguments.
-    numbers: the arguments that are no tensors, as kernels take what `data_ptr` gave itself, too.
+    A table of pointers, as for a grouped GEMM, holds results of `data_ptr`. The tensors that they point to are alive,
+    but are no arguments. numbers: the arguments that are not tensors; kernels also take results of `data_ptr` directly.
+    The given tensors themselves are left out.
     """
     torch = sys.modules.get("torch")
     known = list(tensors)
@@ -184,7 +185,8 @@ def pointees(tensors: Iterable[tuple[str, Any]], numbers: Iterable[object] = ())
 
 
 def _pointers(tensors: Iterable[tuple[str, Any]], given_numbers: Iterable[object]) -> list[int]:
-    """Of the numbers and those in small 64-bit integer tensors what may be addresses outside of all these tensors, in order."""
+    """Returns numbers that may be addresses outside of all these tensors, in order: the given ones, and elements of int64
+    tensors."""
     spans = [span_of(name, tensor) for name, tensor in tensors]
     numbers = {int(number) for number in given_numbers if isinstance(number, (int, np.integer)) and number >= HEAP}
     for _, given in tensors:
@@ -192,20 +194,20 @@ def _pointers(tensors: Iterable[tuple[str, Any]], given_numbers: Iterable[object
         if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:
             continue
         if not (isinstance(tensor, np.ndarray) or hasattr(tensor, "detach")):
-            continue  # an array-like of neither library, whose elements nobody tells
+            continue  # an array-like of neither library, whose elements are unknown
         held = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
         numbers.update(int(number) for number in held.reshape(-1) if number >= HEAP)
     return sorted(number for number in numbers if not any(span.start <= number < span.stop for span in spans))
 
 
-# As engine/allocations.py tells an address by the allocation next to it.
+# Form in which engine/allocations.py reports an address by the allocation next to it.
 _OUTSIDE = re.compile(
     r"access to (?P<address>0x[0-9a-f]+), \d+ bytes (?:past the end of|before) (?P<name>argument [\w.\[\]]+)"
 )
 
 
 class SharedTensors:
-    """The tensors of one launch in device memory, at the host's addresses, from `__enter__` to `__exit__`."""
+    """Tensors of one launch in device memory, at the host's addresses, from `__enter__` to `__exit__`."""
 
     def __init__(self, memory: DeviceMemory, tensors: Iterable[tuple[str, Any]], guard: str = STORAGE) -> None:
         self._memory = memory
@@ -226,7 +228,7 @@ class SharedTensors:
             self._memory.free(allocation)
 
     def with_index(self, message: str) -> str:
-        """A message on an access outside of an argument, with the index that its address would have there."""
+        """Adds the index of an address outside of an argument to a message about it."""
         found = _OUTSIDE.search(message)
         if found is None:
             return message
@@ -236,22 +238,22 @@ class SharedTensors:
         return f"{message[: found.end('address')]}, which would be {index}{message[found.end('address') :]}" if index else message
 
     def _element(self, address: int) -> str:
-        """`out[3, 5]`: the element of the first tensor that has one at an address."""
+        """Returns the element of the first tensor that has one at an address: `out[3, 5]`."""
         return next(filter(None, (element_at(name, tensor, address) for name, tensor in self._tensors)), "")
 
 
 def element_at(name: str, tensor: Any, address: int) -> str:
-    """`out[3, 5]`, with `, byte 2` inside of it, for the tensor's element that an address lies in; "" where it has none there."""
+    """Returns the tensor's element at an address, as `out[3, 5]`, with `, byte 2` inside of it; "" if it has none there."""
     return _index(name, tensor, address, within=True)
 
 
 def outside_of(name: str, tensor: Any, address: int) -> str:
-    """`out[20, 0]` or `out[-1, 3]`: the index that an address outside of a tensor would have; "" for one of no axes."""
+    """Returns the index that an address outside of a tensor would have, `out[20, 0]` or `out[-1, 3]`; "" without axes."""
     return _index(name, tensor, address, within=False)
 
 
 def _index(name: str, tensor: Any, address: int, within: bool) -> str:
-    """The index of an address; within: none but the tensor's own, and no other than those goes on along the longest stride."""
+    """Returns the index of an address; within: only the tensor's own, else the longest stride's index may leave the tensor."""
     tensor = unwrapped(tensor)
     if isinstance(tensor, np.ndarray):
         size, strides = tensor.itemsize, [stride // max(tensor.itemsize, 1) for stride in tensor.strides]
@@ -275,5 +277,5 @@ def _index(name: str, tensor: Any, address: int, within: bool) -> str:
 
 
 def pointer_of(tensor: Any) -> int:
-    """The address of a tensor's element [0, 0, ...], host and device."""
+    """Returns the address of a tensor's element [0, 0, ...], on host and device."""
     return int(tensor.ctypes.data if isinstance(tensor, np.ndarray) else tensor.data_ptr())

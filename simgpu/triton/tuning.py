@@ -1,7 +1,7 @@
-"""The autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled side by side and sampled.
+"""The autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled in parallel and sampled.
 
-A candidate's time is the model's (`simgpu.sampling`), which needs samples of its workgroups alone: the tuner runs the chosen one
-whole afterwards. In checked mode each candidate runs whole, so that its findings are told.
+A candidate's time is the model's (`simgpu.sampling`), which needs only samples of its workgroups: the tuner runs the
+chosen one whole afterwards. In checked mode each candidate runs whole, so that its findings are reported.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ LIMIT = "SIMGPU_AUTOTUNE"
 
 
 class TunedArray(np.ndarray[Any, Any]):
-    """An array with the methods of PyTorch's that the autotuner resets and restores arguments by."""
+    """An array with the methods of PyTorch that the autotuner resets and restores arguments by."""
 
     def zero_(self) -> None:
-        """All zeros."""
+        """Sets all elements to zero."""
         self[...] = 0
 
     def clone(self) -> TunedArray:
-        """A copy."""
+        """Returns a copy."""
         return self.copy()
 
     def copy_(self, other: np.ndarray) -> None:
-        """Other's values."""
+        """Copies other's values."""
         self[...] = other
 
 
 def tuned(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Autotuning of numpy's arrays, and for each target of its own: what fits one may not fit the next."""
+    """Wraps the autotuner for numpy's arrays, with a choice per target: a configuration that fits one may not fit the next."""
 
     def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         handled = {*tuner.reset_to_zero, *tuner.restore_value}
@@ -62,7 +62,7 @@ def _resettable(value: Any) -> Any:
 
 
 def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
-    """The candidates to try: the first SIMGPU_AUTOTUNE that fit, where that is set; they are compiled when they are chosen."""
+    """Limits the candidates to the first SIMGPU_AUTOTUNE that fit, if that is set; compiles them when they are chosen."""
 
     def wrapped(tuner: Any, kwargs: Mapping[str, Any], *rest: Any) -> Any:
         limit = os.environ.get(LIMIT)
@@ -74,7 +74,7 @@ def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
                 found = _that_fit(tuner, kwargs, found, int(limit))
         if len(found) > 1 and not _many_are_compiled():
             with ThreadPoolExecutor(os.cpu_count()) as pool, _async_compile.AsyncCompileMode(pool, ignore_errors=True):
-                for candidate in found:  # side by side; one that cannot be compiled says so when its turn comes
+                for candidate in found:  # in parallel; one that cannot be compiled reports that in its turn
                     _compiled(tuner, kwargs, candidate)
         return found
 
@@ -82,12 +82,12 @@ def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _many_are_compiled() -> bool:
-    """Whether the caller compiles many kernels side by side, so that none is there when it is asked for."""
+    """True if the caller compiles many kernels in parallel, so that none is ready at once."""
     return _async_compile.active_mode.get() is not None
 
 
 def _compiled(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
-    """A candidate's kernel; None where it cannot be had ahead of its launch."""
+    """Returns a candidate's kernel; None if it is not available before its launch."""
     given = {**tuner.nargs, **kwargs}
     if candidate.pre_hook is not None or given.keys() & candidate.kwargs.keys():
         return None  # hooks change the arguments of a launch
@@ -95,7 +95,7 @@ def _compiled(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
 
 
 def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], count: int) -> Sequence[Any]:
-    """The first candidates that the device can run, as the tuner itself passes over the others; the very first where none can."""
+    """Returns the first candidates that the device can run, as the tuner skips the others; the very first ones if none can."""
     if _many_are_compiled():
         return candidates[:count]
     lds_bytes = active_driver().session.gpu.descriptor.lds_bytes
@@ -113,7 +113,7 @@ def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], 
 
 
 def shown(bench: Callable[..., Any]) -> Callable[..., Any]:
-    """The autotuner's time of a candidate: only samples run, and a terminal is told which one it is."""
+    """Wraps the autotuner's timing of a candidate: only samples run, and a terminal shows the candidate."""
 
     def wrapped(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
         session = active_driver().session
@@ -125,7 +125,7 @@ def shown(bench: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _told(text: str) -> Iterator[None]:
-    """For a block: a line on a terminal, gone afterwards."""
+    """Shows a line on a terminal during the block."""
     terminal = sys.stderr.isatty()
     if terminal:
         sys.stderr.write(f"\r\x1b[K{text[:79]}")

@@ -1,4 +1,4 @@
-"""A session's launches, and what they came to by kernel."""
+"""A session's launches, and their totals by kernel."""
 
 from __future__ import annotations
 
@@ -11,37 +11,33 @@ from simgpu.engine.result import Run
 
 @dataclass(frozen=True)
 class Launched:
-    """One finished launch: kernel, workgroups, bytes of LDS that each asked for, what ran; `when` orders launches."""
+    """A finished launch."""
 
     kernel: Kernel
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int]  # workgroups
     warps: int
-    lds_bytes: int
+    lds_bytes: int  # bytes of LDS that each workgroup requested
     run: Run
-    when: int
+    when: int  # orders launches
 
 
 @dataclass
 class LaunchUse:
-    """All launches of the kernels of one name; registers, spills and LDS are the last one's, 0 where none finished.
-
-    launches: those that began; instructions, matrix: executed by waves; seconds: of the host; milliseconds: modelled, None where
-    no time was asked for.
-    """
+    """All launches of the kernels of one name; registers, spills and LDS are the last one's, 0 if none finished."""
 
     kernel: str
-    launches: int = 0
-    instructions: int = 0
-    matrix: int = 0
+    launches: int = 0  # those that began
+    instructions: int = 0  # executed by waves
+    matrix: int = 0  # matrix instructions executed by waves
     vgprs: int = 0
     spills: int = 0
     lds_bytes: int = 0
     findings: int = 0
-    seconds: float = 0.0
-    milliseconds: float | None = None
+    seconds: float = 0.0  # of the host
+    milliseconds: float | None = None  # modelled; None if no time was requested
 
     def add(self, launched: Launched, milliseconds: float | None) -> None:
-        """Counts what a launch did that finished."""
+        """Counts a finished launch."""
         info, counters = launched.kernel.info, launched.run.counters
         self.instructions += counters["instructions"]
         self.matrix += counters["instructions_mfma"]
@@ -51,5 +47,5 @@ class LaunchUse:
             self.milliseconds = (self.milliseconds or 0.0) + milliseconds
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the totals for JSON."""
         return asdict(self)

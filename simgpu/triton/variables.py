@@ -1,10 +1,10 @@
-"""Triton's variables in the compiled code: each assignment is followed by marks that say which registers hold the block.
+"""Triton's variables in the compiled code: marks after each assignment say which registers hold the block.
 
-A mark is an `s_nop` that takes an element's registers as inline assembly does, and those of the element's index in the block, so
-that no layout has to be known: lane by lane the index says which element the lane holds. Where marks lie, and what each holds, the
-code object has in the section `SECTION`. Marked code has other registers and another schedule: it is compiled for the debugger
-alone, and without software pipelines, as Triton makes none of loops of unknown length that hold assembly. (With Triton's own way,
-LLVM_EXTRACT_DI_LOCAL_VARIABLES, Triton 3.8 and 3.9 do not compile for AMD's GPUs.)
+A mark is an `s_nop` that takes an element's registers as inline assembly does, and those of the element's index in the block.
+So no layout has to be known: lane by lane, the index identifies the element. The section `SECTION` of the code object has the
+addresses of the marks and their words. Marked code has other registers and another schedule, so it is compiled only for the
+debugger. It has no software pipelines, because Triton makes none of loops of unknown length that hold assembly. (Triton's own
+way, LLVM_EXTRACT_DI_LOCAL_VARIABLES, does not compile for AMD's GPUs in Triton 3.8 and 3.9.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INTEGERS = {1: tl.int1, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}  
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Has kernels compiled with marks, which the debugger finds variables by."""
+    """Makes Triton compile kernels with marks, by which the debugger finds variables."""
     assign, visit = CodeGenerator.assignTarget, CodeGenerator.visit_compound_statement
     begun: WeakSet[CodeGenerator] = WeakSet()
     serial = count()
@@ -70,15 +70,18 @@ def marked() -> Iterator[None]:
 
 
 def _has_variables(generator: Any) -> bool:
-    """Whether a function's variables are told: the kernel's, and those of functions with blocks; none of Triton's library, nor of
-    what a reduction combines two numbers by, nor of Gluon, whose blocks have layouts already."""
+    """True if a function's variables are marked: the kernel's, and those of functions with blocks.
+
+    Triton's library is left out, also functions by which a reduction combines two numbers, and Gluon, whose blocks have
+    layouts.
+    """
     if type(generator.semantic) is not TritonSemantic or generator.gscope.get("__name__", "").startswith(("triton.", "simgpu.")):
         return False
     return generator.is_kernel or any(isinstance(v, tl.tensor) and v.type.is_block() for v in generator.lscope.values())
 
 
 def _mark(generator: Any, name: str, line: int, serial: int) -> None:
-    """Emits the marks of a variable behind its assignment; compile-time constants and tuples have none."""
+    """Emits the marks of a variable after its assignment; compile-time constants and tuples have none."""
     value, build = generator.lscope[name], generator.builder
     if not isinstance(value, tl.tensor):
         return
@@ -99,7 +102,7 @@ def _mark(generator: Any, name: str, line: int, serial: int) -> None:
 
 
 def _bits(build: Any, handle: Any, kind: Any, of: Callable[[Any], Any]) -> Any:
-    """A value's bits in integers of 32 or 64: what assembly takes in vector registers."""
+    """Returns a value's bits in integers of 32 or 64, which assembly takes in vector registers."""
     if kind.is_ptr():
         return build.create_ptr_to_int(handle, of(tl.int64))
     width = kind.primitive_bitwidth
@@ -109,7 +112,7 @@ def _bits(build: Any, handle: Any, kind: Any, of: Callable[[Any], Any]) -> Any:
 
 
 def _index(build: Any, shape: list[int], of: Callable[[list[int]], Any]) -> Any:
-    """Each element's number in the block, rows one behind the other."""
+    """Returns each element's number in the block, row after row."""
     found, step = None, 1
     for axis in reversed(range(len(shape))):
         numbers = build.create_make_range(of([shape[axis]]), 0, shape[axis])
@@ -125,7 +128,7 @@ def _index(build: Any, shape: list[int], of: Callable[[list[int]], Any]) -> Any:
 
 
 def _with_places(before: Any) -> Callable[..., Any]:
-    """Triton's hook on its stages, for a cache of its own and for the section of marks; before: the hook that there was."""
+    """Wraps Triton's hook on its stages, for a cache key and for the section of marks; before: the previous hook."""
 
     def hook(*given: Any) -> Any:
         earlier = before(*given) if before is not None else None
@@ -144,7 +147,7 @@ def _with_places(before: Any) -> Callable[..., Any]:
 
 
 def _placed(assembly: str) -> str:
-    """The assembly with a section of the marks' addresses and words."""
+    """Returns the assembly with a section of the marks' addresses and words."""
     rows: list[str] = []
 
     def label(found: re.Match[str]) -> str:

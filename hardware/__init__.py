@@ -1,15 +1,15 @@
-"""What the chip is, as facts that operators, kernels and simulator share; nothing here imports them.
+"""Facts about the chip that operators, kernels and simulator share; nothing here imports them.
 
-In the order of imports, which `tests/test_imports.py` holds:
+In the order of imports, which `tests/test_imports.py` checks:
 
     errors.py         the errors that simgpu raises
     cache.py          files kept between runs in the user's cache
-    architectures.py  the four architectures, and the spans of them that facts hold for
+    architectures.py  the four architectures, and the ranges of them that facts hold for
     dtypes.py         element types, and the numpy dtype that holds each
-    memory_model.py   which instruction makes what available or visible to whom, by target
+    memory_model.py   the instructions that make accesses available or visible, by target and scope
     arrays.py         arrays and the bytes that a device holds of them
     matrix_table.py   the matrix instructions: one row each
-    descriptor.py     HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU
+    descriptor.py     HardwareDescriptor and MFMAAtom: the figures of a GPU that tile derivation needs
     targets.py        one row a GPU
     rates/            how fast a GPU is, as measured: bandwidths, latencies, the clock that it holds
     isa/              the instruction set: specs and bodies, decoder, text

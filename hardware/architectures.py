@@ -1,4 +1,4 @@
-"""The architectures by the names of LLVM's targets, oldest first, and the spans of them that facts hold for."""
+"""The architectures by the names of LLVM's targets, oldest first, and the ranges of them that facts hold for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays and the bytes that a device holds of them, for the simulator and for the real GPU alike."""
+"""Arrays and the bytes that a device holds of them, for the simulator and for the real GPU."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from simgpu.hardware.errors import LaunchError
 
 
 def as_bytes(array: Any) -> np.ndarray:
-    """The bytes of an array in C order, as a contiguous uint8 array."""
+    """Returns the bytes of an array in C order, as a contiguous uint8 array."""
     contiguous = np.ascontiguousarray(array)
     return contiguous.reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True)
 class Form:
-    """The type and shape of the array that a buffer was made for."""
+    """Type and shape of the array that a buffer was made for."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, shape: int | Sequence[int], dtype: DTypeLike) -> Form:
-        """Raises LaunchError for a negative extent."""
+        """Makes a form. Raises LaunchError for a negative extent."""
         extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(extent) for extent in shape)
         if any(extent < 0 for extent in extents):
             raise LaunchError(f"an array of shape {extents}: no extent may be negative")
@@ -45,10 +45,10 @@ class Form:
 def extents_of(
     nbytes: int, form: Form | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype, tuple[int, ...]]:
-    """The type and shape of a download from a buffer of `nbytes` that was made for an array of this form.
+    """Returns the type and shape of a download from a buffer of `nbytes` that was made for an array of this form.
 
-    Without a dtype the form's, and its shape; with a dtype and no shape all of the buffer. Raises LaunchError where the buffer is
-    smaller than that, or no type is known.
+    Without a dtype: the form's type and shape. With a dtype and no shape: all of the buffer. Raises LaunchError if the
+    buffer is too small, or no type is known.
     """
     if dtype is None:
         if form is None:

@@ -1,7 +1,7 @@
-"""Files kept between runs in the user's cache: any of them may be deleted at any time, and none is believed unseen.
+"""Files kept between runs in the user's cache. Any of them may be deleted at any time, and each is verified before use.
 
-Some are machine code. So a folder of the cache is used only where root and the user alone can change it and every folder above it,
-a file only where they alone can write it, and what was read is compared with its digest before anything else is done with it.
+Some are machine code. So a folder of the cache is used only if nobody except root and the user can change it or any folder
+above it, and a file only if nobody else can write it. The content is compared with its digest before it is used.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from pathlib import Path
 
 MAGIC = b"simgpu cache 1\n"
 DIGEST_BYTES = 32  # SHA-256
-LARGEST = 1 << 26  # bytes of a file: the largest kernel here has 2 MB of code
-LONGEST_WAIT, LOOK = 20.0, 0.01  # seconds for another process that makes a file, and between looks whether it has
-LINKS = 40  # symbolic links in a path, as Linux counts them
+LARGEST = 1 << 26  # most bytes of a file: the largest kernel here has 2 MB of code
+LONGEST_WAIT, LOOK = 20.0, 0.01  # most seconds of waiting for another process that makes a file, and between looks
+LINKS = 40  # most symbolic links in a path, as in Linux
 
-# What another system lacks is not asked there: Windows keeps a user's cache from others by access lists.
+# Flags that the system may lack. Windows protects a user's cache from others by access lists.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK  # a folder may be passed that cannot be listed
+# to pass through a folder that cannot be listed
+PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 
 
 def _locked(file: int, seconds: float) -> bool:
-    """Whether nobody else has a file locked, after so many seconds at most; it is then, where the system can."""
+    """True if no other process has the file locked, after at most `seconds`; locks it if the system can."""
     try:
         import fcntl
     except ImportError:
@@ -49,19 +50,20 @@ def _locked(file: int, seconds: float) -> bool:
 
 
 class CacheRefused(RuntimeWarning):
-    """The cache lies where another user could change it, so that it is not used."""
+    """The cache is in a place where another user could change it, so it is not used."""
 
 
 class Folder:
-    """The folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory, made where it is missing.
+    """The folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory; made if it is missing.
 
-    Where it cannot be used, nothing is found and nothing is kept, which only costs time; where it must not be, a warning says why.
+    If it cannot be used, nothing is found and nothing is kept, which only costs time. If it is unsafe, a warning gives
+    the reason.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._at: int | None = None  # the folder, held open: what a path names may change
-        self._held = set[str]()  # names of files that are being made here
+        self._at: int | None = None  # the folder, held open: another folder may take its path
+        self._held = set[str]()  # names of files that this process is making
         try:
             self._path = _place(kind)
             if hasattr(os, "geteuid"):
@@ -78,15 +80,15 @@ class Folder:
 
     @property
     def path(self) -> Path | None:
-        """Where files are kept, None where none are."""
+        """The folder with the files, None if it is not used."""
         return self._path if self._usable else None
 
     def load(self, name: str) -> bytes | None:
-        """The content of a file, or None where it is missing, damaged, another's name, or not the user's own to write."""
+        """Returns the content of a file, or None if it is missing, damaged, of another name, or writable by others."""
         if not self._usable:
             return None
         try:
-            # Not to wait where the name is a pipe's.
+            # Does not wait if the name is a pipe's.
             found = os.open(self._name(name), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | NO_LINK, dir_fd=self._at)
             with os.fdopen(found, "rb") as file:
                 status = os.fstat(found)
@@ -99,12 +101,12 @@ class Folder:
         return content if kept == self._packed(name, content) else None
 
     def store(self, name: str, content: bytes) -> None:
-        """Keeps a file, whole or not at all, in place of whatever has the name; where that fails, it only costs time."""
+        """Keeps a file, whole or not at all, and replaces any file of that name; a failure only costs time."""
         if self._usable:
             self._written(name, self._packed(name, content))
 
     def _written(self, name: str, data: bytes) -> bool:
-        """Whether a file of these bytes stands in place of whatever had the name."""
+        """Replaces a file by one of these bytes; True on success."""
         scratch = f".{name}.{secrets.token_hex(8)}"
         try:
             made = os.open(self._name(scratch), os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600, dir_fd=self._at)
@@ -122,11 +124,12 @@ class Folder:
 
     @contextlib.contextmanager
     def made_once(self, name: str, wait: bool = True) -> Iterator[bool]:
-        """For a block that loads a file or else makes and stores it: one process at a time, so that the next one finds it made.
+        """Wraps a block that loads a file, or makes and stores it. One process runs it at a time, so the next one finds
+        the file.
 
-        It gets True, or False where another process is at it and `wait` is False. Nobody waits for longer than LONGEST_WAIT, nor
-        while this folder holds another file, so that no two wait for each other, nor where the system cannot lock a file; then
-        several may make it.
+        It yields True, or False if another process runs the block and `wait` is False. Nobody waits longer than
+        LONGEST_WAIT, nor while this folder holds another file, so that no two processes wait for each other. Nobody
+        waits if the system cannot lock a file; several processes may then make it.
         """
         lock = f".{name}.lock"
         try:
@@ -150,7 +153,7 @@ class Folder:
             os.close(made)
 
     def place(self, name: str, content: bytes) -> Path | None:
-        """The path of a file that holds the content and nothing else, for others to load; None where there is none to be had."""
+        """Returns the path of a file that holds exactly the content, for others to load; None if there can be none."""
         if not self._usable:
             return None
         try:
@@ -163,9 +166,9 @@ class Folder:
         return self._path / name if self._written(name, content) else None
 
     def link(self, name: str, placed: str) -> Path | None:
-        """The path of another name of a file that `place` placed: the same file, so that it is loaded once under both names.
+        """Gives a file that `place` placed another name, and returns its path: one file, which is loaded once under both names.
 
-        None where there is none to be had.
+        None if there can be none.
         """
         if not self._usable:
             return None
@@ -185,7 +188,7 @@ class Folder:
         return name if self._at is not None else str(self._path / name)
 
     def _packed(self, name: str, content: bytes) -> bytes:
-        """A file's bytes: the digest covers its name, so that no file passes for another."""
+        """Returns a file's bytes: the digest covers its name, so that no file passes for another."""
         return MAGIC + hashlib.sha256(f"{self.kind}/{name}\0".encode() + content).digest() + content
 
 
@@ -194,21 +197,21 @@ def _place(kind: str) -> Path:
     return Path(os.path.abspath(os.environ.get("SIMGPU_CACHE_DIR") or Path(base, "simgpu")), kind)
 
 
-# -- who can change a folder ----------------------------------------------------------------------
+# -- permissions of a folder ----------------------------------------------------------------------
 
 
 class _Refused(Exception):
-    """Why a folder must not be used."""
+    """The reason why a folder must not be used."""
 
 
 _ADVICE = "Set SIMGPU_CACHE_DIR to a folder that only you can write, such as one in your home."
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the folder at an absolute path, which is made where it is missing; `_Refused` or OSError otherwise.
+    """Opens the folder at an absolute path, made if it is missing; raises `_Refused` or OSError.
 
-    Walks from the root, one name at a time, and looks at each folder by its descriptor before it follows a name in it: what was
-    looked at is what is used.
+    It walks from the root, one name at a time, and checks each folder by its descriptor before it follows a name in it.
+    So the folder that is used is the one that was checked.
     """
     left, seen, links = list(reversed(path.parts[1:])), Path("/"), 0
     at = os.open("/", PASS)
@@ -221,7 +224,7 @@ def _opened(path: Path) -> int:
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR) or links == LINKS:
                     raise
-                target = _link(at, name, seen)  # raises OSError where it is no link
+                target = _link(at, name, seen)  # raises OSError if it is no link
                 links += 1
                 left.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
                 below, name = (os.open("/", PASS), "/") if target.is_absolute() else (os.dup(at), ".")
@@ -244,7 +247,7 @@ def _entered(at: int, name: str, flags: int) -> int:
 
 
 def _link(at: int, name: str, folder: Path) -> Path:
-    """Where a symbolic link points. Raises `_Refused` for another user's, and OSError for what is none."""
+    """Returns the target of a symbolic link. Raises `_Refused` for another user's, and OSError if it is no link."""
     target = os.readlink(name, dir_fd=at)
     owner = os.stat(name, dir_fd=at, follow_symlinks=False).st_uid
     if owner not in _trusted():
@@ -253,22 +256,22 @@ def _link(at: int, name: str, folder: Path) -> Path:
 
 
 def _check(at: int, path: Path, last: bool = False) -> None:
-    """Raises `_Refused` where another user could replace what lies in a folder, or, if it is the last of a path, add to it."""
+    """Raises `_Refused` if another user could replace an entry of the folder, or add one if it is the last of a path."""
     status = os.fstat(at)
     if status.st_uid not in _trusted():
         raise _Refused(f"the folder {path} belongs to {_user(status.st_uid)}")
-    # In a sticky folder, as /tmp, an entry is its owner's, who is looked at next.
+    # In a sticky folder, such as /tmp, an entry belongs to its owner, who is checked next.
     if _changeable(status) and (last or not status.st_mode & stat.S_ISVTX):
         raise _Refused(f"other users may write the folder {path} (mode {stat.S_IMODE(status.st_mode):04o})")
 
 
 def _trusted() -> set[int]:
-    """The users whose files are believed: this one, root, and whom / belongs to (in a user namespace root may have no name)."""
+    """Returns the users whose files are trusted: this one, root, and the owner of / (in a user namespace root may have no name)."""
     return {0, os.geteuid(), os.stat("/").st_uid}
 
 
 def _changeable(status: os.stat_result) -> bool:
-    """Whether another user may write a file or folder."""
+    """True if another user may write a file or folder."""
     if not hasattr(os, "geteuid"):
         return False
     by_group = status.st_mode & stat.S_IWGRP and not _own_group(status.st_gid)
@@ -276,7 +279,7 @@ def _changeable(status: os.stat_result) -> bool:
 
 
 def _own_group(group: int) -> bool:
-    """Whether a group is the user's alone: named like the user, without another member (as Debian and Fedora make them)."""
+    """True if a group has only the user: named like the user, without another member (as Debian and Fedora make them)."""
     import grp
     import pwd
 

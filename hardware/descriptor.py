@@ -1,7 +1,7 @@
-"""HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU (paper, section Hardware Model).
+"""HardwareDescriptor and MFMAAtom: the figures of a GPU that tile derivation needs (paper, section Hardware Model).
 
-Both take the paper's keyword lists as printed; every field that we add has a default, and the defaults are MI100's (gfx908),
-the paper's validation platform. `hardware/targets.py` states the figures of real boards and where they come from.
+Both take the paper's keyword lists as printed. Every other field has a default, which is MI100's (gfx908), the paper's
+validation platform. `hardware/targets.py` has the figures of real boards and their sources.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]
 
 @dataclass(frozen=True)
 class MFMAAtom:
-    """One matrix instruction D(m,n) += A(m,k) B(k,n)."""
+    """One matrix instruction D(m,n) += A(m,k) B(k,n).
+
+    >>> atom = MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")
+    >>> atom.mnemonic, atom.passes, atom.flops, atom.acc_registers
+    ('v_mfma_f32_16x16x4f32', 8, 2048, 4)
+    """
 
     m: int
     n: int
@@ -26,10 +31,10 @@ class MFMAAtom:
     dtype_in: str
     dtype_acc: str
     blocks: int = 1  # independent products
-    mnemonic: str = ""  # LLVM's; left out, gfx908's spelling of shape and types
-    # Occupancy of the matrix unit, 4 clocks each; left out, that of the f32 rate of all CDNA targets: 64 FLOP per clock and SIMD.
+    mnemonic: str = ""  # LLVM's; "": gfx908's spelling of shape and types
+    # Occupancy of the matrix unit, 4 clocks each. 0: that of the f32 rate of all CDNA targets, 64 FLOP per clock and SIMD.
     passes: int = 0
-    dtype_b: str = ""  # type of B; left out, A's, which is `dtype_in`
+    dtype_b: str = ""  # type of B; "": A's, which is `dtype_in`
 
     def __post_init__(self) -> None:
         _positive("MFMAAtom", m=self.m, n=self.n, k=self.k, blocks=self.blocks)
@@ -43,37 +48,41 @@ class MFMAAtom:
 
     @property
     def flops(self) -> int:
-        """The FLOPs of one execution; a multiply-add counts as two."""
+        """FLOPs of one execution; a multiply-add counts as two."""
         return 2 * self.m * self.n * self.k * self.blocks
 
     @property
     def flops_per_clock(self) -> float:
-        """The FLOP per clock that one SIMD's matrix unit sustains with this atom."""
+        """FLOP per clock that one SIMD's matrix unit sustains with this atom."""
         return self.flops / (self.passes * CLOCKS_PER_PASS)
 
     @property
     def lane_groups(self) -> int:
-        """The number of lane groups that hold different k of the same row: 4 for 16-wide atoms, 2 for 32-wide ones."""
+        """Number of lane groups that hold different k of the same row: 4 for 16-wide atoms, 2 for 32-wide ones."""
         return max(1, WAVEFRONT // (self.m * self.blocks))
 
     @property
     def elements_per_lane(self) -> int:
-        """The number of elements of A (and of B) that each lane supplies."""
+        """Number of elements of A (and of B) that each lane supplies."""
         return self.m * self.k * self.blocks // WAVEFRONT
 
     @property
     def acc_registers(self) -> int:
-        """The number of 32-bit accumulator registers per lane (erratum E6: m*n/64 elements, not k)."""
+        """Number of 32-bit accumulator registers per lane (erratum E6: m*n/64 elements, not k)."""
         return self.m * self.n * self.blocks // WAVEFRONT * dtype(self.dtype_acc).registers
 
 
 @dataclass(frozen=True)
 class HardwareDescriptor:
-    """The essential figures of one GPU (one GCD where a package has two).
+    """The essential figures of one GPU (one GCD if a package has two).
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
-    peak_tflops_f32, of vector instructions, is only quoted: no tile follows from it, in the paper or here; matrix peaks follow from
-    the atoms, and softmax holds its bandwidth against it. Raises TargetError unless counts are positive and wavefront_size is 64.
+    Matrix peaks follow from the atoms. Raises TargetError unless counts are positive and wavefront_size is 64.
+
+    >>> from simgpu import hardware
+    >>> chip = hardware.target("mi300x")
+    >>> chip.num_cus, round(chip.matrix_tflops("f16")), chip.vgpr_budget(2)
+    (304, 1307, (256, 256, 256))
     """
 
     lds_bytes: int
@@ -81,7 +90,7 @@ class HardwareDescriptor:
     wavefront_size: int
     num_cus: int
     hbm_bandwidth_tb: float
-    peak_tflops_f32: float
+    peak_tflops_f32: float  # of vector instructions; no tile follows from it, softmax compares its bandwidth with it
     atoms: Sequence[MFMAAtom]
 
     name: str = field(default="", compare=False)
@@ -105,8 +114,8 @@ class HardwareDescriptor:
     mall_bytes: int = 0  # Infinity Cache
     mall_bandwidth_tb: float = 0.0  # Infinity Cache; 0: none, or no published figure
     hbm_bytes: int = 32 * 10**9
-    assumed: str = field(default="", compare=False)  # which figures nobody states of this GPU, and whose they are; "": none
-    scaled_atoms: Sequence[MFMAAtom] = ()  # those that take an E8M0 scale for each 32 k of a row of A and of a column of B
+    assumed: str = field(default="", compare=False)  # the figures that nobody publishes for this GPU, and their origin; "": none
+    scaled_atoms: Sequence[MFMAAtom] = ()  # with an E8M0 scale for each 32 k of a row of A and of a column of B
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "atoms", tuple(self.atoms))
@@ -124,14 +133,14 @@ class HardwareDescriptor:
             )
 
     def dtypes(self) -> tuple[str, ...]:
-        """The input types that the matrix unit takes, in the order of the atoms."""
+        """Returns the input types that the matrix unit takes, in the order of the atoms."""
         return tuple(dict.fromkeys(atom.dtype_in for atom in self.atoms))
 
     def atom(self, dtype_in: str) -> MFMAAtom:
-        """The matrix instruction that GEMM uses for a type: fastest, then smallest m*n, then longest k.
+        """Returns the matrix instruction that GEMM uses for a type: fastest, then smallest m*n, then longest k.
 
-        At one rate, smaller outputs clip finer at the edges and have the shorter dependence; LDS traffic depends on the warp
-        tile, not on the atom. Raises TargetError if the target has none for the type.
+        At one rate, smaller outputs clip finer at the edges and have the shorter dependence. LDS traffic depends on the
+        warp tile, not on the atom. Raises TargetError if the target has none for the type.
         """
         rows = [atom for atom in self.atoms if atom.dtype_in == dtype(dtype_in).name]
         if not rows:
@@ -142,7 +151,7 @@ class HardwareDescriptor:
         return _preferred(rows)
 
     def scaled_atom(self, dtype_a: str, dtype_b: str) -> MFMAAtom:
-        """The same of those that take E8M0 scales, for A's and B's types. Raises TargetError if the target has none."""
+        """Returns the same among atoms with E8M0 scales, for A's and B's types. Raises TargetError if the target has none."""
         rows = [atom for atom in self.scaled_atoms if (atom.dtype_in, atom.dtype_b) == (dtype_a, dtype_b)]
         if not rows:
             raise TargetError(
@@ -152,11 +161,11 @@ class HardwareDescriptor:
         return _preferred(rows)
 
     def matrix_flops_per_clock(self, dtype_in: str) -> float:
-        """The FLOP per clock and CU of the matrix units for a type."""
+        """Returns the FLOP per clock and CU of the matrix units for a type."""
         return self.simds_per_cu * self.atom(dtype_in).flops_per_clock
 
     def matrix_tflops(self, dtype_in: str) -> float:
-        """The dense matrix peak in TFLOPS (TOPS for i8) at the peak engine clock."""
+        """Returns the dense matrix peak in TFLOPS (TOPS for i8) at the peak engine clock."""
         return self.matrix_flops_per_clock(dtype_in) * self.num_cus * self.clock_mhz * 1e-6
 
     @property
@@ -171,17 +180,17 @@ class HardwareDescriptor:
 
     @property
     def threads_per_cu(self) -> int:
-        """The work-items that reside on a CU at most."""
+        """Most work-items that reside on a CU."""
         return self.wavefront_size * self.simds_per_cu * self.max_waves_per_simd
 
     @property
     def registers_per_cu(self) -> int:
-        """The 32-bit vector registers of a CU, all lanes counted, that HIP tells programs of: AccVGPRs where the file is one."""
+        """32-bit vector registers of a CU, over all lanes, as HIP reports them: with AccVGPRs if the file is unified."""
         per_lane = self.vgpr_per_thread + (self.agpr_per_thread if self.unified_vgprs else 0)
         return self.wavefront_size * self.simds_per_cu * per_lane
 
     def vgpr_budget(self, waves_per_simd: int) -> tuple[int, int, int]:
-        """The registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
+        """Returns the registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
 
         Two files: each is divided (E3, E8). Unified file: the sum is divided and neither part exceeds its own 256.
         Source of the allocation rule: observed with LLVM 19 on gfx908, gfx90a and gfx942.
@@ -196,7 +205,7 @@ class HardwareDescriptor:
         return min(self.vgpr_per_thread, total), min(self.agpr_per_thread, total), total
 
     def waves_from_vgprs(self, arch: int, acc: int) -> int:
-        """The number of waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if not even one does."""
+        """Returns the number of waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if none does."""
         if arch > self.vgpr_per_thread or acc > self.agpr_per_thread:
             return 0
         if self.unified_vgprs:
@@ -208,11 +217,12 @@ class HardwareDescriptor:
         return min(self.max_waves_per_simd, capacity // max(used, self.vgpr_granule))
 
     def waves_from_sgprs(self, sgprs: int) -> int:
-        """The number of waves per SIMD that fit with `sgprs` scalar registers per wave, VCC and the reserved ones included."""
+        """Returns the number of waves per SIMD that fit with `sgprs` scalar registers per wave, including VCC and the
+        reserved ones."""
         return min(self.max_waves_per_simd, self.sgpr_file_per_simd // _round_up(max(sgprs, 1), self.sgpr_granule))
 
     def blocks_per_cu(self, arch: int, acc: int, sgprs: int, lds_bytes: int, waves: int) -> int:
-        """The blocks of `waves` waves that reside on a CU at once, by registers, LDS and wave slots; 0 if not even one does.
+        """Returns the blocks of `waves` waves that reside on a CU at once, by registers, LDS and wave slots; 0 if none does.
 
         A block's waves spread evenly over the CU's SIMDs. Source: AMD ROCm Compute Profiler, occupancy limiters.
         """
@@ -221,7 +231,7 @@ class HardwareDescriptor:
         return min(by_waves, by_lds)
 
     def lds_allocation(self, nbytes: int) -> int:
-        """The bytes of LDS that a workgroup takes which asks for `nbytes`."""
+        """Returns the bytes of LDS that a workgroup gets if it requests `nbytes`."""
         return _round_up(nbytes, self.lds_granule)
 
 

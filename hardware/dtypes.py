@@ -1,4 +1,4 @@
-"""Element types that CDNA matrix units take, the numpy dtype that holds each, and how those below a byte are packed."""
+"""Element types of CDNA matrix units, the numpy dtype that holds each, and the packing of types below a byte."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DType:
-    """One element type."""
+    """An element type."""
 
     name: str
     bits: int  # in memory
-    significand: int  # bits, the hidden one included; 0 for integers
+    significand: int  # bits, including the hidden one; 0 for integers
     accumulator: str  # the type of C and D of the matrix instructions that take this type as input
 
     @property
     def bytes(self) -> int:
-        """The bytes of one element in memory; TargetError of a type whose elements share bytes."""
+        """Bytes of one element in memory; raises TargetError for a type whose elements share bytes."""
         if self.bits % 8:
             raise TargetError(f"{self.name} has {self.bits} bits: its elements share bytes, which this operation does not take")
         return self.bits // 8
 
     def packed(self, count: int) -> int:
-        """The bytes of `count` elements right behind each other."""
+        """Returns the bytes of `count` consecutive elements."""
         return -(-count * self.bits // 8)
 
     @property
     def registers(self) -> int:
-        """The number of 32-bit registers that one element takes when it is an accumulator."""
+        """Number of 32-bit registers of an element that is an accumulator."""
         return -(-self.bits // 32)
 
 
-# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2), OCP MX 1.0 (fp6 = E2M3, bf6 =
-# E3M2, fp4 = E2M1; e8m0, powers of two, is that of their scales). xf32 is an f32 in memory of which
-# the matrix unit keeps 10 mantissa bits (MMA-Sim, arXiv 2511.10909). Accumulators: AMD Matrix Instruction Calculator 1.3.2.
+# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2). OCP MX 1.0 has fp6 = E2M3,
+# bf6 = E3M2, fp4 = E2M1 and e8m0: powers of two, their scales. An xf32 is an f32 in memory: the matrix unit keeps 10
+# mantissa bits (MMA-Sim, arXiv 2511.10909). Accumulators: AMD Matrix Instruction Calculator 1.3.2.
 _ROWS = (
     DType("f64", 64, 53, "f64"),
     DType("f32", 32, 24, "f32"),
@@ -66,7 +66,7 @@ _ML_DTYPES = {
 _ML_DTYPES_FNUZ = {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
 
 
-# Names of other libraries and languages.
+# Names in other libraries and languages.
 _ELSEWHERE = {
     **dict.fromkeys(("fp16", "float16", "half", "_float16", "h"), "f16"), **dict.fromkeys(("bfloat16", "bfloat", "b16"), "bf16"),
     **dict.fromkeys(("fp32", "float32", "float", "single", "s"), "f32"), **dict.fromkeys(("fp64", "float64", "double", "d"), "f64"),
@@ -78,7 +78,11 @@ _ELSEWHERE = {
 
 
 def dtype(name: str) -> DType:
-    """The element type called `name`. Raises TargetError, which lists the known ones."""
+    """Returns the element type called `name`. Raises TargetError, which lists the known ones.
+
+    >>> dtype("bf16").bits, dtype("bf16").accumulator
+    (16, 'f32')
+    """
     try:
         return _BY_NAME[name]
     except (KeyError, TypeError):
@@ -88,7 +92,11 @@ def dtype(name: str) -> DType:
 
 
 def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
-    """The numpy (or ml_dtypes) dtype whose bytes are what `arch` reads for type `name`; of types below a byte its low bits."""
+    """Returns the numpy (or ml_dtypes) dtype whose bytes `arch` reads as type `name`; below a byte, its low bits.
+
+    >>> numpy_dtype("fp8"), numpy_dtype("fp8", "gfx942")
+    (dtype(float8_e4m3fn), dtype(float8_e4m3fnuz))
+    """
     import numpy as np
 
     if dtype(name).name in _PLAIN_NUMPY:
@@ -101,10 +109,14 @@ def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
 
 
 def pack(values: np.ndarray, name: str) -> np.ndarray:
-    """Elements of type `name`, (..., n), as they lie in memory: uint8, (..., n * bits / 8).
+    """Packs elements of type `name`, (..., n), as in memory: uint8, (..., n * bits / 8).
 
-    Those below a byte follow each other without a gap, the first in the lowest bits: fp4 two a byte, fp6 and bf6 four in three
-    bytes, as the matrix instructions read registers. n * bits must be whole bytes.
+    Elements below a byte are packed without a gap, the first in the lowest bits: fp4 two a byte, fp6 and bf6 four in
+    three bytes, as the matrix instructions read registers. n * bits must be whole bytes.
+
+    >>> import numpy as np
+    >>> pack(np.array([1, 2, 3, 4], np.uint8), "fp4").tolist()
+    [33, 67]
     """
     import numpy as np
 
@@ -116,7 +128,12 @@ def pack(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def unpack(raw: np.ndarray, name: str, arch: str = "gfx950") -> np.ndarray:
-    """The inverse of `pack`, in `numpy_dtype(name, arch)`."""
+    """Unpacks the result of `pack`, in `numpy_dtype(name, arch)`.
+
+    >>> import numpy as np
+    >>> unpack(np.array([0x42], np.uint8), "fp4").astype("f4").tolist()
+    [1.0, 2.0]
+    """
     import numpy as np
 
     bits, kind = dtype(name).bits, numpy_dtype(name, arch)

@@ -1,4 +1,4 @@
-"""The errors that simgpu raises: each message says which value, which limit and what to do."""
+"""The errors that simgpu raises: each message has the value, the limit and a remedy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 class SimError(Exception):
     """Base of every error that this project raises on purpose."""
 
-    advice = ""  # what to do, where the message leaves it out
-    findings: tuple[Any, ...] = ()  # what checked mode had seen before a launch failed
+    advice = ""  # the remedy, if the message has none
+    findings: tuple[Any, ...] = ()  # findings of checked mode before a launch failed
 
 
 def says_it_all(raised: Any) -> bool:
-    """Whether what was raised (pytest's ExceptionInfo) is an error in words, whose way through a module is of no use to a user.
+    """True if an exception (pytest's ExceptionInfo) is an error with a message for users, so that no traceback is needed.
 
-    A module whose `__tracebackhide__` this is has no frames in pytest's report of such an error; `--full-trace` shows them.
+    A module whose `__tracebackhide__` is this function has no frames in pytest's report of such an error;
+    `--full-trace` shows them.
     """
     return isinstance(raised.value, SimError)
 
@@ -73,12 +74,12 @@ class ToolchainError(SimError):
 
 
 class HipError(SimError):
-    """What a real GPU or its runtime lacks or refuses."""
+    """A fault or refusal of a real GPU or its runtime."""
 
     def __init__(self, message: str, advice: str, status: int = 0) -> None:
         super().__init__(message)
         self.advice = advice
-        self.status = status  # the hipError_t, 0 where HIP gave none
+        self.status = status  # the hipError_t, 0 if HIP gave none
 
 
 class HipKernelError(HipError):

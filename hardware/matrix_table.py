@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from simgpu.hardware.architectures import BEFORE_GFX942, TARGETS
 
 # (kind, D type, m, n, k, blocks, A, B, opcode, passes on gfx908 gfx90a gfx942 gfx950; 0: absent).
-# fp8 and bf8 are FNUZ on gfx942 and OCP on gfx950. "f8f6f4": the format is an operand (see FORMATS)
-# and `passes` is that of an 8-bit operand; two 6- or 4-bit ones take half.
+# Formats: fp8 and bf8 are FNUZ on gfx942 and OCP on gfx950. "f8f6f4": the format is an operand (see FORMATS).
+# Its `passes` are those of an 8-bit operand; two 6- or 4-bit ones take half.
 _Row = tuple[str, str, int, int, int, int, str, str, int, tuple[int, int, int, int]]
 _ROWS: tuple[_Row, ...] = (
     ("mfma", "f32", 32, 32, 1, 2, "f32", "f32", 64, (16, 16, 16, 16)),
@@ -109,7 +109,7 @@ FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 @dataclass(frozen=True)
 class Entry:
-    """What the table says of one instruction on one target: D[m][n] += A[m][k] B[k][n].
+    """The table's data of one instruction on one target: D[m][n] += A[m][k] B[k][n].
 
     `MatrixInstruction` adds behaviour.
     """
@@ -125,12 +125,12 @@ class Entry:
     b_type: str
     cd_type: str
     passes: int  # occupancy of the matrix unit, 4 clocks each
-    modifiers: frozenset[str]  # which of cbsz (with abid), blgp and neg mean something
+    modifiers: frozenset[str]  # those of cbsz (with abid), blgp and neg that have a meaning
     sparse: bool  # smfmac: two of every four k of A are stored
     scaled: bool  # with E8M0 scales
     xdl: bool  # LLVM's class, which decides the wait states; gfx942 and gfx950 run f32 and f64 outside it
     coexec_delay: int | None  # clocks before a VALU instruction may start in its shadow; -1 never, None not established
-    aliases: tuple[str, ...]  # other mnemonics that LLVM takes
+    aliases: tuple[str, ...]  # other mnemonics that LLVM accepts
 
 
 def entries(target: str) -> Iterator[Entry]:
@@ -155,14 +155,14 @@ def _entry(row: _Row, target: str, passes: int) -> Entry:
 
 
 def _names(row: _Row, target: str) -> tuple[str, tuple[str, ...]]:
-    """The mnemonic that LLVM prints for the target, and the other ones that it takes."""
+    """Returns the mnemonic that LLVM prints for the target, and the others that it accepts."""
     kind, d, m, n, k, blocks, a, b, _, by_target = row
     stem = f"v_{kind}_{d}_{m}x{n}x{k}"
     if target in BEFORE_GFX942:
         return stem + a + ("_1k" if a == "bf16" and not by_target[0] else ""), ()
     pair = f"{a}_{b}" if a in ("fp8", "bf8") else a
     name = stem + (f"_{blocks}b" if blocks > 1 else "") + f"_{pair}"
-    # The spellings of the older targets live on, for what existed on gfx942.
+    # The spellings of the older targets remain valid for instructions of gfx942.
     if a in ("fp8", "bf8", "f8f6f4") or not by_target[2]:
         return name, ()
     return name, (stem + a,) + ((stem + a + "_1k",) if a == "bf16" and kind != "smfmac" else ())
@@ -173,7 +173,7 @@ def _type(name: str, target: str) -> str:
 
 
 def _modifiers(a: str, blocks: int, sparse: bool, target: str) -> frozenset[str]:
-    """The modifiers that the calculator lists; on gfx942 and gfx950 f64 has NEG bits in BLGP's place (llvm-mc)."""
+    """Returns the modifiers that the calculator lists; on gfx942 and gfx950 f64 has NEG bits in BLGP's field (llvm-mc)."""
     old = target in BEFORE_GFX942
     names = set()
     if (blocks > 1 and a != "f64") or sparse:
@@ -186,7 +186,7 @@ def _modifiers(a: str, blocks: int, sparse: bool, target: str) -> frozenset[str]
 
 
 def _coexec(target: str, sparse: bool, xdl: bool, by_target: tuple[int, ...]) -> int | None:
-    """The clocks before a VALU instruction may co-execute (AMD Matrix Instruction Calculator, "coexecution")."""
+    """Returns the clocks before a VALU instruction may co-execute (AMD Matrix Instruction Calculator, "coexecution")."""
     if target == "gfx950" and not by_target[2]:
         return None
     if not xdl:

@@ -1,11 +1,13 @@
-"""The memory model of each target as a table: which instruction makes what available, or visible, to whom.
+"""The memory model of each target as a table: the instructions that make an access available or visible, by scope.
 
-Rows are those of LLVM's AMDGPUUsage, "Memory Model" of gfx6-gfx9 (here gfx908), gfx90a and gfx942 (here gfx950 also), whose code
-sequences say what each atomic and fence becomes; the words are those of LLVM's AMDGPUMemoryModel. `lowering` puts the rows
-together to such a sequence. tests/hardware/test_memory_model.py holds all of it against what LLVM's compiler emits.
+Rows are those of LLVM's AMDGPUUsage, "Memory Model" of gfx6-gfx9 (here gfx908), gfx90a and gfx942 (here also gfx950).
+Its code sequences define the lowering of each atomic and fence; the terms are those of LLVM's AMDGPUMemoryModel.
+`lowering` combines the rows to such a sequence. tests/hardware/test_memory_model.py compares all of it with the code
+that LLVM's compiler emits.
 
-A store is available to a scope when all of the scope's instances of the nearer caches are past: the L1 of a CU is written through,
-the L2 of an XCD writes back. A load is visible from a scope when it cannot hit a copy that is older than what is available there.
+A store is available to a scope when it has passed the nearer caches of all of the scope's instances. The L1 of a CU is
+written through, the L2 of an XCD writes back. A load is visible from a scope when it cannot hit a copy older than the
+available one.
 """
 
 from __future__ import annotations
@@ -40,13 +42,13 @@ BITS = ("glc", "sc0", "sc1")  # cache bits that choose a scope; slc and nt are h
 
 
 class Reach(NamedTuple):
-    """An access with some cache bits: the widest scope that it serves."""
+    """The widest scope that an access with some cache bits serves."""
 
     targets: tuple[str, ...]
     kind: Kind
     bits: tuple[str, ...]
     scope: Scope
-    split: Scope  # the same in tgsplit mode
+    split: Scope  # the scope in tgsplit mode
     why: str
     source: str  # a row of the code sequences of AMDGPUUsage
 
@@ -104,10 +106,13 @@ CACHE_OPERATIONS = (
 
 
 def scope_of(target: str, kind: Kind, bits: Iterable[str], split: bool = False) -> Scope:
-    """The widest scope that an access serves.
+    """Returns the widest scope that an access serves.
 
-    bits: its modifiers; those that choose no scope, such as sc0 and glc of an atomic, which return the old value, are left out.
-    split: whether the kernel runs in tgsplit mode. Raises LookupError for a target that has no row.
+    bits: its modifiers. Those that select no scope are ignored, such as sc0 and glc of an atomic, which return the old value.
+    split: True if the kernel runs in tgsplit mode. Raises LookupError for a target without a row.
+
+    >>> scope_of("gfx942", "load", ["sc1"]).name
+    'AGENT'
     """
     rows = [row for row in REACHES if row.kind == kind and target in row.targets]
     known = {bit for row in rows for bit in row.bits}
@@ -119,28 +124,32 @@ def scope_of(target: str, kind: Kind, bits: Iterable[str], split: bool = False) 
 
 
 def cache_operation(target: str, mnemonic: str, bits: Iterable[str]) -> CacheOperation | None:
-    """The row of a cache operation; None for an instruction, or bits, that order nothing."""
+    """Returns the row of a cache operation; None for an instruction, or bits, that order nothing.
+
+    >>> cache_operation("gfx942", "buffer_inv", ["sc1"]).scope.name
+    'AGENT'
+    """
     chosen = set(bits) & set(BITS)
     rows = (row for row in CACHE_OPERATIONS if target in row.targets and row.mnemonic == mnemonic)
     return next((row for row in rows if set(row.bits) == chosen), None)
 
 
 class Lowering(NamedTuple):
-    """What an atomic or a fence becomes, in order. Cache operations are texts; waits are for what is outstanding."""
+    """The lowering of an atomic or a fence, in order. Cache operations are texts; waits are for outstanding operations."""
 
-    before: tuple[str, ...]  # cache operations ahead of the wait
-    waits: bool  # for vmcnt(0) ahead of the access, or of the fence's later side
+    before: tuple[str, ...]  # cache operations before the wait
+    waits: bool  # for vmcnt(0) before the access, or before the fence's later side
     bits: tuple[str, ...]  # of the access
-    after: tuple[str, ...]  # cache operations behind the access and a wait for it
+    after: tuple[str, ...]  # cache operations after the access and a wait for it
 
 
 def lowering(target: str, kind: Kind | Literal["fence"], order: Order, scope: Scope, split: bool = False) -> Lowering:
-    """The instructions that the model asks for, for global memory.
+    """Returns the instructions that the model requires, for global memory.
 
     >>> lowering("gfx942", "fence", "acq_rel", Scope.AGENT)
     Lowering(before=('buffer_wbl2 sc1',), waits=True, bits=(), after=('buffer_inv sc1',))
     """
-    far = scope >= (Scope.WORKGROUP if split else Scope.AGENT)  # further than what shares an L1
+    far = scope >= (Scope.WORKGROUP if split else Scope.AGENT)  # beyond the threads that share an L1
     releases, acquires = order in RELEASES and kind != "load", order in ACQUIRES and kind != "store"
     bits: tuple[str, ...] = ()
     if kind != "fence":
@@ -155,9 +164,9 @@ def lowering(target: str, kind: Kind | Literal["fence"], order: Order, scope: Sc
 
 
 def _texts(target: str, kind: str, scope: Scope) -> tuple[str, ...]:
-    """The cache operations for a scope; an operation on the L2 only comes with that on the L1."""
+    """Returns the cache operations for a scope; an operation on the L2 only comes with one on the L1."""
     rows = [row for row in CACHE_OPERATIONS if row.kind == kind and target in row.targets]
-    if kind == "write back":  # stores reach the narrower scopes without
+    if kind == "write back":  # stores reach the narrower scopes without it
         needed = [row for row in rows if row.scope == scope]
     else:
         needed = [next(row for row in sorted(rows, key=lambda row: row.scope) if row.scope >= scope)]

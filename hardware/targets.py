@@ -25,7 +25,7 @@ _KIB, _MIB, _GB = 1 << 10, 1 << 20, 10**9
 
 
 def _atoms(arch: str) -> tuple[MFMAAtom, ...]:
-    """The dense instructions of one block whose A and B have one type: those that a GEMM can be built of."""
+    """Returns the dense instructions with one block whose A and B have one type, which GEMM can use."""
     return tuple(
         MFMAAtom(row.m, row.n, row.k, name, row.cd_type, mnemonic=row.mnemonic, passes=row.passes)
         for row in entries(arch)
@@ -35,7 +35,8 @@ def _atoms(arch: str) -> tuple[MFMAAtom, ...]:
 
 
 def _scaled_atoms(arch: str) -> tuple[MFMAAtom, ...]:
-    """Those with E8M0 scales, for every pair of formats; where both have 6 or 4 bits, half the passes (`matrix_table`)."""
+    """Returns the atoms with E8M0 scales, for every pair of formats; if both have 6 or 4 bits, with half the passes
+    (`matrix_table`)."""
     return tuple(
         MFMAAtom(row.m, row.n, row.k, a, row.cd_type, mnemonic=row.mnemonic, passes=row.passes // (2 if narrow else 1), dtype_b=b)
         for row in entries(arch)
@@ -46,7 +47,7 @@ def _scaled_atoms(arch: str) -> tuple[MFMAAtom, ...]:
 
 
 def _element_types(row: Entry) -> tuple[str, ...]:
-    """Names in `hardware.dtypes` of what an instruction multiplies; of f8f6f4 the 8-bit formats, which `passes` holds for."""
+    """Returns an instruction's input types by their names in `hardware.dtypes`; for f8f6f4, the 8-bit formats of its `passes`."""
     return FORMATS[:2] if row.a_type == "f8f6f4" else (row.a_type.removesuffix("_fnuz"),)
 
 
@@ -112,8 +113,9 @@ _MI355X = replace(
 )
 _MI350X = replace(_MI355X, name="mi350x", clock_mhz=2200, peak_tflops_f32=144.2)  # [HK: 2200]; 256 x 256 x 2.2 GHz
 
-# [PAPER], whatever AMD says: errata E1 (f32 peaks, halved), E2 (383 is MI250X's f16 figure), E3 (AccVGPRs left out). What the
-# paper does not print takes the descriptor's defaults, which are MI100's; results that depend on them say so.
+# [PAPER] as printed, even if AMD's figures differ: errata E1 (f32 peaks, halved), E2 (383 is MI250X's f16 figure), E3
+# (AccVGPRs left out). Figures that the paper does not print are the descriptor's defaults, which are MI100's; results that
+# depend on them mention it.
 _ASSUMED = "clock, L2 and AccVGPRs are MI100's, the paper prints none"
 _GPU_A = HardwareDescriptor(
     name="gpu_a", lds_bytes=64 * 1024, vgpr_per_thread=256, wavefront_size=64, num_cus=120,
@@ -136,28 +138,43 @@ _ARCHITECTURES = {"gfx908": "mi100", "gfx90a": "mi210", "gfx942": "mi300x", "gfx
 
 
 def targets() -> tuple[str, ...]:
-    """The names of the boards, the paper's gpu_a and gpu_b among them."""
+    """Returns the names of the boards, including the paper's gpu_a and gpu_b.
+
+    >>> targets()[:4]
+    ('mi100', 'mi210', 'mi250x', 'mi300a')
+    """
     return tuple(_BOARDS)
 
 
 def architecture(name: str) -> str:
-    """The architecture that a name means: itself (gfx942), or a board's. Raises TargetError as `target`."""
+    """Returns the architecture of a name: itself (gfx942), or a board's. Raises TargetError as `target`.
+
+    >>> architecture("mi300x")
+    'gfx942'
+    """
     return name if name in _ARCHITECTURES else target(name).arch
 
 
 def architectures() -> tuple[str, ...]:
-    """The names of the architectures, each of which stands for a board."""
+    """Returns the names of the architectures; each also names a board.
+
+    >>> architectures()
+    ('gfx908', 'gfx90a', 'gfx942', 'gfx950')
+    """
     return tuple(_ARCHITECTURES)
 
 
-# What PyTorch counts devices up to: C10_COMPILE_TIME_MAX_GPUS (c10/cuda/CUDAMacros.h).
+# Most devices that PyTorch counts: C10_COMPILE_TIME_MAX_GPUS (c10/cuda/CUDAMacros.h).
 MOST_GPUS = 120
 
 
 def target(name: str) -> HardwareDescriptor:
-    """The descriptor of a board, or of the board that stands for an architecture (gfx908, gfx90a, gfx942, gfx950).
+    """Returns the descriptor of a board, or of the board of an architecture (gfx908, gfx90a, gfx942, gfx950).
 
-    Case does not matter. Raises TargetError, which lists what there is.
+    Case does not matter. Raises TargetError, which lists the known names.
+
+    >>> target("gfx942").name, target("MI300X").num_cus
+    ('mi300x', 304)
     """
     key = name.strip().lower() if isinstance(name, str) else ""
     row = _BOARDS.get(_ARCHITECTURES.get(key, key))
@@ -169,7 +186,11 @@ def target(name: str) -> HardwareDescriptor:
 
 
 def counted(name: str) -> tuple[str, int]:
-    """A target and how many of it: "mi300x:2" is ("mi300x", 2), "mi300x" ("mi300x", 1). Raises TargetError for anything else."""
+    """Splits a target and a count: "mi300x:2" is ("mi300x", 2), "mi300x" ("mi300x", 1). Raises TargetError for anything else.
+
+    >>> counted("mi300x:2")
+    ('mi300x', 2)
+    """
     board, colon, count = name.partition(":")
     if colon and not (count.isdecimal() and 1 <= int(count) <= MOST_GPUS):
         raise TargetError(f"unknown target {name!r}: give the number of GPUs behind the colon, 1 to {MOST_GPUS}")

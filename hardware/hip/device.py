@@ -1,12 +1,13 @@
-"""A real GPU as the simulated one is met: Device, Buffer, Module, Kernel, on the HIP runtime.
+"""A real GPU with the interface of the simulated one: Device, Buffer, Module, Kernel, on the HIP runtime.
 
     from simgpu.hardware.hip import Device
-    gpu = Device(0)                                 # raises HipError: no ROCm, no GPU, a GPU that is none of ours
+
+    gpu = Device(0)                                 # raises HipError: no ROCm, no GPU, or not a target of simgpu
     run = gpu.load(code)["name"].launch(grid=…, block=…, args=[…])
     run.seconds                                     # GPU time, by events
 
-Kernel arguments are packed by `simgpu.hardware.code_object.arguments`, as for the simulator, and passed as one buffer.
-Nothing imports this module unless a real GPU is asked for.
+Kernel arguments are packed by `simgpu.hardware.code_object.arguments`, as for the simulator, and passed as one buffer. This
+module is imported only for a real GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ POLL_SECONDS = 0.0005
 @final
 @dataclass(frozen=True)
 class Run:
-    """One finished launch."""
+    """A finished launch."""
 
     seconds: float  # GPU time between two events around it
     device: str
@@ -58,10 +59,10 @@ class Buffer:
         self.form: Form | None = None  # of the array that it was made for
 
     def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
-        """A copy of the buffer's first bytes as an array of `dtype` and `shape`: by default those of the array that it was made
-        for; with a dtype alone, all of the buffer.
+        """Returns a copy of the buffer's first bytes as an array of `dtype` and `shape`.
 
-        Raises LaunchError where the buffer is smaller than that, has no type of its own and is given none.
+        The default is the type and shape of the array that the buffer was made for; with a dtype only, all of the buffer.
+        Raises LaunchError if the buffer is too small, or has no type and none is given.
         """
         kind, extents = extents_of(self.nbytes, self.form, dtype, shape)
         array = np.empty(extents, kind)
@@ -70,7 +71,7 @@ class Buffer:
         return array
 
     def write(self, array: np.ndarray) -> None:
-        """Overwrite the buffer's first bytes with the array's."""
+        """Overwrites the buffer's first bytes with the array's."""
         raw = as_bytes(array)
         if raw.size > self.nbytes:
             raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
@@ -84,8 +85,8 @@ class Buffer:
 class Device:
     """A real GPU by its HIP index.
 
-    timeout: seconds until a launch counts as hung. Raises HipError in words for a missing runtime, a
-    missing GPU and one that is none of simgpu's targets.
+    timeout: seconds until a launch counts as hung. Raises HipError for a missing runtime, a missing GPU, or a GPU that
+    is not a target of simgpu.
     """
 
     def __init__(self, index: int = 0, *, timeout: float = DEFAULT_TIMEOUT, library: Library | None = None) -> None:
@@ -106,11 +107,11 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The GPU's index, product and target with its features, for messages."""
+        """Name for messages: the GPU's index, product and target with its features."""
         return f"GPU {self.index} ({self.product}, {self.target_id})"
 
     def alloc(self, nbytes: int) -> Buffer:
-        """New GPU memory of `nbytes`. Raises LaunchError for a negative size and HipError where there is no room."""
+        """Allocates `nbytes` of GPU memory. Raises LaunchError for a negative size and HipError if there is no room."""
         if nbytes < 0:
             raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
         try:
@@ -126,7 +127,7 @@ class Device:
             ) from None
 
     def upload(self, array: Any) -> Buffer:
-        """New GPU memory with a copy of the array's bytes, in C order; `download` knows its type and shape."""
+        """Allocates GPU memory and copies the array's bytes to it, in C order; `download` knows its type and shape."""
         given = np.asarray(array)
         raw = as_bytes(given)
         buffer = self.alloc(raw.size)
@@ -135,22 +136,22 @@ class Device:
         return buffer
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """GPU memory for an array of that shape and type, which `download` knows."""
+        """Allocates GPU memory for an array of a shape and type, which `download` uses."""
         form = Form.of(shape, dtype)
         buffer = self.alloc(form.nbytes)
         buffer.form = form
         return buffer
 
     def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """GPU memory with an array of zeros."""
+        """Allocates GPU memory with an array of zeros."""
         return self.upload(np.zeros(shape, dtype))
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back."""
+        """Frees a buffer."""
         self.library.call("hipFree", buffer.address)
 
     def load(self, source: str | os.PathLike[str] | bytes) -> Module:
-        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+        """Loads a code object (ELF or clang offload bundle) from a path or from bytes.
 
         Raises DecodeError for damaged files and HipError for another target's.
         """
@@ -171,7 +172,7 @@ class Device:
             raise HipError(f"{self.name} does not take the code object: {error}", error.advice, error.status) from None
 
     def time(self, launches: Sequence[Launch]) -> list[float]:
-        """The GPU seconds of each launch, run one behind the other. Raises HipKernelError for a fault or a hang."""
+        """Runs launches in order and returns the GPU seconds of each. Raises HipKernelError for a fault or a hang."""
         library = self.library
         events = [(library.new("hipEventCreate"), library.new("hipEventCreate")) for _ in launches]
         for launch, (before, after) in zip(launches, events, strict=True):
@@ -186,7 +187,7 @@ class Device:
         return seconds
 
     def _wait(self, launches: Sequence[Launch], event: int) -> None:
-        """Waits for the event by polling, since a blocking wait for a kernel that hangs never returns."""
+        """Waits for the event by polling, because a blocking wait for a hung kernel never returns."""
         what = f"{launches[0].name} on {self.name}"
         patience = self.timeout * len(launches)
         deadline = time.monotonic() + patience
@@ -255,7 +256,7 @@ class Launch:
 
 
 class Kernel(Loaded):
-    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+    """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
 
     def __init__(self, module: Module, info: KernelInfo, function: int) -> None:
         self.module = module
@@ -271,7 +272,7 @@ class Kernel(Loaded):
         *,
         global_size: int | Sequence[int] | None = None,
     ) -> Launch:
-        """A launch for `Device.time`; parameters as `launch`, and the same LaunchError."""
+        """Prepares a launch for `Device.time`; parameters and LaunchError as for `launch`."""
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         segment = pack(self.info, args, geometry)
         if any(size % extent for size, extent in zip(geometry.global_size, geometry.block, strict=True)):
@@ -293,10 +294,10 @@ class Kernel(Loaded):
         *,
         global_size: int | Sequence[int] | None = None,
     ) -> Run:
-        """Run the kernel to its end; parameters as the simulated kernel's.
+        """Runs the kernel to its end; parameters as for the simulated kernel.
 
-        Raises LaunchError before running, HipError where the runtime refuses the launch,
-        HipKernelError where the kernel faults or hangs.
+        Raises LaunchError before running, HipError if the runtime refuses the launch, HipKernelError if the kernel
+        faults or hangs.
         """
         device = self.module.device
         prepared = self.prepare(grid, block, args, dynamic_lds, global_size=global_size)
@@ -305,7 +306,7 @@ class Kernel(Loaded):
 
 
 def _devices(library: Library) -> int:
-    """The number of GPUs. Raises HipError if there is none."""
+    """Returns the number of GPUs. Raises HipError if there is none."""
     said = "hipGetDeviceCount: 0"
     count = 0
     try:
@@ -321,7 +322,7 @@ def _devices(library: Library) -> int:
 
 
 def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
-    """The board that the product's name says ("AMD Instinct MI210"), or its architecture's."""
+    """Returns the board in the product's name ("AMD Instinct MI210"), or its architecture's."""
     boards = [row for row in map(target, targets()) if row.arch == arch]
     words = product.lower().split()
     named = [row for row in boards if row.name in words]
@@ -332,7 +333,7 @@ def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
 
 
 def unsuitable(code: CodeObject, target_id: str) -> str:
-    """The target that the code object asks for, as gfx90a:xnack+, if the GPU of `target_id` is another; else ""."""
+    """Returns the code object's target, such as gfx90a:xnack+, if the GPU of `target_id` cannot run it; else ""."""
     arch, *features = target_id.split(":")
     states = {feature[:-1]: feature[-1:] for feature in features}
     wanted = {"sramecc": code.sramecc, "xnack": code.xnack}

@@ -1,9 +1,9 @@
 """libamdhip64 by ctypes: the twenty calls that a launch needs, their C types, and errors in words.
 
-Why not hip-python's `hip.hip`: the calls' Python signatures differ between its releases (6.4:
-`hipGetDeviceProperties(prop, deviceId)`; 10.0: `hipGetDeviceProperties(deviceId)`), each release is made
-for one ROCm, and it opens no other name than `libamdhip64.so`, which a machine without development
-packages lacks. What it is asked for, where it is installed, is where ROCm's wheels keep the library.
+Reasons against hip-python's `hip.hip`: the calls' Python signatures differ between its releases (6.4:
+`hipGetDeviceProperties(prop, deviceId)`; 10.0: `hipGetDeviceProperties(deviceId)`), each release is made for one ROCm, and it
+opens no other name than `libamdhip64.so`, which a machine without development packages lacks. If it is installed, it only
+locates the library in ROCm's wheels.
 
 The C types below are those of `hip_runtime_api.h` from HIP 5.2 on; a test compares them with that header.
 """
@@ -53,16 +53,16 @@ PARAM_BUFFER_POINTER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 3
 
 @dataclass(frozen=True)
 class Properties:
-    """Where the two strings that are read lie in hipDeviceProp_t."""
+    """Places of the two strings that are read in hipDeviceProp_t."""
 
-    function: str  # that fills the structure
+    function: str  # the function that fills the structure
     arch_offset: int  # of gcnArchName
     name_offset: int = 0
     text_bytes: int = 256  # of each string
     nbytes: int = 4096  # room for the whole structure
 
 
-# HIP 6 put fields before gcnArchName and gave the function another symbol; offsets by clang from the headers.
+# HIP 6 put fields before gcnArchName and renamed the function's symbol; offsets by clang from the headers.
 PROPERTIES = (Properties("hipGetDevicePropertiesR0600", 1160), Properties("hipGetDeviceProperties", 396))
 
 NAMES = ("libamdhip64.so", *(f"libamdhip64.so.{major}" for major in (7, 6, 5)))
@@ -76,7 +76,7 @@ REPORT = "See the runtime's own log with AMD_LOG_LEVEL=4."
 
 
 class Library:
-    """A loaded libamdhip64: `call` raises HipError for every status but success."""
+    """A loaded libamdhip64: `call` raises HipError for every status except success."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -93,42 +93,42 @@ class Library:
             raise HipError(f"{path} is no HIP runtime: {error or 'no hipGetDeviceProperties'}", INSTALL) from None
 
     def status(self, name: str, *arguments: object) -> int:
-        """The call's hipError_t."""
+        """Makes a call; returns its hipError_t."""
         return int(getattr(self._dll, name)(*arguments))
 
     def call(self, name: str, *arguments: object) -> None:
-        """Makes the call. Raises HipError unless it succeeds."""
+        """Makes a call. Raises HipError unless it succeeds."""
         status = self.status(name, *arguments)
         if status != SUCCESS:
             raise HipError(f"{name}: {self.words(status)}", REPORT, status)
 
     def words(self, status: int) -> str:
-        """The name and text that HIP has for an error."""
+        """Returns HIP's name and text of an error."""
         name, text = (getattr(self._dll, function)(status) for function in TEXTS)
         name, text = ((raw or b"").decode(errors="replace") for raw in (name, text))
         said = f", {text!r}" if text and text != name else ""
         return f"{name or 'an unnamed error'} ({status}){said}"
 
     def new(self, name: str, *arguments: object) -> int:
-        """The handle or address that a call returns through its first argument."""
+        """Returns the handle or address that a call returns through its first argument."""
         handle = c_void_p()
         self.call(name, ctypes.byref(handle), *arguments)
         return handle.value or 0
 
     def count(self, name: str) -> int:
-        """The number that a call returns through its only argument."""
+        """Returns the number that a call returns through its only argument."""
         value = c_int()
         self.call(name, ctypes.byref(value))
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """The bytes free and in all on the current GPU."""
+        """Returns the free and the total bytes of the current GPU."""
         free, total = c_size_t(), c_size_t()
         self.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def identity(self, index: int) -> tuple[str, str]:
-        """The (name, gcnArchName) of a GPU, as ("AMD Instinct MI210", "gfx90a:sramecc+:xnack-")."""
+        """Returns the (name, gcnArchName) of a GPU, such as ("AMD Instinct MI210", "gfx90a:sramecc+:xnack-")."""
         row = self.properties
         raw = ctypes.create_string_buffer(row.nbytes)
         self.call(row.function, raw, index)
@@ -140,14 +140,17 @@ class Library:
 
     @property
     def version(self) -> str:
-        """The version of HIP, as 5.2.21153."""
+        """Version of HIP, such as 5.2.21153."""
         number = self.count("hipRuntimeGetVersion")  # major·10^7 + minor·10^5 + patch (hip_version.h)
         return f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}"
 
 
 def open_library() -> Library:
-    """The first HIP runtime that loads: `SIMGPU_HIP` and no other, or ROCm's (its wheels, ROCM_PATH,
-    /opt/rocm), or what the loader finds. Raises HipError, which says what was tried."""
+    """Opens the first HIP runtime that loads.
+
+    That is `SIMGPU_HIP` and no other, or ROCm's (its wheels, ROCM_PATH, /opt/rocm), or one that the loader finds. Raises
+    HipError with the paths that were tried.
+    """
     tried = list(dict.fromkeys(candidates()))
     first = ""
     for path in tried:

@@ -1,4 +1,4 @@
-"""How fast a board is, as measured in public; `targets` has its peaks.
+"""Measured speeds of a board, from public sources; `targets` has its peaks.
 
     sustained.py  bandwidths
     pipelines.py  clocks and depths inside a compute unit, and of the way to memory

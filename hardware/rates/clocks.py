@@ -1,13 +1,13 @@
-"""The engine clock that a board holds while it works, from published figures: the largest single term of a matrix kernel's time.
+"""The engine clock that a board holds while it works, from published figures: the largest term of a matrix kernel's time.
 
-Power management lowers the clock as the matrix units work; how far depends on the board, the type, how many CUs work, and the
-data (low-toggle inputs run up to half again as fast). The clock falls in a line from the peak with idle matrix units: over 30 runs
-of gfx950 at a duty of 0.25 to 1 that line errs by 4 % (`tools.validation.clock_fit`).
+Power management lowers the clock as the matrix units work. The amount depends on the board, the type, the number of working
+CUs, and the data (low-toggle inputs run up to half again as fast). The clock falls in a line from the peak with idle matrix
+units. Over 30 runs of gfx950 at a duty of 0.25 to 1 that line errs by 4 % (`tools.validation.clock_fit`).
 
-  [MAF]    ROCm blog "Measuring max-achievable FLOPs": hipBLASLt, M 4096 N 4864 K 32896, average sustained clock; its TFLOPS at
-           that clock are a duty of 0.94 (f16, bf16) and 0.83 (f8), so the line is followed on to 1
-  [GLUON]  ROCm/gfx950-gluon-tutorials, thread traces and TFLOPS of its kernels in f16, f8 and fp4: `tools.validation.clock_fit`
-  [IPC]    rocprofiler-compute, sample/ipc.hip on one GCD of an MI250: v_mov 1.624 GHz, MFMA 1.590 GHz
+[MAF]    ROCm blog "Measuring max-achievable FLOPs": hipBLASLt, M 4096 N 4864 K 32896, average sustained clock. Its TFLOPS at
+         that clock are a duty of 0.94 (f16, bf16) and 0.83 (f8), so the line is extrapolated to 1
+[GLUON]  ROCm/gfx950-gluon-tutorials, thread traces and TFLOPS of its kernels in f16, f8 and fp4: `tools.validation.clock_fit`
+[IPC]    rocprofiler-compute, sample/ipc.hip on one GCD of an MI250: v_mov 1.624 GHz, MFMA 1.590 GHz
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ NARROW, WIDE = 0.12, 0.25  # of the time's band, for boards with and without pub
 
 @dataclass(frozen=True)
 class _Row:
-    """idle: MHz with idle matrix units, 0 for the descriptor's peak; full: MHz at full matrix work, by type, "" for others."""
+    """Clocks of a board."""
 
-    full: Mapping[str, int] = field(default_factory=dict)
-    idle: int = 0
+    full: Mapping[str, int] = field(default_factory=dict)  # MHz at full matrix work, by type; "" for others
+    idle: int = 0  # MHz with idle matrix units; 0 for the descriptor's peak
     source: str = "no published figure: the peak clock"
 
 
 def _at_full(peak: int, measured: Mapping[str, tuple[int, float]]) -> dict[str, int]:
-    """MHz at full matrix work by type, from MHz at a duty."""
+    """Returns MHz at full matrix work by type, from MHz at a duty."""
     return {dtype: round(peak - (peak - mhz) / duty) for dtype, (mhz, duty) in measured.items()}
 
 
@@ -49,8 +49,8 @@ _ROWS = {
         _at_full(2100, {"f16": (1354, 0.942), "bf16": (1447, 0.936), "f8": (1464, 0.833), "": (1464, 0.833)}),
         source="ROCm's measurement of maximum achievable FLOPs; other types as f8",
     ),
-    # No data sheet tells its clock. A published record of 413.984 TFLOPS f8 on its 80 CUs, with AMD's limiter of peak TOPS on, is
-    # 1,263 MHz at full matrix work; the limiter is taken to hold that clock whatever the work.
+    # No data sheet has its clock. A published record has 413.984 TFLOPS f8 on its 80 CUs, with AMD's limiter of peak TOPS on.
+    # That is 1,263 MHz at full matrix work; the limiter is assumed to hold that clock for any work.
     "mi308x": _Row({"": 1263}, idle=1263, source="a record of 413.984 TFLOPS f8 on 80 CUs, under the limiter of peak TOPS"),
     "mi355x": _Row(_GFX950, source="thread traces and TFLOPS of the gfx950 Gluon tutorials"),
     "mi350x": _Row(
@@ -62,20 +62,23 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class Clock:
-    """mhz: that the board is taken to hold; band: relative error of a time at it; source: whose figure."""
+    """A clock that a board is assumed to hold."""
 
     mhz: float
-    band: float
-    source: str
+    band: float  # relative error of a time at this clock
+    source: str  # origin of the figure
 
 
-NARROW_FORMATS = 2  # of cbsz and blgp, from which on an operand has 6 or 4 bits [CDNA4 ISA]
+NARROW_FORMATS = 2  # smallest value of cbsz and blgp for an operand of 6 or 4 bits [CDNA4 ISA]
 
 
 def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
-    """The type by which clocks are told apart, of a matrix instruction: f16, bf16, f8, f4 or another's last letters.
+    """Returns the type of a matrix instruction that its clock depends on: f16, bf16, f8, f4 or another's last letters.
 
-    formats: cbsz and blgp of an f8f6f4 instruction, which runs at the rate of f4 where both operands have 6 or 4 bits.
+    formats: cbsz and blgp of an f8f6f4 instruction, which runs at the rate of f4 if both operands have 6 or 4 bits.
+
+    >>> element("v_mfma_f32_16x16x32_f16")
+    'f16'
     """
     tail = mnemonic.rsplit("x", 1)[-1].lstrip("0123456789_")
     if "f8f6f4" in tail:
@@ -86,15 +89,22 @@ def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
 
 
 def clock_line(chip: HardwareDescriptor, dtype: str) -> tuple[float, float]:
-    """MHz with idle matrix units and at full matrix work of a type (`element`): between them the clock falls in a line by duty. The
-    peak clock twice for a board without figures."""
+    """Returns MHz with idle matrix units and at full matrix work of a type (`element`).
+
+    Between them the clock falls in a line by duty. Both are the peak clock for a board without figures.
+    """
     row = _ROWS.get(chip.name, _Row())
     idle = row.idle or chip.clock_mhz
     return idle, row.full.get(dtype, row.full.get("", idle))
 
 
 def sustained_clock(chip: HardwareDescriptor, duty: float, active: float, dtype: str) -> Clock:
-    """The clock at matrix duty `duty` (0 to 1) of the CUs that work, a share `active` of all; dtype: see `element`."""
+    """Returns the clock at matrix duty `duty` (0 to 1) of the working CUs, a fraction `active` of all; dtype: see `element`.
+
+    >>> from simgpu.hardware import target
+    >>> round(sustained_clock(target("mi300x"), 0.9, 1.0, "f16").mhz)
+    1159
+    """
     row = _ROWS.get(chip.name)
     if row is None:
         return Clock(chip.clock_mhz, WIDE, "no published figure of this board: its peak clock")

@@ -1,19 +1,16 @@
-"""Clocks and depths inside a compute unit, L2, and the way to memory; one row an architecture. Other bandwidths are `sustained`'s.
+"""Clocks and depths inside a compute unit, L2, and the way to memory; one row an architecture. `sustained` has bandwidths.
 
-Legend of the tags:
-  [RPC]    ROCm Compute Profiler, "Pipeline descriptions"
-  [GPUB]   te42kyfo/gpu-benches: gpu-latency, gpu-strides, gpu-stream on MI210 and MI100
-  [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
-  [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
-  [MCA]    llvm-mca's scheduling model
-  [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
-  [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
-  [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
-  [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
-  [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
-           (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
-  [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
-Where nothing was published the figure of a neighbour stands, and says so.
+Legend of the tags: [RPC] ROCm Compute Profiler, "Pipeline descriptions" [GPUB] te42kyfo/gpu-benches: gpu-latency,
+gpu-strides, gpu-stream on MI210 and MI100 [GLUON] ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on
+MI355X; memory latency on MI300X [GCN] AMD GCN3 and CDNA3 ISA guides and white papers [MCA] llvm-mca's scheduling model
+[ORI] ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks [C&C] Chips and Cheese,
+"Testing AMD's Giant MI300X" [CHASE] a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns,
+Infinity Cache 262 ns, 1 GiB 353 ns) [UMC] Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's
+memory, 32 channels of 256 bytes [ATL] Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the
+address's, on MI200 of up to four each
+         (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
+[HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
+A figure that nobody published is a neighbour's, and its comment says so.
 """
 
 from __future__ import annotations
@@ -27,9 +24,9 @@ from simgpu.hardware.errors import TargetError
 
 @dataclass(frozen=True)
 class Pipelines:
-    """One architecture's; clocks are the engine's."""
+    """Figures of one architecture; clocks are the engine's."""
 
-    # LDS: two ports, each of a pair of SIMDs, before banks that both share.
+    # LDS: two ports, each for a pair of SIMDs, before banks that both share.
     lds_read_port: int  # bytes a clock of a port
     lds_write_port: int
     lds_port_overhead: int  # clocks an access holds its port beyond its bytes
@@ -41,35 +38,38 @@ class Pipelines:
     cache_rate: int  # bytes a clock that a load returns
     cache_latency: int  # of a hit
     vmem_queue: int  # instructions of a CU before the coalescer
-    in_flight: int  # bytes that a CU's loads can wait for at a time: they lie in the vector cache
-    cu_memory: float  # GB/s that one CU draws from memory while no other does
-    # Behind it.
+    in_flight: int  # bytes that a CU's loads can wait for at a time, limited by the vector cache
+    cu_memory: float  # GB/s that one CU draws from memory if no other does
+    # Levels after the vector cache.
     l2_latency: int
-    l2_share: float  # of its peak bandwidth, that all CUs together draw
+    l2_share: float  # fraction of its peak bandwidth that all CUs together draw
     l2_line: int
     l2_ways: int
-    mall_ns: float  # nanoseconds of a load that the Infinity Cache has; memory's where there is none
-    memory_ns: float  # of one that no cache has: neither runs at the engine's clock
-    memory_channels: int  # of a GPU or GCD that lines fall on by address (`memory_channel`); 0: by a hash that idles none
-    memory_write: float  # share of memory's peak bandwidth where all is written; where all is read it is `sustained`'s
-    memory_turn: float  # share that is lost to turning the bus where as much is read as written
-    queue_ns: float  # that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
-    burst: int  # bytes that a CU may take ahead of its share of L2 and memory
+    mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
+    memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
+    memory_channels: int  # of a GPU or GCD, selected by a line's address (`memory_channel`); 0: by a hash that idles none
+    memory_write: float  # fraction of memory's peak bandwidth for writes only; for reads only it is `sustained`'s
+    memory_turn: float  # fraction that is lost to turning the bus if reads equal writes
+    # time that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
+    queue_ns: float
+    burst: int  # bytes that a CU may be ahead of its part of L2 and memory
     # Scalar side and control.
-    scalar_hit: int  # clocks of a scalar load that the scalar cache has
+    scalar_hit: int  # clocks of a scalar load that hits the scalar cache
     branch_slots: int  # issue slots from a taken branch to the next instruction
     barrier: int  # clocks from the last arrival at a barrier to the next instruction
     code_line: int  # bytes of an instruction cache line
     code_stream: int  # clocks from one line of straight code that no wave of the CU ran before to the next
     # Around a CU.
-    groups_per_clock: float  # that the dispatcher starts on an XCD
-    waves_per_clock: float  # of them
+    groups_per_clock: float  # workgroups that the dispatcher starts on an XCD
+    waves_per_clock: float  # waves that the dispatcher starts on an XCD
     start: int  # clocks from a workgroup's dispatch to its first instruction
-    launch_us: float  # from the host's submission to the first dispatch, and from the last wave's end to the signal
+    launch_us: float  # from the host's submission to the first dispatch, plus from the last wave's end to the signal
 
     def queued(self, load: float) -> float:
-        """Nanoseconds that a request waits for others at a load of memory of 0 to 1: half the service of each, as long as the queue
-        of a server with even service."""
+        """Returns nanoseconds that a request waits for others at a load of memory of 0 to 1.
+
+        The load is served evenly: half the service time of each request, times the length of such a queue.
+        """
         return self.queue_ns / 2 * load / (1 - load)
 
 
@@ -89,7 +89,8 @@ _GFX90A = Pipelines(
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]
-    # A scale reaches 1,358 GB/s where its reads and writes, each as if alone, would 1,454; on MI100 1,042 of 1,119 [GPUB].
+    # A scale reaches 1,358 GB/s; its reads and writes at their separate rates would reach 1,454. On MI100 1,042 of
+    # 1,119 [GPUB].
     memory_turn=0.067,
     queue_ns=160,  # as gfx950
     burst=8 << 10,  # assumed
@@ -98,8 +99,9 @@ _GFX90A = Pipelines(
     barrier=16,  # assumed
     code_line=64,  # [GCN]
     code_stream=32,  # assumed
-    # gpu-stream's kernel that only stores: workgroups of 32 to 256 lanes, 0.26 to 0.33 a clock however large; of 1,024 lanes, at
-    # 1,526 GB/s on MI210, waves of 1.75 a clock [GPUB]. ROCm's seismic stencils along x and y: 0.28 workgroups a clock.
+    # gpu-stream's kernel that only stores: workgroups of 32 to 256 lanes, 0.26 to 0.33 a clock at any size. Workgroups
+    # of 1,024 lanes, at 1,526 GB/s on MI210: waves of 1.75 a clock [GPUB]. ROCm's seismic stencils along x and y: 0.28
+    # workgroups a clock.
     groups_per_clock=0.3, waves_per_clock=1.75,
     start=200,  # assumed
     launch_us=2.1,  # 64 KB kernels, back to back [GPUB]
@@ -107,7 +109,8 @@ _GFX90A = Pipelines(
 _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
-    # Of L2's peak as gfx90a: Origami's 17 TB/s, 0.494 of it, is a rate in seconds, at the clock that its work held [ORI].
+    # L2's fraction of peak is gfx90a's: Origami's 17 TB/s, 0.494 of peak, is a rate in seconds, at the clock under its
+    # work [ORI].
     l2_latency=254,  # [GLUON, loaded]
     in_flight=32 << 10,  # [GLUON, of gfx950]
     cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]
@@ -125,9 +128,10 @@ _ROWS = {
     "gfx950": replace(
         _GFX942,
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
-        # 44.6 of 64 bytes a clock and CU: tiles up to 128 x 128, which take 32 KB in 727 to 745 clocks whatever their clock [GLUON]
+        # 44.6 of 64 bytes a clock and CU: tiles up to 128 x 128, which load 32 KB in 727 to 745 clocks at any clock
+        # rate [GLUON]
         l2_share=0.70,
-        # 1,529 GB/s with 32 workgroups of 32 rows, which load 36 bytes for 32 that count, less launch and queue [GLUON]
+        # 1,529 GB/s with 32 workgroups of 32 rows, which load 36 bytes per 32 useful ones, less launch and queue [GLUON]
         cu_memory=58,
         memory_write=0.805,  # as reads [GLUON]
         queue_ns=160,  # the same product with 32 to 256 workgroups [GLUON]
@@ -140,15 +144,21 @@ BLOCK, TURN = 256, 1 << 16
 
 
 def memory_channel(addresses: np.ndarray, channels: int) -> np.ndarray:
-    """The channel of each address, where `channels` of them take blocks of 256 bytes in turn, each 64 KB beginning with another of
-    four. Which of its hashes [ATL] a board has on is not published, so this is what measurements show: a transpose whose rows are
-    64 KB apart gets along with 4 channels' rate, a matrix whose rows are 256 KB apart with that of one where its waves keep step
-    (140 to 176 ms for 8.6 GB, 49 to 61 GB/s [HPC])."""
+    """Returns the channel of each address. Channels take blocks of 256 bytes in turn; each 64 KB begins with another of four.
+
+    The hashes [ATL] that a board has on are not published, so this is a fit to measurements. A transpose whose rows are
+    64 KB apart has the rate of 4 channels. A matrix whose rows are 256 KB apart has that of one if its waves keep step
+    (140 to 176 ms for 8.6 GB, 49 to 61 GB/s [HPC]).
+    """
     return (addresses // BLOCK ^ addresses // TURN % 4) % channels
 
 
 def pipelines(arch: str) -> Pipelines:
-    """An architecture's row; TargetError for one that there is no row of."""
+    """Returns an architecture's row; raises TargetError if it has none.
+
+    >>> pipelines("gfx942").mall_ns
+    260
+    """
     if arch not in _ROWS:
         raise TargetError(f"no model of time for {arch!r}: use {', '.join(_ROWS)}")
     return _ROWS[arch]

@@ -1,14 +1,14 @@
-"""Bandwidths that a board sustains, as measured in public; a descriptor's figures are peaks. One row an architecture.
+"""Bandwidths that a board sustains, from public measurements; a descriptor's figures are peaks. One row an architecture.
 
 Clocks, depths, latencies and L2's bandwidth are in `pipelines`.
 
 Legend of the tags:
-  [GPUB]   te42kyfo/gpu-benches: gpu-stream, gpu-l2-cache, gpu-latency, gpu-strides, gpu-small-kernels (MI100, MI210)
-  [RPC]    ROCm Compute Profiler: its recorded empirical roofline of an MI210, and its pipeline descriptions
-  [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
-  [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X
-  [LLVM]   llvm/lib/Target/AMDGPU/SISchedule.td
-Where nothing was published the figure of a neighbour stands, and says so.
+[GPUB]   te42kyfo/gpu-benches: gpu-stream, gpu-l2-cache, gpu-latency, gpu-strides, gpu-small-kernels (MI100, MI210)
+[RPC]    ROCm Compute Profiler: its recorded empirical roofline of an MI210, and its pipeline descriptions
+[ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
+[GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X
+[LLVM]   llvm/lib/Target/AMDGPU/SISchedule.td
+A figure that nobody published is a neighbour's, and its comment says so.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 
 LDS_CLOCKS = 64  # latency of an LDS read [AMD: 64; GLUON: 50 to 70]
 WAVE_CLOCKS = 4  # of a SIMD for a vector instruction of 64 lanes [RPC]
-# Instructions that a softmax issues an element, in attention too: fma, maximum, sum and a scale or conversion one each, and as long
-# as four an exponential, at a quarter of the rate [LLVM].
+# Instructions that a softmax issues per element, also in attention. Fma, maximum, sum, and a scale or conversion are
+# one each. An exponential takes as long as four, at a quarter of the rate [LLVM].
 SOFTMAX_INSTRUCTIONS = 8
-STORE_BYTES = 64  # a clock and CU at which stores leave: the width of the path to L2 [RPC]
+STORE_BYTES = 64  # a clock and CU for stores: the width of the path to L2 [RPC]
 
 
 @dataclass(frozen=True)
 class Rates:
-    """One architecture's; a share is of the descriptor's peak."""
+    """Rates of one architecture; a share is a fraction of the descriptor's peak."""
 
     hbm_share: float
-    mall_tb: float  # TB/s of eight XCDs' Infinity Cache; 0: there is none
+    mall_tb: float  # TB/s of eight XCDs' Infinity Cache; 0 if there is none
     lds_read: float  # bytes a clock and CU, 128-bit reads without conflicts
     lds_write: float
     cache: float  # bytes a clock and CU through the vector cache
@@ -69,7 +69,7 @@ _RATES = {
 
 @dataclass(frozen=True)
 class Sustained:
-    """A board's rates in bytes and seconds, at its peak engine clock."""
+    """Rates of a board in bytes and seconds, at its peak engine clock."""
 
     descriptor: HardwareDescriptor
     rates: Rates
@@ -97,32 +97,37 @@ class Sustained:
 
     @property
     def mall(self) -> float:
-        """Bytes a second of the Infinity Cache; HBM's where there is none."""
+        """Bytes a second of the Infinity Cache, or HBM's if there is none."""
         return self.rates.mall_tb * 1e12 * self.descriptor.xcds / 8 if self.rates.mall_tb else self.hbm
 
     @property
     def memory_of_cu(self) -> float:
-        """Bytes a second that one CU draws from behind L2."""
+        """Bytes a second that one CU draws from the levels after L2."""
         return self.row.cu_memory * 1e9
 
     @property
     def l2_latency(self) -> float:
-        """Seconds of a load that L2 has."""
+        """Seconds of a load that hits L2."""
         return self.row.l2_latency / self.clock
 
     @property
     def memory_latency(self) -> float:
-        """Seconds of a load that no cache has, while memory is idle."""
+        """Seconds of a load that misses all caches, while memory is idle."""
         return 1e-9 * self.row.memory_ns
 
     @property
     def launch(self) -> float:
-        """Seconds of a kernel behind another."""
+        """Seconds between consecutive kernels."""
         return self.row.launch_us * 1e-6
 
 
 def sustained(descriptor: HardwareDescriptor) -> Sustained:
-    """The rates of a board; TargetError for an architecture that nothing was measured of."""
+    """Returns the rates of a board; raises TargetError for an architecture without measurements.
+
+    >>> from simgpu.hardware import target
+    >>> round(sustained(target("mi300x")).hbm / 1e12, 1)
+    4.0
+    """
     if descriptor.arch not in _RATES:
         raise TargetError(f"no measured rates for {descriptor.arch!r}: give the descriptor's arch as one of {', '.join(_RATES)}")
     return Sustained(descriptor, _RATES[descriptor.arch], pipelines(descriptor.arch))

@@ -1,8 +1,8 @@
 """Clauses: consecutive memory instructions of one kind, which XNACK may replay together.
 
-One of them must not overwrite an address that another one reads: on replay it would be read anew. An instruction of another kind
-must break the clause before. Where the code object leaves XNACK open, compilers break clauses as LLVM does
-(GCNHazardRecognizer::checkSoftClauseHazards): looking back at five instructions, and only if one of them loads.
+No instruction of a clause may overwrite an address that another one reads: a replay would read the new value. An instruction
+of another kind must break the clause before. If the code object leaves XNACK open, compilers break clauses as LLVM does
+(GCNHazardRecognizer::checkSoftClauseHazards): they look back at five instructions, and only if one of them loads.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from simgpu.hardware.timing_rules.hazards import HazardRule, clause_rule
 from simgpu.hardware.timing_rules.register_use import RegisterUse
 
-KINDS = frozenset({"vmem", "smem"})  # classes of `RegisterUse`; one clause has one of them
-LONGEST = {"on": 64, "any": 5}  # instructions that are looked back at, by the code object's XNACK setting; none where it is off
+KINDS = frozenset({"vmem", "smem"})  # classes of `RegisterUse`; a clause has one of them
+LONGEST = {"on": 64, "any": 5}  # instructions to look back at, by the code object's XNACK setting; none if it is off
 
-Clause = Mapping[int, int]  # by member, the number of members after it: the fewest, where several paths lead here
+Clause = Mapping[int, int]  # by member, the number of members after it: the fewest, if several paths lead here
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Overwrite:
 def continued(
     clause: Clause, later: int, use: Callable[[int], RegisterUse], target: str, xnack: str
 ) -> tuple[dict[int, int], Overwrite | None]:
-    """The clause after instruction `later`, and what that overwrites; after that the clause counts as broken before `later`.
+    """Returns the clause after instruction `later`, and the overwrite by `later`; after one, the clause counts as broken before.
 
-    use: what the hazard rules see of an instruction, by the number that stands for it in `clause`.
+    use: returns an instruction as the hazard rules see it, by its number in `clause`.
     """
     if xnack not in LONGEST or not (kinds := use(later).classes & KINDS):
         return {}, None

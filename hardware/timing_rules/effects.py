@@ -1,4 +1,4 @@
-"""What a decoded instruction does to registers and counters: its `RegisterUse` and its queue."""
+"""Effects of a decoded instruction on registers and counters: its `RegisterUse` and its queue."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from simgpu.hardware.timing_rules.waits import WaitQueue, queue_of, waited
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
 STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
-# Classes of `hazards` by mnemonic, where the encoding alone does not say. v_fmac_f64 is the same unit's
-# as v_fma_f64 (LLVM, GCNHazardRecognizer::checkMAIVALUHazards).
+# Classes of `hazards` by mnemonic, if they do not follow from the encoding. v_fmac_f64 uses the same unit as v_fma_f64 (LLVM,
+# GCNHazardRecognizer::checkMAIVALUHazards).
 CLASSES_BY_PREFIX = {
     "v_accvgpr_read": "accvgpr_read", "v_accvgpr_write": "accvgpr_write",
     "v_readlane": "readlane", "v_readfirstlane": "readlane", "v_writelane": "writelane",
@@ -38,37 +38,37 @@ NONE: frozenset[Register] = frozenset()
 DWORD = 6  # SDWA's dst_sel for the whole register
 PRESERVE = 2  # SDWA's dst_unused that keeps the other bits
 HIGH_HALF = 8  # op_sel's bit of the destination
-# These choose a byte of the destination by two bits of op_sel (LLVM, isFP8DstSelInst, FP4DstByteSel).
+# Mnemonics that choose a byte of the destination by two bits of op_sel (LLVM, isFP8DstSelInst, FP4DstByteSel).
 BYTE_SELECT = ("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32")
 BYTE = 12
 
 
 @dataclass(frozen=True)
 class Effect:
-    """How an instruction touches registers, counters and LDS."""
+    """Effects of an instruction on registers, counters and LDS."""
 
     access: RegisterUse  # what the hazard rules see
-    queue: WaitQueue | None = None  # where its operation waits to complete
-    pending: frozenset[Register] = NONE  # registers that it writes when the operation is complete
-    lds: LdsUse = ""  # what the operation does to LDS
-    dma: bool = False  # whether it moves data between memory and LDS
+    queue: WaitQueue | None = None  # the queue in which its operation completes
+    pending: frozenset[Register] = NONE  # registers that it writes when the operation completes
+    lds: LdsUse = ""  # how the operation accesses LDS
+    dma: bool = False  # True if it moves data between memory and LDS
     control: ControlKind = ControlKind.NONE  # `Spec.control`
     waits: Mapping[str, int] | None = field(default=None, hash=False)  # the counters that an s_waitcnt waits for
 
     @functools.cached_property
     def touched(self) -> frozenset[Register]:
-        """The registers read or written."""
+        """Registers read or written."""
         return self.access.read() | self.access.writes
 
     @functools.cached_property
     def ordered(self) -> bool:
-        """Whether a hazard rule may bind a later instruction that shares no register."""
+        """True if a hazard rule may bind a later instruction that shares no register."""
         named = any(isinstance(register, str) for register in self.access.writes)
         return named or not self.access.classes.isdisjoint(("dgemm", "setreg"))
 
 
 def registers_of(operand: Operand | None) -> frozenset[Register]:
-    """The single registers of an operand, as the hazard rules name them."""
+    """Returns the single registers of an operand, as the hazard rules name them."""
     if isinstance(operand, Const):
         name = SPECIAL_SOURCES.get(operand.code)
         return frozenset({name}) if name else NONE
@@ -86,7 +86,7 @@ def _numbered(file: str, first: int, count: int) -> frozenset[Register]:
 
 
 def effect_of(inst: Instruction) -> Effect:
-    """The effect of a decoded instruction."""
+    """Returns the effect of a decoded instruction."""
     spec = inst.spec
     if spec.kind == "matrix":
         return _matrix(inst)
@@ -190,7 +190,7 @@ def _smem(inst: Instruction) -> Effect:
 
 
 def _vmem(inst: Instruction) -> Effect:
-    """The effect of a buffer, global, flat or scratch instruction."""
+    """Returns the effect of a buffer, global, flat or scratch instruction."""
     memory, spec = inst.spec.memory, inst.spec
     assert memory is not None
     dma = memory.lds or bool(inst.mods.get("lds"))
@@ -225,7 +225,7 @@ def _returns(inst: Instruction) -> bool:
 
 
 def _alu(inst: Instruction) -> Effect:
-    """The effect of a SALU or VALU instruction."""
+    """Returns the effect of a SALU or VALU instruction."""
     spec, args = inst.spec, inst.args
     classes = _alu_classes(spec, inst.form)
     if _partial(inst):
@@ -250,7 +250,7 @@ def _alu(inst: Instruction) -> Effect:
 
 @functools.cache
 def _alu_classes(spec: Spec, form: str) -> frozenset[str]:
-    """The classes that a SALU or VALU instruction has by its mnemonic and form."""
+    """Returns the classes that a SALU or VALU instruction has by its mnemonic and form."""
     classes = {"salu" if spec.encoding.startswith("sop") else "valu"} | _prefix_classes(spec.mnemonic)
     if spec.mnemonic.startswith("v_") and Flag.TRANS in spec.flags:
         classes.add("trans")
@@ -261,7 +261,7 @@ def _alu_classes(spec: Spec, form: str) -> frozenset[str]:
 
 @functools.cache
 def _alu_state(spec: Spec) -> tuple[frozenset[Register], frozenset[Register], frozenset[str]]:
-    """The machine state that a SALU or VALU instruction reads, that which it writes, and the destinations that it reads too."""
+    """Returns a SALU or VALU instruction's machine state read, that written, and the destinations that it also reads."""
     read = frozenset(p.type.state for p in spec.params if p.type.state in STATES)
     written = frozenset(t.state for t in spec.results if t.state in STATES)
     if Flag.CMPX in spec.flags:
@@ -271,7 +271,7 @@ def _alu_state(spec: Spec) -> tuple[frozenset[Register], frozenset[Register], fr
 
 @functools.cache
 def _results(spec: Spec, vdst: bool, vdst1: bool) -> tuple[str, ...]:
-    """The names of the fields that a SALU or VALU instruction writes; vdst, vdst1: whether it has fields of these names."""
+    """Returns the fields that a SALU or VALU instruction writes; vdst, vdst1: True if it has fields of these names."""
     names: list[str] = []
     plain = [t for t in spec.results if t is not mask and t.state in ("", "sgpr")]
     if plain:
@@ -284,7 +284,7 @@ def _results(spec: Spec, vdst: bool, vdst1: bool) -> tuple[str, ...]:
 
 
 def _partial(inst: Instruction) -> bool:
-    """Whether the instruction writes only part of a VGPR, by a selection of the destination."""
+    """True if the instruction writes only part of a VGPR, by a selection of the destination."""
     if inst.form == "sdwa":
         return "vdst" in inst.args and inst.mods.get("dst_sel", DWORD) != DWORD
     select = BYTE if inst.mnemonic.startswith(BYTE_SELECT) else HIGH_HALF

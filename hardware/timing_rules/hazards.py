@@ -1,9 +1,8 @@
-"""Wait states that software owes the hardware: the rules as data, for emitter and checker alike.
+"""Wait states that software must keep: the rules as data, for emitter and checker.
 
-One wait state is one issued instruction; `s_nop N` is N+1. A rule asks that `states` of them lie
-between an earlier and a later instruction of a wave. Distances: observed with LLVM 19 (gfx908,
-gfx90a, gfx942) and LLVM 24 (gfx950) on adjacent pairs, and LLVM's GCNHazardRecognizer where both
-exist; cells that were not observed say so in `source`.
+One wait state is one issued instruction; `s_nop N` is N+1. A rule requires `states` of them between an earlier and a later
+instruction of a wave. Distances: observed with LLVM 19 (gfx908, gfx90a, gfx942) and LLVM 24 (gfx950) on adjacent pairs, and
+LLVM's GCNHazardRecognizer for pairs where both exist. Cells that were not observed have that in `source`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ByPasses:
     """Wait states that depend on the passes P of a matrix instruction."""
 
     plus: int | None = None  # P + plus
-    at: tuple[tuple[int, int], ...] = ()  # (P, wait states) where that does not hold
+    at: tuple[tuple[int, int], ...] = ()  # (P, wait states) for which that does not hold
 
     def __call__(self, passes: int) -> int:
         for p, states in self.at:
@@ -43,10 +42,10 @@ Cell = int | ByPasses
 Relation = Literal[
     "raw", "waw", "war",  # they share a register; the reader reads it in one of `roles`
     "same_c",  # the later matrix instruction's C is exactly what the earlier wrote
-    "overlap_c",  # the later one's C is only in part what the earlier wrote
-    "writes",  # the earlier writes `registers`, whatever the later does
+    "overlap_c",  # the later one's C is only partly the earlier's result
+    "writes",  # the earlier writes `registers`, whatever the later one does
     "order",  # they need not share anything
-    # One's result is the other's address, and they are of one clause that XNACK may replay (`clauses`): an instruction of
+    # One's result is the other's address, and they are in one clause that XNACK may replay (`clauses`): an instruction of
     # another kind must break it.
     "clause",
 ]  # fmt: skip
@@ -54,22 +53,22 @@ Relation = Literal[
 
 @dataclass(frozen=True)
 class HazardRule:
-    """One row of the table: the wait states that must lie between an earlier and a later instruction."""
+    """A row of the table: the wait states required between an earlier and a later instruction."""
 
     name: str
-    earlier: str  # classes, all of which must hold: "a|b" is either, "-c" is not c
-    later: str  # the same
+    earlier: str  # classes that must all hold: "a|b" is either, "-c" is not c
+    later: str  # as `earlier`
     relation: Relation
     states: tuple[Cell, Cell, Cell, Cell]  # on each of `TARGETS`
     source: str
     roles: tuple[str, ...] = ()  # of the read register; any if empty
     registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
-    opcode: Literal["", "same", "different"] = ""  # whether it is about two of one mnemonic, or of two
+    opcode: Literal["", "same", "different"] = ""  # True for rules about two instructions of one mnemonic, or of different ones
     between: str = ""  # a class that must occur between the two
-    tolerated: bool = False  # whether kernels that AMD ships break it everywhere and run (docs/lint.md, "AMD's own assembly")
+    tolerated: bool = False  # True if AMD's own kernels break it everywhere and run (docs/lint.md, "AMD's own assembly")
 
     def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
-        """Whether registers, opcodes and what lies between are as the rule says; not the classes."""
+        """True if registers, opcodes and the instructions between match the rule; classes are not checked."""
         if self.opcode and (self.opcode == "same") != (earlier.mnemonic == later.mnemonic):
             return False
         if self.between and not any(_match(self.between, other.classes) for other in between):
@@ -78,15 +77,15 @@ class HazardRule:
             return True
         shared = self.shared(earlier, later)
         if self.relation in ("same_c", "overlap_c"):
-            # What another matrix instruction wrote since is that one's result: LLVM asks the latest that overlaps
-            # (GCNHazardRecognizer::checkMAIHazards90A).
+            # A register that another matrix instruction wrote since holds that one's result: LLVM checks the latest that
+            # overlaps (GCNHazardRecognizer::checkMAIHazards90A).
             shared -= frozenset().union(*(other.writes for other in between if "mfma" in other.classes))
             exact = later.read(("srcC",)) == earlier.writes == shared
             return bool(shared) and exact == (self.relation == "same_c")
         return bool(shared)
 
     def shared(self, earlier: RegisterUse, later: RegisterUse) -> frozenset[Register]:
-        """The registers that the rule is about and both instructions touch."""
+        """Returns the registers that the rule covers and both instructions use."""
         if self.relation == "order":
             return frozenset()
         if self.relation == "clause":
@@ -101,7 +100,7 @@ class HazardRule:
         return self._of_file(first & second)
 
     def concerns(self, earlier: RegisterUse) -> bool:
-        """Whether an earlier instruction touches what the rule is about; not the classes."""
+        """True if an earlier instruction uses registers of the rule; classes are not checked."""
         if self.relation == "writes":
             return self.registers in earlier.writes
         if self.relation in ("raw", "waw", "war"):
@@ -114,7 +113,7 @@ class HazardRule:
 
 
 def source_of(name: str) -> str:
-    """The evidence for the rule of a name, and the table that has it."""
+    """Returns the evidence for the rule of a name, and the table that has it."""
     return next(f"{rule.source}; table timing_rules/hazards.py" for rule in RULES if rule.name == name)
 
 
@@ -131,7 +130,7 @@ _P2 = P(at=((2, 2),))
 _D = "observed D distances by passes, LLVM 19/24; gfx950 XDL: llvm-project PR 126132"
 _F64 = "observed f64 D distances, LLVM 19/24; gfx950: llvm-project PR 117262"
 _SEEN = "observed, LLVM 19 and 24"
-_SLOW = "mfma -xdl -dgemm"  # gfx942's f32; elsewhere all but f64 is XDL
+_SLOW = "mfma -xdl -dgemm"  # gfx942's f32; on other targets all except f64 is XDL
 
 RULES: tuple[HazardRule, ...] = (
     # Results of matrix instructions.
@@ -224,7 +223,8 @@ RULES: tuple[HazardRule, ...] = (
                "observed, LLVM 19; gfx950 by formula", opcode="different"),
     HazardRule("v_dot result, same opcode's A or B", "dot", "dot", "raw", (0, 3, 3, 3),
                "observed, LLVM 19; gfx950 by formula", roles=("srcA", "srcB"), opcode="same"),
-    # As the same opcode's C a v_dot result is forwarded: clang 19 and 22 put v_dot4c_i32_i8 back to back on gfx90a and gfx942.
+    # As the same opcode's C a v_dot result is forwarded: clang 19 and 22 emit consecutive v_dot4c_i32_i8 on gfx90a and
+    # gfx942.
     HazardRule("VALU result, permlane swap", "valu", "permlane_swap", "raw", (0, 0, 0, 2),
                "llvm-project PR 117287"),
     # Scalar state and memory.
@@ -245,7 +245,7 @@ RULES: tuple[HazardRule, ...] = (
 
 
 def _asked(cell: Cell, passes: int) -> int:
-    """The wait states of a cell behind an instruction of so many passes."""
+    """Returns the wait states of a cell after an instruction of `passes` passes."""
     return cell(passes) if isinstance(cell, ByPasses) else cell
 
 
@@ -268,15 +268,15 @@ class Clash:
 
     rule: HazardRule
     index: int  # of the earlier instruction in the window that was searched
-    needed: int  # wait states that must lie between the two
-    found: int  # wait states that do
+    needed: int  # wait states required between the two
+    found: int  # wait states between the two
 
 
 @functools.cache
 def _candidates(
     earlier: frozenset[str], later: frozenset[str], target: str
 ) -> tuple[tuple[HazardRule, Cell], ...]:
-    """The rules whose classes fit and that ask for wait states on the target."""
+    """Returns the rules whose classes match and that require wait states on the target."""
     if target not in TARGETS:
         raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
     column = TARGETS.index(target)
@@ -290,10 +290,10 @@ def _candidates(
 def clash(
     earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = ()
 ) -> tuple[HazardRule | None, int]:
-    """The rule that asks most of this pair, and the wait states that must lie between them; (None, 0) if none applies.
+    """Returns the rule that requires most of this pair, and its wait states between them; (None, 0) if none applies.
 
-    Rules about clauses are those of `clause_rule`.
-    between: the instructions that lie there, in order; rules about three instructions look at them.
+    Rules about clauses are in `clause_rule`.
+    between: the instructions there, in order; rules about three instructions use them.
     Raises TargetError for an unknown gfx name.
     """
     worst: tuple[HazardRule | None, int] = (None, 0)
@@ -306,19 +306,26 @@ def clash(
 
 
 def clause_rule(earlier: RegisterUse, later: RegisterUse, target: str) -> HazardRule | None:
-    """The rule that forbids two instructions in one clause, if there is one. Raises TargetError for an unknown gfx name."""
+    """Returns the rule that forbids two instructions in one clause, if there is one. Raises TargetError for an unknown gfx name."""
     rules = (rule for rule, _ in _candidates(earlier.classes, later.classes, target) if rule.relation == "clause")
     return next((rule for rule in rules if rule.applies(earlier, later)), None)
 
 
 def wait_states(earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = ()) -> int:
-    """The wait states that must lie between the two, 0 if none: see `clash`."""
+    """Returns the wait states required between the two, 0 if none: see `clash`.
+
+    >>> from simgpu.hardware.timing_rules.register_use import register_use
+    >>> valu = register_use("v_mov_b32_e32", ["valu"], writes=[("v", 0)])
+    >>> mfma = register_use("v_mfma_f32_16x16x4f32", ["mfma", "xdl"], {"srcA": [("v", 0)]})
+    >>> wait_states(valu, mfma, "gfx942")
+    2
+    """
     return clash(earlier, later, target, between)[1]
 
 
 @functools.cache
 def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], target: str) -> int:
-    """The most wait states that any rule, except those about clauses, asks of two instructions of these classes.
+    """Returns the most wait states that a rule, except those about clauses, requires of two instructions of these classes.
 
     passes: those of the earlier one.
     """
@@ -327,10 +334,10 @@ def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], tar
 
 
 def clashes(window: Sequence[RegisterUse], later: RegisterUse, target: str) -> tuple[Clash, ...]:
-    """Every instruction of `window` (oldest first) that `later` would follow too closely.
+    """Returns every instruction of `window` (oldest first) that `later` would follow too closely.
 
-    The s_nop to insert before `later` has max(needed - found) wait states. A window that holds the
-    last `max_states(target)` wait states is enough.
+    The s_nop to insert before `later` has max(needed - found) wait states. A window that holds the last
+    `max_states(target)` wait states is enough.
     """
     found, result = 0, []
     for index in reversed(range(len(window))):
@@ -343,7 +350,11 @@ def clashes(window: Sequence[RegisterUse], later: RegisterUse, target: str) -> t
 
 @functools.cache
 def max_states(target: str) -> int:
-    """The longest distance that any rule can ask on the target, in wait states."""
+    """Returns the longest distance of any rule on the target, in wait states.
+
+    >>> max_states("gfx942")
+    19
+    """
     if target not in TARGETS:
         raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
     passes = {row.passes for row in instructions(target)}
@@ -353,7 +364,7 @@ def max_states(target: str) -> int:
 
 @functools.cache
 def _behind(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cell], ...]:
-    """The rules that ask for wait states behind instructions of these classes on the target, without those about clauses."""
+    """Returns the rules that require wait states after instructions of these classes on the target, without those about clauses."""
     column = TARGETS.index(target)
     rules = (rule for rule in RULES if rule.relation != "clause" and rule.states[column] != 0)
     return tuple((rule, rule.states[column]) for rule in rules if _match(rule.earlier, earlier))
@@ -361,7 +372,7 @@ def _behind(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cel
 
 @functools.lru_cache(maxsize=4096)
 def reach(earlier: RegisterUse, target: str) -> int:
-    """The most wait states that any rule, except those about clauses, can ask behind this instruction."""
+    """Returns the most wait states that a rule, except those about clauses, can require after this instruction."""
     most = 0
     for rule, cell in _behind(earlier.classes, target):
         states = _asked(cell, earlier.passes)

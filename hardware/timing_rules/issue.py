@@ -1,4 +1,4 @@
-"""Which unit of a compute unit an instruction takes, and for how many clocks: what a model of time needs to know of it.
+"""Units of a compute unit: which one an instruction takes, and for how many clocks, for the timing model.
 
 Sources, by tag: [RPC] ROCm Compute Profiler, "Pipeline descriptions"; [SIS] LLVM SISchedule.td; [CALC] AMD Matrix Instruction
 Calculator; [GLUON] ROCm/gfx950-gluon-tutorials, attention study; [ISA] the ISA guides.
@@ -20,7 +20,7 @@ SLOT = 4  # clocks between two turns of a SIMD [RPC]
 
 
 class Unit(IntEnum):
-    """What an instruction waits for before it issues; a SIMD issues one instruction of each of the first six in a slot [RPC]."""
+    """Units that instructions wait for; a SIMD issues one instruction of each of the first six in a slot [RPC]."""
 
     VALU = 0
     MATRIX = 1  # issues through the VALU's port [CALC]
@@ -33,7 +33,7 @@ class Unit(IntEnum):
 
 
 class Kind(IntEnum):
-    """What happens when it issues."""
+    """Kinds of issue."""
 
     PLAIN = 0
     MATRIX = 1
@@ -48,7 +48,7 @@ class Kind(IntEnum):
     END = 10
 
 
-# Mnemonics that take four slots: quarter rate [SIS]. Transcendentals do too, by their flag.
+# Mnemonics that take four slots: quarter rate [SIS]. Transcendentals also do, by their flag.
 QUARTER_RATE = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
 # f64 on gfx908: half rate for additions, a quarter for the others [SIS].
 F64_GFX908 = {"v_add_f64": 2, "v_min_f64": 2, "v_max_f64": 2}
@@ -58,30 +58,25 @@ SLEEP_CLOCKS = 64  # of each unit of s_sleep's argument [ISA]
 
 @dataclass(frozen=True)
 class Issue:
-    """An instruction as a compute unit's scheduler sees it.
-
-    clocks: that it holds its unit, or its wave where it has none; shadow: clocks until VALU may follow a matrix
-    instruction; lane_bytes: of a memory access; vm, lgkm: what an s_waitcnt leaves in flight, -1 where it does not ask;
-    counts_vm, counts_lgkm: whether it raises the counter; value: of s_setprio.
-    """
+    """An instruction as a compute unit's scheduler sees it."""
 
     unit: Unit
     kind: Kind = Kind.PLAIN
-    clocks: int = SLOT
-    shadow: int = 0
-    lane_bytes: int = 0
+    clocks: int = SLOT  # that it holds its unit, or its wave if it has none
+    shadow: int = 0  # clocks until VALU may follow a matrix instruction
+    lane_bytes: int = 0  # of a memory access
     store: bool = False
     atomic: bool = False
     dma: bool = False
-    vm: int = -1
-    lgkm: int = -1
-    counts_vm: bool = False
-    counts_lgkm: bool = False
-    value: int = 0
+    vm: int = -1  # operations that an s_waitcnt leaves in flight, -1 for any
+    lgkm: int = -1  # the same for lgkmcnt
+    counts_vm: bool = False  # True if it raises the counter
+    counts_lgkm: bool = False  # True if it raises the counter
+    value: int = 0  # of s_setprio
 
 
 def issue_of(inst: Instruction) -> Issue:
-    """How an instruction issues on its target."""
+    """Returns how an instruction issues on its target."""
     spec = inst.spec
     if spec.kind == "matrix":
         return _matrix(inst)
@@ -161,4 +156,4 @@ def _control(inst: Instruction) -> Issue:
     return Issue(Unit.SCALAR)
 
 
-MOST_VM, MOST_LGKM = LIMITS["vmcnt"] + 1, LIMITS["lgkmcnt"] + 1  # operations in flight that the counters can tell
+MOST_VM, MOST_LGKM = LIMITS["vmcnt"] + 1, LIMITS["lgkmcnt"] + 1  # most operations in flight that the counters can count

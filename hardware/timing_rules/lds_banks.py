@@ -1,9 +1,9 @@
-"""LDS bank conflicts of one access, by rule: which lanes go together, and how long their banks make them take.
+"""LDS bank conflicts of one access, by rule: the lanes that go together, and the time of their banks.
 
-The LDS has `banks` banks of 4 bytes; a wave's access is served in phases of lanes, and the lanes of a phase
-that want different words of one bank are served one after the other; the same word is broadcast to reads
-(ROCm Compute Profiler documentation, "Local data share"). An access without conflicts takes one clock a
-phase here; `conflicts` are the clocks beyond that.
+The LDS has `banks` banks of 4 bytes. A wave's access is served in phases of lanes. Lanes of a phase that access
+different words of one bank are served in turn; the same word is broadcast to reads (ROCm Compute Profiler
+documentation, "Local data share"). Here an access without conflicts takes one clock a phase; `conflicts` are the clocks
+beyond that.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def _consecutive(lanes: int) -> tuple[Lanes, ...]:
 
 @dataclass(frozen=True)
 class Phases:
-    """How the LDS serves an access."""
+    """The LDS's banks and phases for an access."""
 
     banks: int
     phases: tuple[Lanes, ...]  # the lanes that go together, in order
-    source: str  # where the figures come from; "assumed" where none is published
+    source: str  # origin of the figures; "assumed" if none is published
 
 
 # A third party's note that cites AMD; HipKittens measured the same pattern for gfx950's b96 reads.
@@ -73,7 +73,8 @@ _TARGETS = {"gfx908": _COMMON, "gfx90a": _COMMON, "gfx942": _COMMON, "gfx950": _
 
 
 def phases(target: str, kind: str, nbytes: int) -> Phases:
-    """The banks and phases of a "read" or "write" of `nbytes` a lane (1, 2, 4, 8, 12 or 16). Raises TargetError for others."""
+    """Returns the banks and phases of a "read" or "write" of `nbytes` a lane (1, 2, 4, 8, 12 or 16). Raises TargetError
+    for others."""
     table = _TARGETS.get(target)
     if table is None:
         raise TargetError(f"no LDS rules for {target!r}; there are {', '.join(_TARGETS)}")
@@ -86,10 +87,13 @@ def phases(target: str, kind: str, nbytes: int) -> Phases:
 def conflicts(
     target: str, kind: str, nbytes: int, addresses: Sequence[int] | np.ndarray, active: Sequence[bool] | np.ndarray | None = None,
 ) -> int:
-    """The clocks that one wave's access loses to bank conflicts.
+    """Returns the clocks that one wave's access loses to bank conflicts.
 
-    kind: "read" or "write". nbytes: of a lane. addresses: of the 64 lanes, in bytes.
-    active: the lanes that take part; all by default.
+    kind: "read" or "write". nbytes: of a lane. addresses: of the 64 lanes, in bytes. active: the lanes that take part;
+    default all.
+
+    >>> conflicts("gfx942", "read", 4, [128 * lane for lane in range(64)])
+    62
     """
     rule = phases(target, kind, nbytes)
     words = np.asarray(addresses, np.int64)[:, None] // BANK_BYTES + np.arange(max(1, nbytes // BANK_BYTES))

@@ -1,4 +1,4 @@
-"""What the hazard rules see of an instruction: its classes, and the registers that it reads and writes."""
+"""Instructions as the hazard rules see them: classes, and the registers that they read and write."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from simgpu.hardware.mfma import MatrixInstruction
 Register = tuple[str, int] | str
 
 CLASSES = frozenset({
-    "valu",  # any vector ALU instruction but the matrix ones; accvgpr moves are VALU too
+    "valu",  # any vector ALU instruction except matrix ones; including accvgpr moves
     "trans", "dot", "dpp", "fma_f64", "div_fmas",
     "partial_write",  # SDWA with dst_sel other than DWORD, or op_sel that writes a high half
-    "accvgpr_read", "accvgpr_write", "readlane", "writelane",  # readlane: v_readfirstlane too
+    "accvgpr_read", "accvgpr_write", "readlane", "writelane",  # readlane: including v_readfirstlane
     "permlane_swap",
     "mfma",  # MFMA and SMFMAC, with "xdl" or "dgemm" by `MatrixInstruction.xdl` and type
     "xdl", "dgemm",
     "salu", "setreg", "getreg", "sendmsg", "movrel", "smem",
-    "vmem", "vmem_store", "lds_dma",  # vmem: buffer, global, flat and scratch, atomics too
+    "vmem", "vmem_store", "lds_dma",  # vmem: buffer, global, flat and scratch, including atomics
     "store_gt8",  # stores more than 8 bytes: global, flat, or buffer with a literal soffset
     "store_gt8_soffset",  # a buffer store of more than 8 bytes with an SGPR soffset
     "ds", "ds_write", "ds_addtid", "gds", "lds_direct",
 })  # fmt: skip
 
-# Roles in `RegisterUse.reads`: the three sources of a matrix instruction, else what the operand is for.
+# Roles in `RegisterUse.reads`: the three sources of a matrix instruction; for others the purpose of the operand.
 ROLES = frozenset({
     "srcA", "srcB", "srcC",
     "index",  # of an SMFMAC; also the scales of a scaled MFMA
-    "src",  # a plain source of VALU, SALU or SMEM, carry-in and constants too
+    "src",  # a plain source of VALU, SALU or SMEM, including carry-in and constants
     "lane_select", "data", "address",
-    "soffset",  # with resource and saddr: scalar operands of a memory instruction
+    "soffset",  # also resource and saddr: scalar operands of a memory instruction
 })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RegisterUse:
-    """One instruction as the rules see it: what it is, and the registers that it reads and writes."""
+    """An instruction as the rules see it: classes, and the registers that it reads and writes."""
 
     mnemonic: str
     classes: frozenset[str] = frozenset()  # of `CLASSES`
@@ -47,7 +47,7 @@ class RegisterUse:
     states: int = 1  # wait states that it takes itself; s_nop N: N+1
 
     def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
-        """The registers read in any of these roles, or in every role if none is named."""
+        """Returns the registers read in any of these roles, or in every role if none is named."""
         wanted = frozenset(roles)
         return frozenset().union(*(regs for role, regs in self.reads if not wanted or role in wanted))
 
@@ -60,7 +60,7 @@ def register_use(
     passes: int = 0,
     states: int = 1,
 ) -> RegisterUse:
-    """The `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
+    """Makes the `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
     reads = reads or {}
     if not (CLASSES.issuperset(classes) and ROLES.issuperset(reads)):
         unknown = (set(classes) - CLASSES) | (set(reads) - ROLES)
@@ -76,6 +76,6 @@ def register_use(
 
 
 def matrix_classes(row: MatrixInstruction) -> frozenset[str]:
-    """The classes of a matrix instruction's `RegisterUse`."""
+    """Returns the classes of a matrix instruction's `RegisterUse`."""
     kind = {"xdl"} if row.xdl else {"dgemm"} if row.cd_type == "f64" else set()
     return frozenset({"mfma"} | kind)

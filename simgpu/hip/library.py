@@ -16,8 +16,8 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# Names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it. All are one file. So a
-# program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
+# Names by which programs of HIP 5, 6 and 7 look for it, also those that open a library themselves. All are one file. So a
+# program that loads two names, as hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images
 FOREIGN = re.compile(r"External|Graphics")  # in names of functions on other libraries' objects; their first argument is not NULL

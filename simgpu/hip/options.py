@@ -41,7 +41,7 @@ class Options:
     pad: int = 0  # a kernel may access an allocation up to the next multiple of this many bytes
     kernels: re.Pattern[str] | None = None  # only kernels whose name this matches are checked
     skip: int = 0  # the number of a kernel's first launches that are not checked
-    only: int | None = None  # the number of its launches after those that are checked (None: all)
+    only: int | None = None  # after those, the number of its launches that are checked (None: all)
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None

@@ -1,4 +1,4 @@
-"""What a program's run leaves: figures by kernel, findings each told once, and the document that both become."""
+"""The record of a program's run: figures by kernel, findings reported once each, and the document of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 @dataclass
 class KernelRecord:
-    """One kernel of a program: its launches together."""
+    """All launches of a kernel of a program."""
 
     name: str  # as users write it
     board: str
@@ -28,12 +28,12 @@ class KernelRecord:
     write_bytes: int = 0
     seconds: float = 0.0
     findings: int = 0
-    modelled: float = 0.0  # seconds that its launches would take on a real GPU, by the model of time
-    untimed: int = 0  # launches of which the model says nothing
+    modelled: float = 0.0  # seconds that the launches would take on a real GPU, by the timing model
+    untimed: int = 0  # launches that the model has no time for
     fidelity: Counter[str] = field(default_factory=Counter)
 
     def note(self, run: Run, checked: bool) -> None:
-        """Count a launch that ended well."""
+        """Counts a launch that ended well."""
         self.launches += 1
         self.checked += checked
         self.instructions += run.instructions
@@ -48,12 +48,12 @@ class KernelRecord:
         self.untimed += seconds is None
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the record for JSON."""
         return {**vars(self), "fidelity": dict(self.fidelity)}
 
 
 class ProcessRecord:
-    """One process's run. tell: prints a line for people, at once."""
+    """The record of a process. tell: prints a line for people, at once."""
 
     def __init__(self, path: str, process: int, tell: Callable[[str], None]) -> None:
         self.path, self.process = path, process
@@ -65,11 +65,11 @@ class ProcessRecord:
         self._tell = tell
 
     def kernel(self, name: str, board: str) -> KernelRecord:
-        """The figures of a kernel on a board."""
+        """Returns the record of a kernel on a board."""
         return self.kernels.setdefault((name, board), KernelRecord(name, board))
 
     def note(self, finding: Finding, launch: int = 0) -> None:
-        """A finding: told when it is the first of its kind at its place."""
+        """Counts a finding; reports it if it is the first of its kind at its place."""
         what = finding.pc or NUMBER.sub("#", finding.message)
         key = (finding.kernel, finding.kind, what, finding.source)
         self.times[key] += 1
@@ -79,17 +79,17 @@ class ProcessRecord:
         self._tell(f"{finding}" + (f"\n    in launch {launch} of the kernel" if launch > 1 else ""))
 
     def error(self, text: str) -> None:
-        """A kernel's failure."""
+        """Records and reports a kernel's failure."""
         self.errors.append(text)
         self._tell(text)
 
     @property
     def wrong(self) -> bool:
-        """Whether anything was found that a correct program does not have."""
+        """True if anything was found that a correct program does not have."""
         return bool(self.errors) or any(f.severity == "error" and not f.is_internal for f in self.findings.values())
 
     def document(self) -> dict[str, Any]:
-        """For JSON, and for the process that started this one."""
+        """Returns the record for JSON, and for the process that started this one."""
         return {
             "program": self.path, "process": self.process, "wrong": self.wrong, "errors": self.errors,
             "kernels": [kernel.document() for kernel in self.kernels.values()],

@@ -67,7 +67,7 @@ STATUSES = (
     (MemoryFault, HipStatus.ILLEGAL_ADDRESS), (KernelTrap, HipStatus.ASSERT), (TimeLimit, HipStatus.TIME_OUT),
     (InstructionLimit, HipStatus.TIME_OUT), (LaunchError, HipStatus.INVALID_CONFIGURATION),
 )  # fmt: skip
-# Kinds that are told and decide nothing.
+# Kinds that are only reported: they do not make a run fail.
 NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
 
 
@@ -80,7 +80,7 @@ class CallFinding(Finding):
 
 
 def tell(text: str) -> None:
-    """A message for people, at once, on stderr."""
+    """Prints a message for people, at once, on stderr."""
     os.write(sys.stderr.fileno(), f"simgpu hip: {text}\n".encode(errors="replace"))
 
 
@@ -99,11 +99,11 @@ class Server:
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
         self._times: dict[tuple[int, LaunchShape], float | None] = {}  # seconds by the model, of kernels by their number
-        self._failed_batch = 0  # the last batch of launches of which one failed
+        self._failed_batch = 0  # the last batch of launches in which one failed
         self.record = ProcessRecord(self._hello.path, self._hello.process, tell)
 
     def serve(self) -> None:
-        """Until the program ends."""
+        """Serves until the program ends."""
         reply(self._peer, HipStatus.SUCCESS, self._configuration())
         runner = threading.Thread(target=self._run_launches, daemon=True)
         runner.start()
@@ -114,7 +114,7 @@ class Server:
             pass
 
     def _configuration(self) -> bytes:
-        """What the library is to know: options, then of each device its figures, properties and attributes."""
+        """Returns the library's configuration: options, then each device's figures, properties and attributes."""
         made = struct.pack("<II", self._gpus.track_definedness, len(self._boards))
         for index, board in enumerate(self._boards):
             made += struct.pack("<Q3I", board.hbm_bytes, board.num_cus, board.lds_bytes, board.lds_granule)
@@ -147,7 +147,7 @@ class Server:
             }  # fmt: skip
             try:
                 content = handlers[kind](data)
-            except Exception as error:  # a bug of ours: the program goes on, and is told
+            except Exception as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"internal error of a call ({kind.name}), {type(error).__name__}: {error}; please report it")
                 content = HipStatus.NOT_SUPPORTED, b""
             reply(self._peer, *content)
@@ -181,7 +181,8 @@ class Server:
         return HipStatus.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
 
     def _occupancy(self, data: bytes) -> tuple[int, bytes]:
-        """Blocks of a kernel that reside on a CU at once with so many bytes of dynamic LDS, for blocks of 1 wave, of 2, to 16."""
+        """Returns the blocks of a kernel that reside on a CU at once with `dynamic_lds` bytes, for blocks of 1 wave, of 2,
+        to 16."""
         number, dynamic_lds = struct.unpack("<II", data)
         function = self._gpus.functions[number]
         board = self._boards[function.device]
@@ -196,6 +197,8 @@ class Server:
         except KeyError:
             return HipStatus.NOT_FOUND, b""
 
+    # Compiles for hiprtc. Data: the counts of options, texts of headers and names, then each of them and the source,
+    # ended by 0.
     def _compiled(self, data: bytes) -> tuple[int, bytes]:
         """hiprtc: how many options, texts of headers and names there are, then each of them and the source, ended by 0."""
         index, options, headers, names = struct.unpack_from("<4I", data)
@@ -213,12 +216,13 @@ class Server:
         return HipStatus.SUCCESS if code is not None else HipStatus.INVALID_VALUE, made
 
     def _folder(self) -> str:
-        """Where the program runs now."""
+        """Returns the program's current folder."""
         try:
             return os.readlink(f"/proc/{self._hello.process}/cwd")
         except OSError:
             return "."
 
+    # Links for hiprtc. Data: the number of parts and the bytes of each, then the parts.
     def _linked(self, data: bytes) -> tuple[int, bytes]:
         """hiprtc's linker: how many parts there are and the bytes of each, then the parts."""
         index, count = struct.unpack_from("<II", data)
@@ -251,7 +255,7 @@ class Server:
             while True:
                 data = next_message(self._launches).data
                 *_, batch, behind = LAUNCH.unpack_from(data)
-                # What is behind a launch that failed was sent before the program could know.
+                # Launches after a failed one were sent before the program could know.
                 status, text = self._launched(data) if batch != self._failed_batch else (HipStatus.SUCCESS, b"")
                 if status:
                     self._failed_batch = batch
@@ -265,7 +269,7 @@ class Server:
     def _launched(self, data: bytes) -> tuple[int, bytes]:
         try:
             return self._launch(data)
-        except Exception as error:  # a bug of ours: the program goes on, and is told
+        except Exception as error:  # a bug here: the program continues, and the record reports it
             self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
             return HipStatus.LAUNCH_FAILURE, b""
 
@@ -273,9 +277,9 @@ class Server:
         for entry in self._log[self._read : position]:
             try:
                 self._gpus.change(entry, self._options.pad)
-            except SimError as error:  # a bug of ours: the program goes on, and is told
+            except SimError as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"internal error, {error}; please report it")
-        self._read = max(self._read, position)  # a launch of another thread may have noted its place before this one's
+        self._read = max(self._read, position)  # a launch of another thread may have recorded its place before this one's
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
         number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position, _, _ = LAUNCH.unpack_from(data)
@@ -297,7 +301,7 @@ class Server:
             except SimError as error:
                 record.failed += 1
                 return self._failed(function.kernel, name, error), _text(printed)
-            except Exception as error:  # a bug of ours: the program goes on, and is told
+            except Exception as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
                 return HipStatus.LAUNCH_FAILURE, _text(printed)
         record.note(run, checked)
@@ -309,7 +313,7 @@ class Server:
         return HipStatus.SUCCESS, _text(printed)
 
     def _modelled(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
-        """Seconds of a launch by the model, which looks at the first of each shape; None where it says nothing."""
+        """Predicts seconds of a launch by the model, from the first launch of each shape; None if the model has no answer."""
         if (number, shape) not in self._times:
             try:
                 self._times[number, shape] = self._gpus.seconds(self._gpus.functions[number], shape, arguments)
@@ -338,7 +342,7 @@ class Server:
     def _note_kernel(self, finding: Finding, name: str) -> None:
         self.record.note(replace(finding, message=self._with_sites(finding.message), kernel=name), self._seen[name])
 
-    # -- what is wrong with calls ------------------------------------------------------------------
+    # -- findings about calls -----------------------------------------------------------------------
 
     def _note_call(self, data: bytes) -> None:
         site, kind = FINDING.unpack_from(data)
@@ -353,20 +357,20 @@ class Server:
         self.record.note(CallFinding(kind, self._with_sites(text), 0, "", source=source, severity=severity))
 
     def _told(self, address: int) -> str:
-        """An allocation for people."""
+        """Returns an allocation's description for people."""
         self._read_log(self._position())
         owned = self._gpus.owned.get(address)
         return f"{owned.label} of {owned.nbytes} bytes" if owned else f"{address:#x}"
 
     def _position(self) -> int:
-        """Entries that the log has now, as far as one can tell: their kinds are not 0."""
+        """Returns the number of entries in the log now, as far as can be seen: their kinds are not 0."""
         position = self._read
         while self._log[position]["kind"]:
             position += 1
         return position
 
     def _with_sites(self, text: str) -> str:
-        """The text, with the line behind each allocation that it names."""
+        """Adds to each allocation in the text the line that allocated it."""
         def sited(match: re.Match[str]) -> str:
             owned = next((o for o in self._gpus.owned.values() if o.label == match[0]), None)
             line = self._sites.first(owned.sites) if owned else None
@@ -375,7 +379,7 @@ class Server:
         return LABEL.sub(sited, text)
 
     def _finish(self) -> None:
-        """At the program's end: what it did not free, where checks are asked for."""
+        """Reports memory that the program did not free, at its end, if checks are on."""
         self._sites.note_map()
         if not self._gpus.track_definedness:
             return
@@ -395,7 +399,7 @@ def _text(printed: io.StringIO) -> bytes:
 
 
 def _other_boards(image: bytes, arch: str) -> str:
-    """What to choose instead, where the image has code for other boards."""
+    """Suggests other targets, if the image has code for other boards."""
     try:
         there = sorted({entry.processor for entry in entries(image)})
     except DecodeError:
@@ -407,7 +411,7 @@ def _other_boards(image: bytes, arch: str) -> str:
 
 
 def serve(peer: socket.socket, options: Options, compile: Compile) -> ProcessRecord:
-    """Serve the library at the other end until its program ends."""
+    """Serves the library at the other end until its program ends."""
     server = Server(peer, options, compile)
     server.serve()
     return server.record

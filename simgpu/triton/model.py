@@ -23,7 +23,7 @@ class BenchClock:
         self._timed: list[float] | None = None
         self._spent: float | None = None
         self.samples = False  # run only the samples of launches
-        self.sweeps = False  # nobody reads results of launches, so those that are not timed need not run
+        self.sweeps = False  # launches that are not timed need not run: nobody reads their results
         self.profile: Callable[[str, float], None] | None = None  # called with each launch's kernel and ms, while Proton records
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ class LaunchUse:
     """All launches of the kernels of one name; registers, spills and LDS are the last one's, 0 if none finished."""
 
     kernel: str
-    launches: int = 0  # those that began
+    launches: int = 0  # that began
     instructions: int = 0  # executed by waves
     matrix: int = 0  # matrix instructions executed by waves
     vgprs: int = 0

@@ -1,22 +1,22 @@
 """Code objects: from a file's bytes to kernels, their metadata and their packed arguments.
 
-    names.py        names that files bring, as text that can be printed
+    names.py        names from files, as text that can be printed
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
     compressed.py   compressed bundles, expanded
     elf.py          the parts of an amdhsa ELF
-    dwarf.py        debug sections, and how their fields are read
+    dwarf.py        debug sections, and the reading of their fields
     lines.py        source lines of addresses
     entries.py      the entries of debug information, walked in order
     references.py   names, types and ranges that entries refer to
     inlined.py      functions that were inlined at an address
-    frames.py       an instruction's lines from the innermost function out, the user's among them
+    frames.py       an instruction's lines from the innermost function out, including the user's
     demangled.py    C++ names as users write them
     mangled.py      parameters' types by a kernel's mangled name
     locals.py       local variables: the registers that hold them at an address
     parameters.py   parameters' types by debug information
-    debug.py        DebugInformation: lines, calls and types, read when they are asked for
+    debug.py        DebugInformation: lines, calls and types, read on first use
     descriptor.py   the 64-byte kernel descriptor
-    code_object.py  CodeObject and Kernel: what the parts say together
+    code_object.py  CodeObject and Kernel: all parts together
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """
 

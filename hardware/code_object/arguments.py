@@ -1,7 +1,7 @@
-"""Packs kernel arguments by metadata, for the simulator and for the real GPU alike.
+"""Packs kernel arguments by metadata, for the simulator and for the real GPU.
 
-Offsets are the metadata's own, so hidden arguments of every code object version land where the
-kernel reads them (AMDGPUUsage "Code Object V5 Metadata": value kinds `hidden_*`).
+Offsets are the metadata's own, so hidden arguments of every code object version are where the kernel reads them (AMDGPUUsage
+"Code Object V5 Metadata": value kinds `hidden_*`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ WORKGROUP_LIMIT = 1024  # work-items; gpu-arch-specs, all four targets
 
 
 def dispatch_number(x: int, y: int, z: int, across: int, down: int) -> int:
-    """The number of workgroup (x, y, z) in the order of dispatch: x first, then y, then z; `across` workgroups in x, `down` in y.
+    """Returns the number of workgroup (x, y, z) in the order of dispatch: x first, then y, then z.
 
-    Integers only, as handlers call it, too (`checks.races.accesses`).
+    across: workgroups in x; down: in y. It uses only integers, because handlers also call it (`checks.races.accesses`).
     """
     return x + across * (y + down * z)
 
@@ -47,7 +47,7 @@ class Geometry:
         dynamic_lds: int = 0,
         global_size: int | Sequence[int] | None = None,
     ) -> Geometry:
-        """The geometry of one to three extents each: grid (workgroups) or global_size (work-items), one of the two.
+        """Makes a geometry from one to three extents each: grid (workgroups) or global_size (work-items), one of the two.
 
         Raises LaunchError for both or neither, an extent below 1 and negative dynamic LDS.
         """
@@ -66,30 +66,30 @@ class Geometry:
 
     @property
     def groups(self) -> tuple[int, int, int]:
-        """The workgroups in each dimension, partial ones included."""
+        """Workgroups in each dimension, including partial ones."""
         (x, y, z), (bx, by, bz) = self.global_size, self.block
         return -(-x // bx), -(-y // by), -(-z // bz)
 
     def number(self, group: Sequence[int]) -> int:
-        """The number of a workgroup in the order of dispatch."""
+        """Returns the number of a workgroup in the order of dispatch."""
         x, y, z = group
         across, down, _ = self.groups
         return dispatch_number(x, y, z, across, down)
 
     def group(self, number: int) -> tuple[int, int, int]:
-        """The workgroup that has a number in the order of dispatch."""
+        """Returns the workgroup that has a number in the order of dispatch."""
         across, down, _ = self.groups
         return number % across, number // across % down, number // (across * down)
 
     @property
     def used_dimensions(self) -> int:
-        """The number of dimensions up to the last with more than one work-item, at least 1."""
+        """Number of dimensions up to the last with more than one work-item, at least 1."""
         return max((axis + 1 for axis in range(3) if self.global_size[axis] > 1), default=1)
 
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
-    """The one to three extents, filled up with 1."""
-    if type(extents) is int and extents > 0:  # as most are
+    """Returns the one to three extents, filled up with 1."""
+    if type(extents) is int and extents > 0:  # the common case
         return extents, 1, 1
     values: tuple[object, ...] = (extents,)
     if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
@@ -104,9 +104,9 @@ def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def hidden_value(kernel: KernelInfo, kind: str, geometry: Geometry) -> int:
-    """The value of a hidden argument, by its value kind; 0 for what is not launch geometry.
+    """Returns the value of a hidden argument, by its value kind; 0 if it is not launch geometry.
 
-    hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three.
+    hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three dimensions.
     """
     if kind in geometry.extra:
         return geometry.extra[kind]
@@ -145,10 +145,10 @@ def check_geometry(kernel: KernelInfo, geometry: Geometry) -> None:
 
 
 def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> bytes:
-    """The bytes of the kernarg segment; `args` has one entry for each explicit argument, in the metadata's order.
+    """Packs the kernarg segment; `args` has one entry for each explicit argument, in the metadata's order.
 
-    An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object
-    with `.address` (a buffer) for a pointer. Raises LaunchError naming the argument.
+    An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object with `.address` (a
+    buffer) for a pointer. Raises LaunchError with the argument's name.
     """
     check_geometry(kernel, geometry)
     explicit = _explicit(kernel, args)
@@ -159,7 +159,7 @@ def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> byte
     for index, (argument, value) in enumerate(zip(explicit, args, strict=True)):
         try:
             raw = encode(kernel.title, argument, value)
-        except LaunchError:  # once more, by the name in debug information, which is read only for this
+        except LaunchError:  # repeats with the name from debug information, which is read only for this
             raw = encode(kernel.title, replace(argument, name=kernel.named_arguments[index].name), value)
         segment[argument.offset : argument.offset + argument.size] = raw
     for argument in kernel.arguments:
@@ -170,7 +170,7 @@ def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> byte
 
 
 def _explicit(kernel: KernelInfo, args: Sequence[object]) -> tuple[Argument, ...]:
-    """The explicit arguments. Debug information is read for their types only where a number needs one that nothing else tells."""
+    """Returns the explicit arguments. Debug information is read only if a number needs a type that no other source has."""
     explicit = kernel.explicit_arguments
     return kernel.typed_arguments if any(map(_needs_type, explicit, args)) else explicit
 
@@ -184,7 +184,7 @@ def _needs_type(argument: Argument, value: object) -> bool:
 
 
 def encode(kernel: str, argument: Argument, value: object) -> bytes:
-    """The bytes of `value` as `argument` takes it. Raises LaunchError in words."""
+    """Returns the bytes of `value` as `argument` takes it. Raises LaunchError with a message for users."""
     where = f"{kernel}: argument {argument.name} ({argument.value_kind}, {argument.size} bytes)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         raw = bytes(value)
@@ -241,7 +241,7 @@ def _packed(where: str, size: int, value: float, type_: str) -> bytes:
 
 
 def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
-    """A scalar of the argument's width passes its bits; another width converts like Python's."""
+    """Packs a numpy scalar: with the argument's width, its bits; with another width, converted as a Python number."""
     if value.dtype.itemsize == argument.size and value.dtype.kind != "b":
         return value.tobytes()
     if value.dtype.kind in "iub":
@@ -252,9 +252,9 @@ def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
 
 
 def assumptions(kernel: KernelInfo, args: Sequence[object]) -> tuple[str, ...]:
-    """What `pack` assumed of numbers whose types neither the code object nor the caller says, in words.
+    """Returns the assumptions of `pack` about numbers whose types neither the code object nor the caller gives, in words.
 
-    An integer may be meant for a float, a float of two bytes for bf16; 0 is the same in all of them.
+    An integer may be meant as a float, a float of two bytes as bf16; 0 is the same in all of them.
     """
     found = []
     for argument, value in zip(_explicit(kernel, args), args, strict=False):
@@ -264,7 +264,7 @@ def assumptions(kernel: KernelInfo, args: Sequence[object]) -> tuple[str, ...]:
             other = ("f16", "ml_dtypes.bfloat16") if argument.size == 2 else None
         else:
             names = {2: "numpy.float16", 4: "numpy.float32", 8: "numpy.float64"}
-            small = argument.size in names and abs(value) < 1 << 32  # no address
+            small = argument.size in names and abs(value) < 1 << 32  # not an address
             other = ("an integer", names[argument.size]) if small else None
         if other:
             found.append(

@@ -15,54 +15,55 @@ from simgpu.hardware.errors import DecodeError
 
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
-ID_LIMIT = 1 << 12  # bytes of an entry's name: kind, triple and target id have some 60
-NAMED = 16  # targets in a message
-# What the boards have as they come: ECC in the register files on, retry of page faults off (LLVM AMDGPUUsage, "Target Features";
-# amdgpu's noretry). The simulator executes code for other settings just as well.
+ID_LIMIT = 1 << 12  # most bytes of an entry's name: kind, triple and target id have some 60
+NAMED = 16  # most targets in a message
+# The boards' default settings: ECC in the register files on, retry of page faults off (LLVM AMDGPUUsage, "Target Features";
+# amdgpu's noretry). The simulator executes code for other settings equally well.
 FEATURES = frozenset({"sramecc+", "xnack-"})
 
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One code object of a bundle."""
+    """A code object of a bundle."""
 
-    entry_id: str  # as the bundle names it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
+    entry_id: str  # the bundle's name of it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
     target: str  # its target id: gfx90a:xnack-
     data: memoryview
 
     @property
     def processor(self) -> str:
-        """The target id without features: gfx90a."""
+        """Target id without features: gfx90a."""
         return self.target.split(":")[0]
 
 
 def holds_bundle(data: bytes) -> bool:
-    """Whether there may be a bundle in a file, compressed or not."""
+    """True if there may be a bundle in a file, compressed or not."""
     return BUNDLE_MAGIC in data or compressed.MAGIC in data
 
 
 def entries(data: bytes) -> list[BundleEntry]:
-    """The device entries of every bundle in a file, compressed ones included. Raises DecodeError where a bundle is damaged."""
+    """Returns the device entries of every bundle in a file, including compressed ones. Raises DecodeError if a bundle is
+    damaged."""
     plain = [] if data.startswith(compressed.MAGIC) else _entries(data)
     return [*plain, *(entry for bundle in compressed.expanded(data) for entry in _entries(bundle))]
 
 
 def _entries(data: bytes) -> list[BundleEntry]:
-    """Those of the bundles that are not compressed."""
+    """Returns the entries of the bundles that are not compressed."""
     found: list[BundleEntry] = []
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
         more, end = _read_bundle(data, start)
         found += more
-        start = data.find(BUNDLE_MAGIC, end)  # behind the table: what was read as one is not read again
+        start = data.find(BUNDLE_MAGIC, end)  # after the table, so that nothing is read twice
     return found
 
 
 def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
-    """The device entries of the bundle at byte `start`, and where its table of entries ends."""
+    """Reads the device entries of the bundle at byte `start`, and the end of its table of entries."""
     cursor = start + len(BUNDLE_MAGIC)
     found: list[BundleEntry] = []
-    view = memoryview(data)  # entries may overlap: nothing is copied before one is chosen
+    view = memoryview(data)  # entries may overlap: nothing is copied before one is selected
     try:
         (count,) = struct.unpack_from("<Q", data, cursor)
         cursor += 8
@@ -89,16 +90,16 @@ def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
 
 
 def _target_id(entry_id: str) -> str:
-    """The target id in an entry's name: gfx90a:xnack- of hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-."""
+    """Returns the target id in an entry's name: gfx90a:xnack- of hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-."""
     _, known, tail = entry_id.rpartition("-gfx")
     return f"gfx{tail}" if known and re.fullmatch(r"[0-9a-z-]+(:[a-z]+[+-])*", tail) else entry_id
 
 
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
-    """The entry for the processor `target`; where that is empty, for the only processor there is.
+    """Returns the entry for the processor `target`, or for the only processor if that is empty.
 
-    Of several for one processor, the one wins that agrees with FEATURES most closely, as with HIP: first those that name no
-    other setting, then the one that names most. Raises DecodeError if none fits.
+    Of several for one processor, the one that agrees with FEATURES most closely wins, as in HIP. Entries without
+    another setting come first, then the entry with most settings. Raises DecodeError if none fits.
     """
     targets = list(dict.fromkeys(entry.target for entry in found))
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
@@ -112,6 +113,6 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
 
 
 def _distance(entry: BundleEntry) -> tuple[int, int]:
-    """How far an entry's features are from the device's: settings that differ, less those that agree."""
+    """Returns the distance of an entry's features from the device's: settings that differ, less those that agree."""
     named = set(entry.target.split(":")[1:])
     return len(named - FEATURES), -len(named & FEATURES)

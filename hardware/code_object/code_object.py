@@ -23,10 +23,10 @@ from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.code_object.names import shown
 from simgpu.hardware.errors import DecodeError
 
-# No launcher takes so many bytes of arguments; hostile metadata asks for more.
+# More bytes of arguments than any launcher takes; hostile metadata may claim more.
 KERNARG_LIMIT = 1 << 20
-LISTED = 8  # kernels that a module's repr names
-# OpenCL C's scalar types, as `.type_name` has them (OpenCL C specification, "Built-in Scalar Data Types").
+LISTED = 8  # most kernels in a module's repr
+# OpenCL C's scalar types, by `.type_name` (OpenCL C specification, "Built-in Scalar Data Types").
 OPENCL_TYPES = {
     "float": "f32", "double": "f64", "half": "f16", "bool": "u8", "char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16",
     "int": "i32", "uint": "u32", "long": "i64", "ulong": "u64", "size_t": "u64", "ptrdiff_t": "i64",
@@ -35,7 +35,7 @@ OPENCL_TYPES = {
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument, as the metadata describes it."""
+    """A kernel argument, as in the metadata."""
 
     name: str
     offset: int  # bytes from the start of the kernarg segment
@@ -49,7 +49,7 @@ class Argument:
 
     @property
     def hidden(self) -> bool:
-        """Whether the launcher fills it in, not the caller."""
+        """True if the launcher fills it in, not the caller."""
         return self.value_kind.startswith("hidden_")
 
     @property
@@ -59,13 +59,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One kernel. Addresses are the file's virtual addresses, sizes are bytes."""
+    """A kernel of a file. Addresses are the file's virtual addresses, sizes are bytes."""
 
     name: str
     target: str
     descriptor: KernelDescriptor
     descriptor_address: int
-    entry: int  # where the descriptor points
+    entry: int  # address that the descriptor points to
     code_size: int  # of the entry's symbol; without a symbol, up to the segment's end
     arguments: tuple[Argument, ...]
     kernarg_size: int
@@ -86,23 +86,23 @@ class KernelInfo:
 
     @property
     def title(self) -> str:
-        """The name as C++ writes it, for people."""
+        """Name in C++ form, for people."""
         return readable(self.name)
 
     @cached_property
     def explicit_arguments(self) -> tuple[Argument, ...]:
-        """Those that the caller gives; each launch asks for them."""
+        """Arguments that the caller passes; cached because each launch reads them."""
         return tuple(arg for arg in self.arguments if not arg.hidden)
 
     @cached_property
     def typed_arguments(self) -> tuple[Argument, ...]:
-        """The explicit arguments, with the types that only debug information tells: to read it may take seconds, once."""
+        """Explicit arguments with types from debug information; reading that may take seconds, once."""
         explicit = self.explicit_arguments
         return _typed(explicit, [parameter.type for parameter in self.debug.parameters(self.name, len(explicit))])
 
     @cached_property
     def named_arguments(self) -> tuple[Argument, ...]:
-        """The explicit arguments for messages: those that metadata leaves nameless have their name from debug information."""
+        """Explicit arguments for messages: names that metadata lacks come from debug information."""
         explicit = self.explicit_arguments
         if all(argument.name != f"arg{index}" for index, argument in enumerate(explicit)):
             return explicit
@@ -113,7 +113,7 @@ class KernelInfo:
 
     @property
     def declared(self) -> dict[str, int]:
-        """The registers, LDS and private memory (bytes) that the kernel declares."""
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
         return {
             "sgprs": self.sgpr_count,
             "vgprs": self.vgpr_count,
@@ -128,20 +128,23 @@ class KernelInfo:
 
     @property
     def start(self) -> int:
-        """The address of the first instruction, for a launcher that preloads kernel arguments."""
+        """Address of the first instruction, for a launcher that preloads kernel arguments."""
         preloads = self.descriptor.preload_length > 0
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
 def listed(names: Collection[str]) -> str:
-    """The first of a module's kernels, for messages of one line."""
+    """Lists the first of a module's kernels, for messages of one line."""
     shown = ", ".join(list(names)[:LISTED])
     return f"{len(names)} kernel(s): {shown or 'none'}{', ...' if len(names) > LISTED else ''}"
 
 
 def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
-    """Returns the kernel of a name, mangled or as C++ writes it, without parameters, template arguments or namespaces if only one
-    fits. Raises KeyError with the names that there are."""
+    """Returns the kernel of a name, mangled or in C++ form.
+
+    Parameters, template arguments or namespaces may be left out if only one kernel fits. Raises KeyError with the
+    existing names.
+    """
     found = kernels_by_name(kernels, name)
     if len(found) == 1:
         return kernels[found[0]]
@@ -151,9 +154,9 @@ def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
 
 
 class Loaded:
-    """A kernel on a device: the part that is the same in the simulator and on a GPU."""
+    """A kernel on a device: the part that simulator and GPU share."""
 
-    info: KernelInfo  # what its file says
+    info: KernelInfo  # from its file
 
     def __repr__(self) -> str:
         taken = ", ".join(f"{argument.name}: {argument.value_type or argument.value_kind}" for argument in self.arguments)
@@ -165,17 +168,17 @@ class Loaded:
 
     @property
     def title(self) -> str:
-        """The name as C++ writes it, for people."""
+        """Name in C++ form, for people."""
         return self.info.title
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """The arguments that the caller gives."""
+        """Arguments that the caller passes."""
         return self.info.explicit_arguments
 
     @property
     def resources(self) -> dict[str, int]:
-        """The registers, LDS and private memory (bytes) that the kernel declares."""
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
         return self.info.declared
 
 
@@ -185,7 +188,7 @@ class CodeObject:
 
     target: str  # gfx908, ...
     xnack: str  # any, off, on or unsupported
-    sramecc: str  # the same
+    sramecc: str  # the same values
     version: int  # of the code object format
     kernels: Mapping[str, KernelInfo]  # by name, in the order of the metadata
     symbols: Mapping[str, Symbol]  # by name
@@ -197,24 +200,24 @@ class CodeObject:
 
     @classmethod
     def parse(cls, data: bytes, target: str = "") -> CodeObject:
-        """The code object in `data`: an ELF, an offload bundle, or a host file with a fat binary.
+        """Parses the code object in `data`: an ELF, an offload bundle, or a host file with a fat binary.
 
-        target picks an entry where a bundle holds several. Raises DecodeError, in one line.
+        target selects an entry if a bundle holds several. Raises DecodeError with a message of one line.
         """
         try:
             return _parse_elf(cls, _unwrap(bytes(data), target))
         except DecodeError:
             raise
-        except Exception as error:  # whatever damaged bytes make of struct and msgpack
+        except Exception as error:  # any exception of struct and msgpack on damaged bytes
             detail = " ".join(str(error).split()) or type(error).__name__
             raise DecodeError(
                 f"damaged code object ({len(data)} bytes): {detail[:160]}; is the file cut off?"
             ) from None
 
     def image(self, load_address: int | None = None) -> tuple[bytearray, int]:
-        """The memory image with relocations applied, and the virtual address of its first byte.
+        """Returns the memory image with relocations applied, and the virtual address of its first byte.
 
-        load_address: where byte 0 of the image will lie (default: its virtual address).
+        load_address: address of byte 0 of the image (default: its virtual address).
         Raises DecodeError for a relocation that cannot be applied.
         """
         base, end = elf.span(self.segments)
@@ -228,7 +231,7 @@ class CodeObject:
         return memory, base
 
     def read(self, address: int, size: int) -> bytes:
-        """The `size` bytes at a virtual address, unrelocated. Raises DecodeError if no segment holds them."""
+        """Returns the `size` bytes at a virtual address, unrelocated. Raises DecodeError if no segment holds them."""
         for segment in self.segments:
             start = address - segment.address
             if start >= 0 and address + size <= segment.end:
@@ -236,14 +239,16 @@ class CodeObject:
         raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
 
     def source_line(self, address: int) -> str | None:
-        """Returns the `file:line` that the instruction at a virtual address comes from: the user's, if it was inlined from a
-        library's header (`DebugInformation.users_line`); None if the file does not say."""
+        """Returns the `file:line` of the instruction at a virtual address; None if the file has none.
+
+        It is the user's line if the instruction was inlined from a library's header (`DebugInformation.users_line`).
+        """
         found = self.debug.users_line(address)
         return str(found) if found else None
 
 
 def _unwrap(data: bytes, target: str) -> bytes:
-    """The ELF inside a bundle or a fat binary, or `data` itself."""
+    """Returns the ELF inside a bundle or a fat binary, or `data` itself."""
     if data.startswith((bundle.BUNDLE_MAGIC, compressed.MAGIC)):
         return bytes(bundle.select(bundle.entries(data), target).data)
     if not data.startswith(b"\x7fELF"):
@@ -286,7 +291,7 @@ def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
 
 
 def _get(table: Any, key: str, kind: type, default: Any = None) -> Any:
-    """table[key] of the given type; DecodeError if it is of another, or absent without default."""
+    """Returns table[key] of the given type; raises DecodeError if it has another, or is absent without default."""
     if not isinstance(table, dict):
         raise DecodeError(f"metadata: {key} is looked up in {type(table).__name__}, not in a map")
     value = table.get(key, default)
@@ -297,7 +302,7 @@ def _get(table: Any, key: str, kind: type, default: Any = None) -> Any:
 
 
 def _count(table: Any, key: str, default: int | None = None) -> int:
-    """A non-negative 32-bit metadata entry."""
+    """Returns a non-negative 32-bit metadata entry."""
     value = int(_get(table, key, int, default))
     if not 0 <= value < 1 << 32:
         raise DecodeError(f"metadata: {key} is {value}, outside 0..2^32-1")
@@ -320,7 +325,7 @@ def _argument(entry: Any, index: int) -> Argument:
 
 
 def _typed(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argument, ...]:
-    """The arguments; explicit ones without a type have those of `types`, which tells of each explicit one or of none."""
+    """Gives explicit arguments without a type those of `types`, which has one for each explicit argument or none."""
     if len(types) != sum(not argument.hidden for argument in arguments):
         return arguments
     told = iter(types)
@@ -328,7 +333,7 @@ def _typed(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argum
 
 
 def _with_type(argument: Argument, type_: str) -> Argument:
-    """The argument as a number of the type, where it has none and the type is one of its size."""
+    """Gives a number the type if it has none and the type has its size."""
     bits = int(type_.lstrip("bfiu") or 0) if type_ not in ("pointer", "void") else 0
     untyped = argument.value_kind == "by_value" and not argument.value_type
     return replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument

@@ -1,7 +1,7 @@
 """Compressed offload bundles, as clang makes them with --offload-compress: a header, then a bundle in zlib's or zstd's format.
 
-Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not compared: what was expanded is
-read with all care that a file needs.
+Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not compared: the
+expanded bundle is read with the care that any file needs.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from dataclasses import dataclass
 from simgpu.hardware.errors import DecodeError
 
 MAGIC = b"CCOB"
-EXPANDED_LIMIT = 1 << 28  # bytes that all bundles of a file may have, expanded
-NEST_LIMIT = 1 << 12  # headers that are looked at in a host file: other data may hold the magic
+EXPANDED_LIMIT = 1 << 28  # most expanded bytes of all bundles of a file
+NEST_LIMIT = 1 << 12  # most headers that are read in a host file: other data may hold the magic
 ZLIB, ZSTD = 0, 1  # llvm::compression::Format
-# Of each version what follows magic, version and method: total size (from version 2 on), expanded size, digest.
+# For each version, the fields after magic, version and method: total size (from version 2 on), expanded size, digest.
 _HEADERS = {1: struct.Struct("<4sHHIQ"), 2: struct.Struct("<4sHHIIQ"), 3: struct.Struct("<4sHHQQQ")}
 
 
 @dataclass(frozen=True)
 class BundleHeader:
-    """What the header of a compressed bundle says. start: its place in the file; content: that of the compressed bytes;
-    total: bytes from the start on, 0 where the version does not tell; size: of the bundle, expanded."""
+    """Header of a compressed bundle."""
 
-    start: int
-    content: int
-    method: int
-    total: int
-    size: int
+    start: int  # its place in the file
+    content: int  # place of the compressed bytes
+    method: int  # ZLIB or ZSTD
+    total: int  # bytes from the start on; 0 if the version does not have it
+    size: int  # bytes of the bundle, expanded
 
     @classmethod
     def read(cls, data: bytes, start: int) -> BundleHeader:
-        """The header at a place of the file. Raises DecodeError where it is damaged."""
+        """Reads the header at a place of the file. Raises DecodeError if it is damaged."""
         where = f"the compressed offload bundle at byte {start}"
         if len(data) < start + 8:
             raise DecodeError(f"{where}: its header is cut off at byte {len(data)}")
@@ -54,11 +53,11 @@ class BundleHeader:
 
     @property
     def end(self) -> int:
-        """Where the next bundle may begin."""
+        """Place where the next bundle may begin."""
         return self.start + self.total if self.total else self.content
 
     def expanded(self, data: bytes, room: int) -> bytes:
-        """The bundle, of at most `room` bytes. Raises DecodeError where it is larger, damaged or cut off."""
+        """Expands the bundle, to at most `room` bytes. Raises DecodeError if it is larger, damaged or cut off."""
         where = f"the compressed offload bundle at byte {self.start}"
         if self.size > room:
             raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT} for all of a file")
@@ -72,7 +71,7 @@ class BundleHeader:
 
 
 def _inflated(raw: memoryview, size: int, where: str) -> bytes:
-    """At most `size` bytes and one more."""
+    """Expands zlib data to at most `size` bytes and one more."""
     try:
         return zlib.decompressobj().decompress(raw, size + 1)
     except zlib.error as error:
@@ -80,10 +79,10 @@ def _inflated(raw: memoryview, size: int, where: str) -> bytes:
 
 
 def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
-    """At most `size` bytes and one more."""
+    """Expands zstd data to at most `size` bytes and one more."""
     import zstandard  # few files need it
 
-    # The window is memory that a frame asks for: no larger one than what is expected helps.
+    # A frame chooses its window, which is memory: one larger than the expected content is useless.
     reader = zstandard.ZstdDecompressor(max_window_size=max(size, 1 << 10)).stream_reader(raw)
     try:
         return bytes(reader.read(size + 1))
@@ -92,7 +91,8 @@ def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
 
 
 def _headers(data: bytes) -> Iterator[BundleHeader]:
-    """Of all compressed bundles in a file. One at its begin must be whole; elsewhere other data may hold the magic."""
+    """Yields the headers of all compressed bundles in a file. One at its start must be whole; elsewhere other data may
+    hold the magic."""
     start = data.find(MAGIC)
     for _ in range(NEST_LIMIT):
         if start < 0:
@@ -109,7 +109,7 @@ def _headers(data: bytes) -> Iterator[BundleHeader]:
 
 
 def expanded(data: bytes) -> list[bytes]:
-    """The bundles of a file, expanded, whether it begins with one or holds them elsewhere. Raises DecodeError for damaged ones."""
+    """Expands the bundles of a file, at its start or elsewhere. Raises DecodeError for damaged ones."""
     room, found = EXPANDED_LIMIT, []
     for header in _headers(data):
         found.append(header.expanded(data, room))

@@ -1,6 +1,6 @@
-"""What a file's debug information tells, read when it is asked for.
+"""A file's debug information, read on first use.
 
-It only helps: where it is damaged or too large, it tells nothing.
+It is optional: if it is damaged or too large, it gives no answers.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ T = TypeVar("T")
 
 
 class DebugInformation:
-    """The debug information of an ELF. Each part is read once, at the first question that needs it."""
+    """The debug information of an ELF. Each part is read once, on first use."""
 
     def __init__(self, data: bytes, kernels: Collection[str]) -> None:
-        """data: of the ELF; kernels: the names of the functions whose parameters may be asked for."""
+        """data: of the ELF; kernels: the names of functions whose parameters may be requested."""
         self._data, self._kernels = data, kernels
 
     def source_line(self, address: int) -> SourceLine | None:
-        """The line of the instruction at a virtual address, or None where the file does not say."""
+        """Returns the line of the instruction at a virtual address, or None if the file has none."""
         return self._lines.at(address) if self._lines else None
 
     def frames(self, address: int) -> tuple[Frame, ...]:
-        """Returns the line of the instruction at a virtual address and those of the calls that it was inlined from, innermost
-        first; () if the file does not say."""
+        """Returns the lines of the instruction at a virtual address and of the calls that it was inlined from, innermost first.
+
+        Returns () if the file has none.
+        """
         own, calls = self.source_line(address), self._calls(address)
         lines = [*filter(None, [own]), *(call.site for call in calls)]
         functions = [call.function for call in calls] + [""]
         return tuple(map(Frame, lines, functions[len(functions) - len(lines) :]))
 
     def users_line(self, address: int) -> SourceLine | None:
-        """Returns the innermost line that no library's header has, of those in `frames`; the innermost if libraries have all."""
+        """Returns the innermost line of `frames` outside library headers; the innermost line if all are in libraries."""
         own = self.source_line(address)
         return own if own is not None and not is_library(own) else users_line(self.frames(address))
 
@@ -54,7 +56,7 @@ class DebugInformation:
         return _lines_read(lambda: self._inlined.at(address) if self._inlined else ()) or ()
 
     def parameters(self, kernel: str, count: int) -> tuple[Parameter, ...]:
-        """Each of a kernel's `count` parameters; () if the file describes none or several."""
+        """Returns a kernel's `count` parameters; () if the file describes none or several."""
         fitting = [each for each in self._parameters.get(kernel, ()) if len(each) == count]
         return fitting[0] if len(fitting) == 1 else ()
 
@@ -80,19 +82,19 @@ class DebugInformation:
 
     @cached_property
     def _parameters(self) -> Mapping[str, Collection[tuple[Parameter, ...]]]:
-        """The parameters by function. The sections are read again for them: no part's steps decide what is known of another."""
+        """Parameters by function. The sections are read again, so that one part's step count does not limit another's."""
         try:
             return Parameters(DebugSections(ElfFile(self._data)), self._kernels).known
-        except Exception:  # damaged or too large: whoever asks says that a type is not known
+        except Exception:  # damaged or too large: callers report an unknown type
             return {}
 
 
 def _lines_read(read: Callable[[], T]) -> T | None:
-    """What `read` returns, or None where debug information is damaged or too large."""
+    """Returns the result of `read`, or None if debug information is damaged or too large."""
     try:
         return read()
     except DebugLimit as limit:
         warnings.warn(f"simgpu: source lines are left out: {limit}", RuntimeWarning, stacklevel=2)
-    except Exception:  # whatever damaged bytes make of struct, zlib and indices
+    except Exception:  # any exception of struct, zlib and indices on damaged bytes
         pass
     return None

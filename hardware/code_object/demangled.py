@@ -1,4 +1,4 @@
-"""C++ names as users write them: `_Z4axpyfPKfPf` is axpy(float, float const*, float*), and `--kernel axpy` names it."""
+"""C++ names as users write them: `_Z4axpyfPKfPf` is axpy(float, float const*, float*), and `--kernel axpy` selects it."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def without_parameters(name: str) -> str:
 
 
 def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
-    """Returns the kernels that a user may mean, by the linker's name: that kernel itself, or every one that C++ calls so.
+    """Returns the kernels that a user may mean, by the linker's name: that kernel itself, or every one with that C++ name.
 
-    wanted: a mangled name, a whole C++ name, or one without parameters, without template arguments or without namespaces.
-    The most exact reading that fits any kernel decides.
+    wanted: a mangled name, a whole C++ name, or one without parameters, without template arguments or without
+    namespaces. The most exact reading that fits any kernel decides.
 
     >>> kernels_by_name(["_Z4axpyfPKfPf", "_Z5scaleIfEvPT_"], "scale")
     ['_Z5scaleIfEvPT_']
@@ -75,8 +75,10 @@ def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """Returns the ways to write the name of a kernel, without blanks, the most exact first: whole, then without parameters, without
-    template arguments, without namespaces."""
+    """Returns the spellings of a kernel's name, without blanks, the most exact first.
+
+    They are: whole, then without parameters, without template arguments, without namespaces.
+    """
     whole = demangled(name).removeprefix("void ")
     short = without_parameters(whole)
     bare = _collapsed(short, "<", ">").replace("<…>", "")
@@ -84,7 +86,7 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def _collapsed(name: str, opening: str, closing: str) -> str:
-    """Replaces what each outermost pair of brackets holds by `…`."""
+    """Replaces the content of each outermost pair of brackets by `…`."""
     made, depth = [], 0
     for character in name:
         depth -= character == closing and depth > 0
@@ -126,7 +128,7 @@ def _by_library(name: str) -> str | None:
 
 
 def _identifiers(name: str) -> str:
-    """The identifiers of a name: ns::scale of _ZN2ns5scaleEPf."""
+    """Returns the identifiers of a name: ns::scale of _ZN2ns5scaleEPf."""
     parts, at = [], len("_Z")
     while match := re.match(r"[NKL]*(\d+)", name[at:]):
         start = at + match.end()

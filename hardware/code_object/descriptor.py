@@ -1,7 +1,7 @@
-"""The 64-byte amdhsa kernel descriptor: what the packet processor reads before a kernel starts.
+"""The 64-byte amdhsa kernel descriptor, which the packet processor reads before a kernel starts.
 
-Layout and bit positions: LLVM AMDGPUUsage "Kernel Descriptor"; the positions used here were
-checked by assembling every directive and reading the bytes back (see tests/hardware/code_object/test_code_object.py).
+Layout and bit positions: LLVM AMDGPUUsage "Kernel Descriptor"; the positions used here were checked by assembling every
+directive and reading the bytes back (see tests/hardware/code_object/test_code_object.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DESCRIPTOR_BYTES = 64
 # bytes before are the fall-back that loads them (AMDGPUUsage "Preloaded Kernel Arguments").
 PRELOAD_PROLOGUE_BYTES = 256
 SGPR_ENCODING_GRANULE = 8
-# Registers a granule of the VGPR field stands for: gfx90a and later share one file of 512.
+# Registers of a granule of the VGPR field: gfx90a and later share one file of 512.
 VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
 
 
@@ -34,9 +34,9 @@ class KernelDescriptor:
     tg_split: bool
     priority: int
     round_f32: int  # 0 to nearest even, 1 up, 2 down, 3 to zero
-    round_f16_f64: int  # the same
+    round_f16_f64: int  # the same values
     denorm_f32: int  # bit 0 keeps input denormals, bit 1 output denormals
-    denorm_f16_f64: int  # the same
+    denorm_f16_f64: int  # the same bits
     privileged: bool
     dx10_clamp: bool
     debug_mode: bool
@@ -56,7 +56,7 @@ class KernelDescriptor:
     exception_memory: bool
     lds_granules: int
     exception_enables: int
-    # Which launch state lies in user SGPRs, in this order (AMDGPUUsage "Initial Kernel Execution State").
+    # Launch state in user SGPRs, in this order (AMDGPUUsage "Initial Kernel Execution State").
     enable_private_segment_buffer: bool
     enable_dispatch_ptr: bool
     enable_queue_ptr: bool
@@ -71,7 +71,7 @@ class KernelDescriptor:
 
     @property
     def launch_state_sgprs(self) -> int:
-        """How many user SGPRs the launch state takes that is asked for; preloaded arguments lie behind them."""
+        """Number of user SGPRs that hold the enabled launch state; preloaded arguments follow them."""
         return (
             4 * self.enable_private_segment_buffer
             + 2 * self.enable_dispatch_ptr
@@ -84,7 +84,7 @@ class KernelDescriptor:
 
     @classmethod
     def decode(cls, raw: bytes, target: str) -> KernelDescriptor:
-        """The descriptor in `raw` (64 bytes) for `target`. Raises DecodeError if `raw` is shorter."""
+        """Decodes the descriptor in `raw` (64 bytes) for `target`. Raises DecodeError if `raw` is shorter."""
         if len(raw) < DESCRIPTOR_BYTES:
             raise DecodeError(
                 f"kernel descriptor has {len(raw)} bytes, not {DESCRIPTOR_BYTES}: the file is cut off"

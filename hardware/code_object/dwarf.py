@@ -1,7 +1,7 @@
-"""DWARF's sections and how its fields are read, in steps that are counted: debug information only helps, and must not cost more.
+"""DWARF's sections and the reading of their fields, in counted steps: debug information is optional, so its cost is limited.
 
-Format: "DWARF Debugging Information Format", versions 4 and 5. pyelftools reads it too, and is what tests compare this with; but it
-expands sections to whatever size they claim, makes an object of each row and entry, and follows references that go in circles.
+Format: "DWARF Debugging Information Format", versions 4 and 5. The tests compare this with pyelftools. That library expands
+sections to any size that they claim, makes an object of each row and entry, and follows references that go in circles.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from simgpu.hardware.code_object.names import printable
 SHF_COMPRESSED = 0x800
 COMPRESSION_HEADER = struct.Struct("<IIQQ")  # Elf64_Chdr: type, reserved, size, alignment
 ELFCOMPRESS_ZLIB = 1
-SECTION_LIMIT = 1 << 26  # bytes of all debug sections, expanded
-# A byte of a line table, an entry, an attribute, a range is a step: two million take seconds, for a million instructions or so.
+SECTION_LIMIT = 1 << 26  # most bytes of all debug sections, expanded
+# A byte of a line table, an entry, an attribute, a range is a step. Two million take seconds, for a million
+# instructions or so.
 STEP_LIMIT = 1 << 21
-TEXT_LIMIT = 1 << 10  # bytes of a file's or a folder's name
+TEXT_LIMIT = 1 << 10  # most bytes of a file's or a folder's name
 
 
 class DebugLimit(Exception):
@@ -26,20 +27,20 @@ class DebugLimit(Exception):
 
 
 class Steps:
-    """What reading may still do."""
+    """Steps that reading may still take."""
 
     def __init__(self) -> None:
         self.left = STEP_LIMIT
 
     def take(self, count: int = 1) -> None:
-        """Counts steps. Raises DebugLimit where there are too many."""
+        """Counts steps. Raises DebugLimit if there are too many."""
         self.left -= count
         if self.left < 0:
             raise DebugLimit(f"debug information takes over {STEP_LIMIT} steps to read, the limit")
 
 
 class DebugSections:
-    """The debug sections of an ELF file by name, without their compression. Raises DebugLimit where they are too large."""
+    """The debug sections of an ELF file by name, without their compression. Raises DebugLimit if they are too large."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._content: dict[str, bytes] = {}
@@ -56,13 +57,13 @@ class DebugSections:
         return self._content.get(name, b"")
 
     def text(self, section: str, at: int) -> str:
-        """The name at a place of a section of strings, printable."""
+        """Returns the name at a place of a section of strings, printable."""
         raw = self[section][at : at + TEXT_LIMIT].partition(b"\0")[0]
         return printable(raw.decode("utf-8", "replace"))
 
 
 def _expanded(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
-    """A section's bytes; at most one more than `room` of them."""
+    """Returns a section's bytes; at most one more than `room` of them."""
     raw = elf.content(f"section {name}", section)
     if section.flags & SHF_COMPRESSED:
         kind = COMPRESSION_HEADER.unpack_from(raw)[0]
@@ -77,7 +78,7 @@ def _expanded(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
 
 
 class Cursor:
-    """Reads fields of a section one behind the other; past the end they raise IndexError or ValueError."""
+    """Reads consecutive fields of a section; past the end they raise IndexError or ValueError."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         self.data = data
@@ -85,7 +86,7 @@ class Cursor:
         self.end = len(data) if end is None else end
 
     def number(self, size: int) -> int:
-        """An unsigned integer of 1 to 8 bytes."""
+        """Reads an unsigned integer of 1 to 8 bytes."""
         first = self.at
         self.at = first + size
         if self.at > self.end:
@@ -93,7 +94,7 @@ class Cursor:
         return int.from_bytes(self.data[first : self.at], "little")
 
     def uleb(self) -> int:
-        """An unsigned LEB128 number, of 64 bits as DWARF's largest."""
+        """Reads an unsigned LEB128 number, of 64 bits as DWARF's largest."""
         value = shift = 0
         while True:
             byte = self.data[self.at]
@@ -106,19 +107,19 @@ class Cursor:
                 raise ValueError("a LEB128 number of more than 64 bits")
 
     def sleb(self) -> int:
-        """A signed LEB128 number."""
+        """Reads a signed LEB128 number."""
         first = self.at
         value = self.uleb()
         bits = 7 * (self.at - first)
         return value - (1 << bits) if value >> bits - 1 else value
 
     def length(self) -> tuple[int, int]:
-        """A unit's length and the bytes of its offsets: 4, or 8 in the 64-bit format."""
+        """Reads a unit's length and the bytes of its offsets: 4, or 8 in the 64-bit format."""
         value = self.number(4)
         return (self.number(8), 8) if value == 0xFFFFFFFF else (value, 4)
 
     def text_at(self) -> int:
-        """Where the NUL-terminated string that stands here begins; the cursor goes behind it."""
+        """Returns the start of the NUL-terminated string here; the cursor moves past it."""
         first = self.at
         self.at = self.data.index(b"\0", first, self.end) + 1
         return first
@@ -134,17 +135,17 @@ SIGNED = 0x0D  # DW_FORM_sdata
 LEB = frozenset((SIGNED, 0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))
 BLOCKS = {0x03: 2, 0x04: 4, 0x0A: 1, 0x09: 0, 0x18: 0}  # bytes of the length that precedes one, 0 for LEB128
 STRING = 0x08
-IMPLICIT = 0x21  # DW_FORM_implicit_const: the value is the abbreviation's
+IMPLICIT = 0x21  # DW_FORM_implicit_const: the value is in the abbreviation
 
 
 def fixed_size(form: int, address: int, offset: int) -> int | None:
-    """The bytes of a form's value, None where they depend on the value. address, offset: of those, in bytes."""
+    """Returns the bytes of a form's value, None if they depend on the value. address, offset: bytes of these."""
     size = FIXED.get(form)
     return {"a": address, "o": offset}[size] if isinstance(size, str) else size
 
 
 def read_form(cursor: Cursor, form: int, address: int, offset: int) -> int:
-    """A form's value as a number: of a string or a block, where it begins. Raises ValueError for a form that is not known."""
+    """Reads a form's value as a number; for a string or a block, its start. Raises ValueError for an unknown form."""
     size = fixed_size(form, address, offset)
     if size is not None:
         return cursor.number(size)

@@ -1,8 +1,8 @@
 """The parts of a linked amdhsa ELF: identity, sections, segments, symbols, relocations, metadata.
 
-Formats: LLVM AMDGPUUsage, "ELF Code Object"; System V ABI, chapters 4 and 5. Each byte is read a bounded number of times,
-whatever it says of itself: ELF lets tables overlap, and pyelftools reads each as often as it is named.
-Functions raise DecodeError for what they understand to be wrong; damaged bytes may raise anything else, which `code_object` turns
+Formats: LLVM AMDGPUUsage, "ELF Code Object"; System V ABI, chapters 4 and 5. Each byte is read a bounded number of
+times, whatever the file claims: ELF lets tables overlap, and pyelftools reads each as often as it is named. Functions
+raise DecodeError for errors that they detect; damaged bytes may raise any other exception, which `code_object` turns
 into DecodeError.
 """
 
@@ -40,11 +40,11 @@ SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 RELA = struct.Struct("<QQq")
 
-# What hostile files ask for and linkers do not.
+# Limits against hostile files; linkers stay below them.
 SEGMENT_LIMIT = 128  # program headers; lld makes about ten
 IMAGE_LIMIT = 1 << 28  # bytes from the first loaded to the last: no file for a simulated GPU spans more
-ZEROED_CODE_LIMIT = 1 << 12  # bytes of an executable segment that the file does not hold: a page
-NAME_SHARE = 4  # bytes of all symbols' names for each byte of the file: names share their ends, but not many times over
+ZEROED_CODE_LIMIT = 1 << 12  # bytes of an executable segment that are not in the file: a page
+NAME_SHARE = 4  # bytes of all symbols' names per byte of the file: names may share their ends, but not repeatedly
 METADATA_LIMIT = 1 << 24  # bytes of the note: some 8000 kernels
 METADATA_MAPS = 1 << 19  # maps and lists in it
 METADATA_ENTRIES = 1 << 16  # of one map or list
@@ -81,7 +81,7 @@ class Segment:
 
     address: int  # virtual
     data: bytes
-    memory_size: int  # bytes; what lies past `data` is zero
+    memory_size: int  # bytes; those past `data` are zero
     executable: bool
     writable: bool
 
@@ -94,7 +94,7 @@ class Segment:
 class Relocation:
     """A dynamic relocation."""
 
-    place: int  # the virtual address that it is applied at
+    place: int  # the virtual address that it is applied to
     kind: int  # key of `RELOCATIONS`
     symbol: str
     value: int  # of the symbol
@@ -102,7 +102,7 @@ class Relocation:
 
 
 class ProgramHeader(NamedTuple):
-    """An entry of the program header table, its fields in the file's order."""
+    """An entry of the program header table, with its fields in the file's order."""
 
     type: int
     flags: int
@@ -115,9 +115,9 @@ class ProgramHeader(NamedTuple):
 
 
 class Section(NamedTuple):
-    """An entry of the section header table, its fields in the file's order."""
+    """An entry of the section header table, with its fields in the file's order."""
 
-    name: int  # where it begins in the table of section names
+    name: int  # its place in the table of section names
     type: int
     flags: int
     address: int
@@ -130,7 +130,7 @@ class Section(NamedTuple):
 
 
 class ElfFile:
-    """A 64-bit little-endian ELF file's header and tables. Raises DecodeError where it is none or they lie outside."""
+    """Header and tables of a 64-bit little-endian ELF file. Raises DecodeError if it is none or they are outside the file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -146,7 +146,7 @@ class ElfFile:
         if segments > SEGMENT_LIMIT:
             raise DecodeError(f"{segments} program headers, the limit is {SEGMENT_LIMIT}: no linker makes so many")
         self.headers = [ProgramHeader(*row) for row in self._table("program", PROGRAM_HEADER, segments_at, segments, segment_bytes)]
-        if sections_at and not sections:  # more than a half-word counts: the first one's size
+        if sections_at and not sections:  # more than fits a half-word: the first section's size
             sections = Section(*SECTION_HEADER.unpack_from(data, sections_at)).size
         self.sections = [Section(*row) for row in self._table("section", SECTION_HEADER, sections_at, sections, section_bytes)]
         self._names_at = names if names != 0xFFFF or not self.sections else self.sections[0].link
@@ -159,17 +159,17 @@ class ElfFile:
         return entry.iter_unpack(self.part(f"the table of {what} headers", at, count * entry.size))
 
     def part(self, what: str, at: int, size: int) -> bytes:
-        """The bytes of a part of the file. Raises DecodeError where the file does not hold them."""
+        """Returns the bytes of a part of the file. Raises DecodeError if the file does not hold them."""
         if at + size > len(self.data):
             raise DecodeError(f"{what} ends at byte {at + size} of a file of {len(self.data)}: it is cut off")
         return self.data[at : at + size]
 
     def content(self, what: str, section: Section) -> bytes:
-        """A section's bytes in the file."""
+        """Returns a section's bytes in the file."""
         return b"" if section.type == SHT_NOBITS else self.part(what, section.offset, section.size)
 
     def named(self, prefixes: tuple[bytes, ...]) -> dict[str, Section]:
-        """The first section of each name that begins with one of the prefixes (32 characters of it)."""
+        """Returns the first section of each name that begins with one of the prefixes (32 characters of it)."""
         found: dict[str, Section] = {}
         if not 0 < self._names_at < len(self.sections):
             return found
@@ -182,7 +182,7 @@ class ElfFile:
 
     @cached_property
     def symbol_tables(self) -> dict[int, list[Symbol]]:
-        """The symbols of each table by the number of its section, with unnamed ones. Raises DecodeError for a third table."""
+        """Symbols of each table by the number of its section, including unnamed ones. Raises DecodeError for a third table."""
         tables = {}
         for kind in (SHT_SYMTAB, SHT_DYNSYM):
             places = [number for number, section in enumerate(self.sections) if section.type == kind]
@@ -215,7 +215,7 @@ def _whole(table: bytes, entry: struct.Struct) -> bytes:
 
 
 def identity(elf: ElfFile) -> tuple[str, str, str, int]:
-    """The target, XNACK, SRAMECC and code object version that the ELF header says."""
+    """Returns the target, XNACK, SRAMECC and code object version in the ELF header."""
     if elf.abi not in VERSION_OF_ABI:
         raise DecodeError(f"ELF ABI version {elf.abi}: code object versions 3 to 6 are 1 to 4")
     mach = elf.flags & 0xFF
@@ -231,7 +231,7 @@ def identity(elf: ElfFile) -> tuple[str, str, str, int]:
 
 
 def segments(elf: ElfFile) -> list[Segment]:
-    """The loadable segments. Raises DecodeError where the file does not hold them or they ask for too much."""
+    """Returns the loadable segments. Raises DecodeError if the file does not hold them or they are too large."""
     loads = [header for header in elf.headers if header.type == PT_LOAD]
     if not loads:
         raise DecodeError("no loadable segment: the code object is not linked (run ld.lld on it)")
@@ -265,12 +265,12 @@ def _check_span(loads: list[ProgramHeader]) -> None:
 
 
 def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
-    """The first address of the segments, and the address behind the last."""
+    """Returns the first address of the segments, and the address after the last."""
     return min(s.address for s in loaded), max(s.end for s in loaded)
 
 
 def symbols(elf: ElfFile) -> dict[str, Symbol]:
-    """The symbols by name; one of .dynsym wins over a local of .symtab."""
+    """Returns the symbols by name; one of .dynsym wins over a local of .symtab."""
     return {symbol.name: symbol for table in elf.symbol_tables.values() for symbol in table if symbol.name}
 
 
@@ -309,7 +309,7 @@ def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) ->
 
 
 def metadata(elf: ElfFile) -> dict[str, Any]:
-    """The decoded metadata note, its texts printable. Raises DecodeError if there is none or it asks for too much."""
+    """Returns the decoded metadata note, its texts printable. Raises DecodeError if there is none or it is too large."""
     for note in _notes(elf):
         decoded = _decoded(note)
         if isinstance(decoded, dict):
@@ -340,12 +340,12 @@ def _round_up(size: int) -> int:
     return -(-size // 4) * 4
 
 
-# What begins a map or a list in msgpack: fixmap, fixarray, array 16, array 32, map 16, map 32.
+# First bytes of a map or a list in msgpack: fixmap, fixarray, array 16, array 32, map 16, map 32.
 MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 
 def _decoded(note: bytes) -> Any:
-    """The note's document. An empty map is one byte of it and 64 bytes of Python, so they are counted first."""
+    """Decodes the note. An empty map is one byte of it and 64 bytes of Python, so maps are counted first."""
     if len(note) > METADATA_LIMIT:
         raise DecodeError(f"metadata of {len(note)} bytes, the limit is {METADATA_LIMIT}")
     maps = len(note) - len(note.translate(None, MAP_BYTES))

@@ -1,4 +1,4 @@
-"""The entries of .debug_info, walked in order or read where they stand: of each, the attributes that a reader wants."""
+"""The entries of .debug_info, walked in order or read at a place: of each, the attributes that a reader wants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DW_AT_name, DW_AT_str_offsets_base, DW_AT_abstract_origin, DW_AT_specification =
 DW_FORM_ref_addr, UNIT_REFERENCES = 0x10, frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # DW_FORM_ref1 to ref8, ref_udata
 TEXT_SECTIONS = {STRING: ".debug_info", 0x0E: ".debug_str", 0x1F: ".debug_line_str"}  # by form
 INDEXED_TEXT = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))  # DW_FORM_strx and its kin
-SKIP = -1  # as a form: bytes that nothing is wanted of
+SKIP = -1  # as a form: bytes without a wanted attribute
 
 Values = dict[int, tuple[int, int]]  # form and value of each wanted attribute that an entry has
 
@@ -23,32 +23,32 @@ class CompileUnit(NamedTuple):
     """A unit of .debug_info."""
 
     start: int  # of its header; references within the unit count from here
-    first: int  # where its first entry stands, which says what holds for the unit
+    first: int  # place of its first entry, which has the unit's attributes
     end: int
     version: int  # of DWARF
     address: int  # bytes of an address
     offset: int  # bytes of an offset
-    abbreviations: int  # where its table of them begins
+    abbreviations: int  # place of its table of abbreviations
 
 
 class DebugEntry(NamedTuple):
-    """An entry with what is wanted of it."""
+    """An entry with its wanted attributes."""
 
-    at: int  # where it stands
-    level: int  # of nesting, 0 for the entry that the walk began with
-    parent: int  # where the entry stands that it lies in, -1 for the first
+    at: int  # its place
+    level: int  # of nesting, 0 for the entry at which the walk began
+    parent: int  # place of the enclosing entry, -1 for the first
     tag: int
     values: Values
 
 
 @dataclass(frozen=True)
 class Abbreviation:
-    """What an entry of debug information consists of."""
+    """The layout of an entry of debug information."""
 
     tag: int
     children: bool
-    wanted: bool  # whether the reader wants entries of this tag
-    # Attribute or None, form, and the constant of an implicit one; of a fixed number of bytes where no attribute is wanted.
+    wanted: bool  # True if the reader wants entries of this tag
+    # Attribute or None, form, and the constant of an implicit one; a number of bytes if no attribute is wanted.
     fields: tuple[tuple[int | None, int, int], ...]
 
 
@@ -56,7 +56,7 @@ class Entries:
     """The entries of a file, for a reader of some attributes. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections, wanted: Mapping[int, frozenset[int]]) -> None:
-        """wanted: the attributes by the tag of entries; entries of other tags are passed over."""
+        """wanted: the attributes by the tag of entries; entries of other tags are skipped."""
         self._sections, self._wanted = sections, wanted
         self._section = sections[".debug_info"]
         self._tables: dict[tuple[int, int, int], dict[int, Abbreviation]] = {}
@@ -71,9 +71,9 @@ class Entries:
             at = unit.end
 
     def walk(self, unit: CompileUnit, at: int) -> Iterator[DebugEntry]:
-        """Yields the entry that stands at a place and those below it, in order, as far as their tags are wanted."""
+        """Yields the entry at a place and those below it, in order, if their tags are wanted."""
         cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviated(unit), self._sections.steps.take
-        parents: list[int] = []  # where those stand that are open
+        parents: list[int] = []  # places of the open entries
         while cursor.at < unit.end:
             at = cursor.at
             code = cursor.uleb()
@@ -91,7 +91,7 @@ class Entries:
                 return
 
     def entry(self, unit: CompileUnit, at: int) -> tuple[int, Values]:
-        """Tag and values of the entry at a place of a unit."""
+        """Returns tag and values of the entry at a place of a unit."""
         if not unit.first <= at < unit.end:
             raise ValueError(f"no entry can stand at byte {at} of a unit from {unit.first} to {unit.end}")
         cursor = Cursor(self._section, at, unit.end)
@@ -126,7 +126,7 @@ class Entries:
         return CompileUnit(start, cursor.at, end, version, address, offset, abbreviations)
 
     def _values(self, cursor: Cursor, unit: CompileUnit, abbreviation: Abbreviation) -> Values:
-        """The wanted values of the entry whose fields stand here."""
+        """Returns the wanted values of the entry whose fields are at the cursor."""
         self._sections.steps.take(len(abbreviation.fields))
         values = {}
         for attribute, form, constant in abbreviation.fields:
@@ -139,7 +139,7 @@ class Entries:
         return values
 
     def _abbreviated(self, unit: CompileUnit) -> dict[int, Abbreviation]:
-        """The unit's table of abbreviations; neighbours of a fixed size that nothing is wanted of are one field."""
+        """Returns the unit's table of abbreviations; neighbouring unwanted fields of fixed size are one field."""
         key = unit.abbreviations, unit.address, unit.offset
         if key in self._tables:
             return self._tables[key]

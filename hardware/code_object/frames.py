@@ -1,4 +1,4 @@
-"""Source lines of an instruction, from the function that was inlined last out to the kernel, and the user's own among them."""
+"""Source lines of an instruction, from the innermost inlined function out to the kernel, and the user's own line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Frame:
     """A source line, and the function that it is in."""
 
     line: SourceLine
-    function: str  # "" for the kernel's own, and where the file names none
+    function: str  # "" for the kernel's own, or if the file has no name
 
     def __str__(self) -> str:
         return f"{self.line} in {self.function}" if self.function else str(self.line)
 
 
 def is_library(line: SourceLine) -> bool:
-    """Whether a line is in a header that users do not write."""
+    """True if a line is in a header that users do not write."""
     return any(part in f"{line.directory}/{line.file}" for part in LIBRARIES)
 
 
@@ -37,7 +37,8 @@ def users_line(frames: Sequence[Frame]) -> SourceLine | None:
 
 
 def library_words(source: str, frames: Sequence[str]) -> str:
-    """Returns what was inlined at a user's line, `in __syncthreads, hip.h:61`; "" if the instruction is of that line itself.
+    """Describes the code that was inlined at a user's line: `in __syncthreads, hip.h:61`; "" for an instruction of that
+    line itself.
 
     source: the line, one of the frames' (printed frames, innermost first). The function is the one that the line calls.
 

@@ -1,4 +1,4 @@
-"""Functions that were inlined at an address, and the calls that did it (DWARF: DW_TAG_inlined_subroutine)."""
+"""Functions that were inlined at an address, and the inlined calls (DWARF: DW_TAG_inlined_subroutine)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ OF_UNIT = frozenset((DW_AT_stmt_list, DW_AT_low_pc, DW_AT_addr_base, DW_AT_rngli
 OF_CALL = frozenset((DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_call_file, DW_AT_call_line, DW_AT_abstract_origin))
 OF_FUNCTION = frozenset((DW_AT_name, DW_AT_abstract_origin, DW_AT_specification))
 WANTED = {DW_TAG_inlined_subroutine: OF_CALL, DW_TAG_subprogram: OF_FUNCTION} | dict.fromkeys(UNIT_TAGS, OF_UNIT)
-DEEPEST = 64  # calls that are listed for one address
+DEEPEST = 64  # most calls that are listed for one address
 
 
 @dataclass(frozen=True)
 class InlinedCall:
     """A call that was inlined."""
 
-    site: SourceLine  # where the call is written
-    function: str  # that is called; "" if the file does not say
+    site: SourceLine  # place of the call in the source
+    function: str  # the called function; "" if the file has no name
 
 
 class InlinedCalls:
@@ -47,19 +47,20 @@ class InlinedCalls:
 
     def __init__(self, sections: DebugSections, lines: LineTable) -> None:
         self._sections, self._lines = sections, lines
-        self._units: list[tuple[CompileUnit, int]] = []  # and where its line number program begins
-        # Of each call: numbers of the unit and of the file in its line table, the line, form and value of the function's reference.
+        self._units: list[tuple[CompileUnit, int]] = []  # with the place of its line number program
+        # For each call: numbers of the unit and of the file in its line table, the line, form and value of the
+        # function's reference.
         self._calls: list[tuple[int, int, int, int, int]] = []
         self._known: dict[int, InlinedCall] = {}
         self._entries = Entries(sections, WANTED)
         self._references = References(self._entries)
-        # Of each range: first address, the one behind, depth, call.
+        # For each range: first address, end, depth, call.
         rows = [row for unit in self._references.units for row in self._unit(unit)]
         table = np.array(rows, np.uint64).reshape(-1, 4)
         self._low, self._high, self._depth, self._call = table.T
 
     def at(self, address: int) -> tuple[InlinedCall, ...]:
-        """The calls that the code at an address was inlined from, innermost first."""
+        """Returns the calls that the code at an address was inlined from, innermost first."""
         if not 0 <= address < 1 << 64:
             return ()
         place = np.uint64(address)
@@ -79,7 +80,7 @@ class InlinedCalls:
     def _unit(self, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
         """Yields the ranges of a unit's calls."""
         said = Attributes(self._sections, unit)
-        around: list[int] = []  # the levels of the calls that an entry lies in
+        around: list[int] = []  # levels of the enclosing calls
         for _, level, _, tag, values in self._entries.walk(unit, unit.first):
             if level == 0:
                 said.begin(values)
@@ -98,15 +99,15 @@ class InlinedCalls:
 
 
 class Attributes:
-    """What a unit says of itself, and the addresses that entries of it name."""
+    """A unit's own attributes, and the addresses in its entries."""
 
     def __init__(self, sections: DebugSections, unit: CompileUnit) -> None:
         self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
-        self.lines = -1  # where its line number program begins
+        self.lines = -1  # place of its line number program
 
     def begin(self, values: Values) -> None:
-        """Takes what the unit's own entry says."""
+        """Reads the unit's own entry."""
         none = (0, 0)
         self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
         self._addresses, self._lists = values.get(DW_AT_addr_base, none)[1], values.get(DW_AT_rnglists_base, none)[1]
@@ -119,7 +120,7 @@ class Attributes:
         return Cursor(self._sections[".debug_addr"], self._addresses + index * self._address).number(self._address)
 
     def ranges(self, values: Values) -> Iterator[tuple[int, int]]:
-        """Yields first address and the one behind of each range of an entry."""
+        """Yields first address and end of each range of an entry."""
         if DW_AT_ranges in values:
             form, value = values[DW_AT_ranges]
             if form == DW_FORM_rnglistx:
@@ -129,7 +130,7 @@ class Attributes:
         elif DW_AT_low_pc in values:
             low = self._resolved(*values[DW_AT_low_pc])
             form, high = values.get(DW_AT_high_pc, (DW_FORM_addr, low))
-            # DW_AT_high_pc is an address, or a length in every form that is none (DWARF 4, 2.17.2).
+            # DW_AT_high_pc is an address, or a length in every other form (DWARF 4, 2.17.2).
             is_address = form == DW_FORM_addr or form in ADDRESS_INDEXED
             yield low, self._resolved(form, high) if is_address else low + high
 
@@ -149,5 +150,5 @@ class Attributes:
         return self.listed(Cursor(self._sections[".debug_rnglists"], at), RANGE_KINDS)
 
     def listed(self, cursor: Cursor, kinds: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """Yields first address and the one behind of each range of a DWARF 5 list that begins at the cursor (see `ranges`)."""
+        """Yields first address and end of each range of a DWARF 5 list that begins at the cursor (see `ranges`)."""
         return ranges(cursor, kinds, self._low, self._address, self._indexed, self._sections.steps.take)

@@ -1,4 +1,4 @@
-"""Source lines of addresses: DWARF's line number programs (versions 2 to 5), run."""
+"""Source lines of addresses: runs DWARF's line number programs (versions 2 to 5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DW_LNCT_path, DW_LNCT_directory_index = 1, 2
 class SourceLine:
     """A line of a source file."""
 
-    directory: str  # "" where the line table names none
+    directory: str  # "" if the line table has none
     file: str
     line: int
 
@@ -27,28 +27,28 @@ class SourceLine:
 
 
 class File(NamedTuple):
-    """A file of a line table; names are read when they are asked for."""
+    """A file of a line table; names are read on first use."""
 
-    section: str  # that has its name
+    section: str  # section of its name
     at: int
     directory: tuple[str, int] | None  # section and place of its folder's name
 
 
 class LineUnit(NamedTuple):
-    """The files of one line number program, and the number of the first."""
+    """Files of one line number program, and the number of the first."""
 
     first: int
     files: list[File]
 
 
 class LineTable:
-    """The rows of every line number program of the file, by address."""
+    """Rows of every line number program of the file, by address."""
 
     def __init__(self, sections: DebugSections) -> None:
         self._sections = sections
-        self.units: dict[int, LineUnit] = {}  # by where a program begins in .debug_line
-        self._owners: list[int] = []  # of the rows' numbers of units
-        # Of each row: address, line (0: of no source line), file, unit, and its place among those of one address.
+        self.units: dict[int, LineUnit] = {}  # by the place of a program in .debug_line
+        self._owners: list[int] = []  # unit's place, by the unit numbers in rows
+        # For each row: address, line (0: no source line), file, unit, and its place among those of one address.
         self._columns = [array("Q") for _ in range(5)]
         section, at = sections[".debug_line"], 0
         while at < len(section):
@@ -58,7 +58,7 @@ class LineTable:
         self._addresses, self._lines, self._files, self._unit_numbers, _ = (column[order] for column in columns)
 
     def at(self, address: int) -> SourceLine | None:
-        """The line of the instruction at an address, None where the file does not say."""
+        """Returns the line of the instruction at an address, None if the file has none."""
         index = int(np.searchsorted(self._addresses, np.uint64(address), "right")) - 1 if 0 <= address < 1 << 64 else -1
         if index < 0 or not self._lines[index]:
             return None
@@ -66,7 +66,7 @@ class LineTable:
         return place and SourceLine(*place, int(self._lines[index]))
 
     def file(self, unit: int, number: int) -> tuple[str, str] | None:
-        """Folder and name of a file by the place of its unit in .debug_line, None where there is no such file."""
+        """Returns folder and name of a file by the place of its unit in .debug_line, None if there is no such file."""
         first, files = self.units.get(unit, LineUnit(0, []))
         if not 0 <= number - first < len(files):
             return None
@@ -75,13 +75,13 @@ class LineTable:
         return directory, self._sections.text(found.section, found.at)
 
     def _read_unit(self, section: bytes, start: int) -> int:
-        """Reads the program at a place and returns where the next begins."""
+        """Reads the program at a place and returns the place of the next."""
         cursor = Cursor(section, start)
         length, offset = cursor.length()
         end = cursor.at + length
         if end > len(section):
             raise ValueError(f"a line number program ends at byte {end} of {len(section)}")
-        self._sections.steps.take(length)  # an operation has a byte at least, and so has an entry of a table
+        self._sections.steps.take(length)  # an operation and an entry of a table have at least a byte each
         cursor.end = end
         version = cursor.number(2)
         address_bytes = 8
@@ -93,7 +93,7 @@ class LineTable:
         minimum = cursor.number(1)
         if version >= 4:
             cursor.number(1)  # operations of a VLIW instruction
-        cursor.number(1)  # whether a row is a statement to begin with
+        cursor.number(1)  # whether a row is a statement at the beginning
         base = (cursor.number(1) ^ 0x80) - 0x80  # signed
         span, opcode_base = cursor.number(1), cursor.number(1)
         operands = [cursor.number(1) for _ in range(opcode_base - 1)]
@@ -154,7 +154,7 @@ class LineTable:
 
 
 def _files_4(cursor: Cursor) -> LineUnit:
-    """Up to version 4, directory 0 is the compilation's own, which the list leaves out."""
+    """Reads the files up to version 4; directory 0 is the compilation's own and not in the list."""
     folders, files = [], []
     while cursor.number(1):
         cursor.at -= 1
@@ -178,7 +178,7 @@ def _files_5(cursor: Cursor, address: int, offset: int) -> LineUnit:
 
 
 def _entries(cursor: Cursor, address: int, offset: int) -> list[tuple[str, int, int]]:
-    """Section and place of the name, and the folder's number, of each entry of a table of version 5."""
+    """Returns section and place of the name, and the folder's number, of each entry of a table of version 5."""
     formats = [(cursor.uleb(), cursor.uleb()) for _ in range(cursor.number(1))]
     found = []
     for _ in range(cursor.uleb()):

@@ -1,7 +1,7 @@
-"""Local variables and parameters by debug information: which registers hold them at an address (DWARF 5, .debug_loclists).
+"""Local variables and parameters by debug information: the registers that hold them at an address (DWARF 5, .debug_loclists).
 
-Register numbers are AMDGPU's (LLVM, AMDGPUUsage, "Register Identifier"). A location in memory, or one that this reader does not
-know, counts as none: the variable is in scope, and optimized out.
+Register numbers are AMDGPU's (LLVM, AMDGPUUsage, "Register Identifier"). A location in memory, or one unknown to this reader,
+counts as none: the variable is in scope, and optimized out.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ WANTED = {
 }
 # First DWARF number, file, first register, count.
 REGISTERS = ((32, "s", 0, 64), (1088, "s", 64, 42), (2560, "v", 0, 512), (3072, "a", 0, 512))
-# Clang describes a local of HIP as memory of address space 1, DW_OP_lit1 DW_OP_swap DW_OP_xderef. LLVM keeps that when the value is
-# in registers; it then means nothing.
+# Clang describes a local of HIP as memory of address space 1, DW_OP_lit1 DW_OP_swap DW_OP_xderef. LLVM keeps that even if the
+# value is in registers; it then has no meaning.
 IN_MEMORY = bytes((0x31, 0x16, 0x18))
 DW_OP_stack_value, DW_OP_piece, DW_OP_lit0, DW_OP_constu, DW_OP_consts = 0x9F, 0x93, 0x30, 0x10, 0x11
 DW_OP_reg0, DW_OP_breg0, DW_OP_regx, DW_OP_bregx = 0x50, 0x70, 0x90, 0x92
@@ -62,7 +62,7 @@ DW_OP_reg0, DW_OP_breg0, DW_OP_regx, DW_OP_bregx = 0x50, 0x70, 0x90, 0x92
 class Piece(NamedTuple):
     """A part of a value, lowest bytes first."""
 
-    register: str  # as v2, s4 or a3; "" for a constant
+    register: str  # such as v2, s4 or a3; "" for a constant
     value: int  # of a constant
     size: int  # bytes; 0 if the piece is the whole value
 
@@ -72,9 +72,9 @@ class Local:
     """A variable or parameter in scope at an address."""
 
     name: str
-    type: str  # as u32, f32 or i64, "pointer", or "" for what has no number
+    type: str  # such as u32, f32 or i64, "pointer", or "" for other types
     size: int  # bytes, 0 if unknown
-    function: str  # that was inlined, whose variable it is; "" for the kernel's own
+    function: str  # the inlined function that it belongs to; "" for the kernel's own
     pieces: tuple[Piece, ...] | None  # None if no register holds the value here: optimized out
 
 
@@ -85,7 +85,7 @@ class _Variable(NamedTuple):
     function: str
     scope: tuple[tuple[int, int], ...]  # ranges
     depth: int
-    places: tuple[tuple[int, int, tuple[Piece, ...] | None], ...]  # first address, the one behind, where the value is
+    places: tuple[tuple[int, int, tuple[Piece, ...] | None], ...]  # first address, end, pieces of the value
 
 
 class Locals:
@@ -98,7 +98,7 @@ class Locals:
         self._known = [variable for unit in self._references.units for variable in self._unit(unit)]
 
     def at(self, address: int) -> tuple[Local, ...]:
-        """The variables in scope, those of the innermost scope first."""
+        """Returns the variables in scope, those of the innermost scope first."""
         found = [each for each in self._known if any(low <= address < high for low, high in each.scope)]
         return tuple(
             Local(each.name, each.type, each.size, each.function, _held(each, address))
@@ -107,7 +107,7 @@ class Locals:
 
     def _unit(self, unit: CompileUnit) -> Iterator[_Variable]:
         reader, known = _Places(self._sections, unit), self._references
-        scopes: list[tuple[int, tuple[tuple[int, int], ...], str]] = []  # level, ranges and function of the scopes around
+        scopes: list[tuple[int, tuple[tuple[int, int], ...], str]] = []  # level, ranges and function of the enclosing scopes
         for _, level, _, tag, values in self._entries.walk(unit, unit.first):
             if level == 0:
                 reader.begin(values)
@@ -128,7 +128,7 @@ class Locals:
 
 
 class _Places(Attributes):
-    """Reads where the variables of a unit are."""
+    """Reads the locations of a unit's variables."""
 
     def __init__(self, sections: DebugSections, unit: CompileUnit) -> None:
         super().__init__(sections, unit)
@@ -139,7 +139,7 @@ class _Places(Attributes):
         self._locations = values.get(DW_AT_loclists_base, (0, 0))[1]
 
     def places(self, values: Values) -> Iterator[tuple[int, int, tuple[Piece, ...] | None]]:
-        """Yields where a variable is: ranges of addresses, and its pieces there."""
+        """Yields a variable's locations: ranges of addresses, and its pieces there."""
         everywhere = 0, 1 << 64
         if DW_AT_const_value in values:
             yield *everywhere, (Piece("", values[DW_AT_const_value][1], 0),)
@@ -165,13 +165,13 @@ def _block(cursor: Cursor) -> bytes:
 
 
 def _held(variable: _Variable, address: int) -> tuple[Piece, ...] | None:
-    """Where the value is at an address; () counts as nowhere."""
+    """Returns the value's pieces at an address; () counts as nowhere."""
     found = [pieces for low, high, pieces in variable.places if low <= address < high]
     return (found[0] or None) if found else None
 
 
 def pieces_of(expression: bytes) -> tuple[Piece, ...] | None:
-    """The registers and constants that a location expression names; None for one of memory, or that is not known.
+    """Returns the registers and constants of a location expression; None for one of memory or an unknown one.
 
     >>> pieces_of(bytes.fromhex("92821400311618"))
     (Piece(register='v2', value=0, size=0),)
@@ -195,7 +195,7 @@ def pieces_of(expression: bytes) -> tuple[Piece, ...] | None:
 
 
 def _operand(op: int, cursor: Cursor) -> Piece | None:
-    """The register or constant that an operation pushes."""
+    """Returns the register or constant that an operation pushes."""
     if DW_OP_lit0 <= op < DW_OP_lit0 + 32:
         return Piece("", op - DW_OP_lit0, 0)
     if op in (DW_OP_constu, DW_OP_consts):

@@ -1,11 +1,11 @@
-"""The types of a C++ kernel's parameters by its mangled name: `_Z4axpyfPfS_i` takes f32, two pointers, i32.
+"""Types of a C++ kernel's parameters by its mangled name: `_Z4axpyfPfS_i` takes f32, two pointers, i32.
 
-Itanium C++ ABI, "Mangling": as much of its grammar as kernels' names need. A name that needs more tells nothing.
+Itanium C++ ABI, "Mangling": the part of its grammar that kernels' names need. A name that needs more gives no types.
 """
 
 from __future__ import annotations
 
-# <builtin-type>, with the sizes of amdgcn (LP64); what has no type of arithmetic here is left out.
+# <builtin-type>, with the sizes of amdgcn (LP64); types without arithmetic here are left out.
 BUILTIN = {
     "b": "u8", "c": "i8", "a": "i8", "h": "u8", "s": "i16", "t": "u16", "i": "i32", "j": "u32", "l": "i64", "m": "u64", "x": "i64",
     "y": "u64", "f": "f32", "d": "f64", "w": "i32", "v": "void", "Dh": "f16", "DF16_": "f16", "DF16b": "bf16", "Di": "u32",
@@ -17,11 +17,15 @@ LENGTH_LIMIT, DEPTH_LIMIT = 4096, 64
 
 
 class _Unknown(Exception):
-    """What the reader does not know."""
+    """A construct that the reader does not know."""
 
 
 def parameter_types(name: str) -> tuple[str, ...] | None:
-    """A type of each parameter: as f32 or i64, POINTER or OTHER; None where the name does not tell."""
+    """Returns the type of each parameter, such as f32 or i64, POINTER or OTHER; None if the name does not tell.
+
+    >>> parameter_types("_Z4axpyfPfS_i")
+    ('f32', 'pointer', 'pointer', 'i32')
+    """
     if not name.startswith("_Z") or len(name) > LENGTH_LIMIT:
         return None
     try:
@@ -41,13 +45,13 @@ class _Reader:
         self.depth = 0
 
     def take(self, wanted: str) -> bool:
-        """Step over what is wanted, if it comes next."""
+        """Steps over a text, if it comes next."""
         found = self.text.startswith(wanted, self.at)
         self.at += len(wanted) * found
         return found
 
     def encoding(self) -> tuple[str, ...]:
-        """A function's name, and its parameters behind the result that templates have."""
+        """Reads a function's name, the result type that templates have, and the parameters."""
         if self.name(type_=False):
             self.type()
         found = []
@@ -73,7 +77,7 @@ class _Reader:
         return self.text[self.at - length : self.at]
 
     def name(self, type_: bool) -> bool:
-        """A function's name, or a class's; whether it ends with template arguments."""
+        """Reads a function's or class's name; returns True if it ends with template arguments."""
         nested = self.take("N")
         if nested:
             while self.text[self.at] in "rVKRO":
@@ -83,7 +87,7 @@ class _Reader:
         while not (nested and self.take("E")):
             if not nested and parts and self.text[self.at : self.at + 1] != "I":
                 break
-            if new:  # what stands before is a prefix, or a template's name
+            if new:  # the part before is a prefix, or a template's name
                 self.seen.append(OTHER)
             template, new, parts = self.part(parts), True, parts + 1
             if parts == 1 and self.substituted:
@@ -92,10 +96,10 @@ class _Reader:
             self.seen.append(OTHER)
         return template
 
-    substituted = False  # whether the last part was a substitution
+    substituted = False  # True if the last part was a substitution
 
     def part(self, parts: int) -> bool:
-        """One part of a name; whether it is template arguments."""
+        """Reads one part of a name; returns True for template arguments."""
         self.substituted = False
         if parts and self.take("I"):
             self.arguments = self.template_arguments()
@@ -115,7 +119,7 @@ class _Reader:
         return False
 
     def template_arguments(self) -> list[str]:
-        """The types of template arguments, OTHER for values."""
+        """Reads the types of template arguments, OTHER for values."""
         found = []
         while not self.take("E"):
             if self.take("L"):
@@ -133,7 +137,7 @@ class _Reader:
         return found
 
     def index(self) -> int:
-        """A place in a list: _ is 0, 0_ is 1, and so on in base 36."""
+        """Reads a place in a list: _ is 0, 0_ is 1, and so on in base 36."""
         end = self.text.index("_", self.at)
         digits, self.at = self.text[self.at : end], end + 1
         return int(digits, 36) + 1 if digits else 0
@@ -141,7 +145,7 @@ class _Reader:
     def substitution(self) -> str:
         if self.take("S") and self.text[self.at] in "absiod":
             self.at += 1
-            return OTHER  # std::string and its like
+            return OTHER  # std::string and similar
         return self.seen[self.index()]
 
     def type(self) -> str:

@@ -1,6 +1,6 @@
-"""Names that files bring, as text that can be printed: no terminal takes a kernel's name for an order.
+"""Names from files, as text that can be printed: no terminal may take a kernel's name as a command.
 
-Every name of a code object passes `printable` where it enters: of kernels, arguments, symbols, types, source files, targets.
+Every name of a code object passes `printable` as it is read: of kernels, arguments, symbols, types, source files, targets.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SHOWN = 200  # characters of a name in a message
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters, what turns its direction, and backslashes written as Python does: \x1b, \u202e, \\.
+    r"""Returns the text with control characters, direction marks and backslashes written as Python does: \x1b, \u202e, \\.
 
-    No two texts become one; `original` is the way back. Raises DecodeError for more than TEXT_LIMIT characters.
+    No two texts become equal; `original` reverses it. Raises DecodeError for more than TEXT_LIMIT characters.
     """
     if len(text) > TEXT_LIMIT:
         raise DecodeError(f"a name of {len(text)} characters, the limit is {TEXT_LIMIT}: {shown(text)}")
@@ -27,18 +27,18 @@ def printable(text: str) -> str:
 
 
 def original(text: str) -> str:
-    """What `printable` was given."""
+    """Reverses `printable`."""
     return re.sub(r"\\(?:[\\nrt]|x..|u.{4}|U.{8})", lambda escape: escape.group().encode().decode("unicode_escape"), text)
 
 
 def shown(text: str) -> str:
-    """A name for a message: printable, and cut where it is long."""
+    """Returns a name for a message: printable, and cut if it is long."""
     cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
     return cut if cut.isprintable() else printable(cut)
 
 
 def all_printable(value: Any) -> Any:
-    """A decoded document with every text in it printable; maps and lists are changed in place."""
+    """Returns a decoded document with every text in it printable; changes maps and lists in place."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list):

@@ -30,28 +30,28 @@ WANTED = {
 class Parameter(NamedTuple):
     """A parameter of a function."""
 
-    name: str  # "" where the file names none
-    type: str  # as f32, POINTER or OTHER
+    name: str  # "" if the file has no name
+    type: str  # such as f32, POINTER or OTHER
 
 
 class Parameters:
-    """The parameters of named functions. Damaged information raises IndexError, KeyError or ValueError."""
+    """Parameters of named functions. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections, names: Collection[str]) -> None:
         self._entries = Entries(sections, WANTED)
         self._references = References(self._entries)
-        # Of each function that has one of the names, the unit and what its parameters say; a longer name would be read cut off.
+        # For each function that has one of the names: the unit and its parameters' attributes. Longer names would be cut off.
         found: dict[str, list[tuple[CompileUnit, list[Values]]]] = {
             name: [] for name in names if 0 < len(name.encode()) < TEXT_LIMIT
         }
         for unit in self._references.units:
             self._read(unit, found)
-        # By name, what its functions take.
+        # By name, the parameters of its functions.
         self.known = {name: {self._parameters(*function) for function in functions} for name, functions in found.items()}
 
     def _read(self, unit: CompileUnit, found: dict[str, list[tuple[CompileUnit, list[Values]]]]) -> None:
         """Adds a unit's functions to those found."""
-        home, parameters = -2, list[Values]()  # where the last function stands whose name is wanted
+        home, parameters = -2, list[Values]()  # place of the last function whose name is wanted
         for at, level, parent, tag, values in self._entries.walk(unit, unit.first):
             if tag == DW_TAG_subprogram:
                 functions = found.get(self._linkage_name(unit, values))
@@ -64,7 +64,7 @@ class Parameters:
                 self._references.begin(unit, values)
 
     def _linkage_name(self, unit: CompileUnit, values: Values) -> str:
-        """The name that the linker knows an entry by: its own where it has no other."""
+        """Returns the linker's name of an entry: its own if it has no other."""
         named = (values[each] for each in (DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name) if each in values)
         return next((self._references.text(unit, *text) for text in named), "")
 

@@ -1,4 +1,4 @@
-"""What entries of debug information refer to: names, the entries that they are instances of, types; and lists of address ranges."""
+"""References of debug entries: names, the entries that they are instances of, types; and lists of address ranges."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ POINTER_TAGS = frozenset((0x0F, 0x10, 0x42))  # DW_TAG_pointer_type, reference_t
 # DW_TAG_typedef, const_type, volatile_type, restrict_type, atomic_type: another name of a type, or the type with a qualifier.
 SAME_TYPE = frozenset((0x16, 0x26, 0x35, 0x37, 0x47))
 DW_AT_byte_size, DW_AT_encoding, DW_AT_type = 0x0B, 0x3E, 0x49
-# What `References.type` reads, by tag; its reader wants a name, a type and an origin of variables and parameters.
+# Attributes that `References.type` reads, by tag; its reader wants a name, a type and an origin of variables and parameters.
 OF_TYPES = {
     DW_TAG_base_type: frozenset((DW_AT_name, DW_AT_encoding, DW_AT_byte_size)),
     DW_TAG_enumeration_type: frozenset((DW_AT_type, DW_AT_byte_size)),
     **dict.fromkeys(SAME_TYPE, frozenset((DW_AT_type,))),
     **dict.fromkeys(POINTER_TAGS, frozenset[int]()),
 }
-THROUGH = SAME_TYPE | {DW_TAG_enumeration_type, DW_TAG_formal_parameter, DW_TAG_variable}  # whose type is another entry's
+THROUGH = SAME_TYPE | {DW_TAG_enumeration_type, DW_TAG_formal_parameter, DW_TAG_variable}  # the type is another entry's
 # DW_ATE_boolean, float, signed, signed_char, unsigned, unsigned_char, UTF.
 LETTERS = {0x02: "u", 0x04: "f", 0x05: "i", 0x06: "i", 0x07: "u", 0x08: "u", 0x10: "u"}
 BYTES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 POINTER_BYTES = 8
-CHAIN_LIMIT = 64  # entries that lead to a name or a type
+CHAIN_LIMIT = 64  # most entries that lead to a name or a type
 
 
 class References:
@@ -45,10 +45,10 @@ class References:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self.units = list(entries.units())
-        self._strings: dict[int, int] = {}  # DW_AT_str_offsets_base by where a unit starts
+        self._strings: dict[int, int] = {}  # DW_AT_str_offsets_base by the start of a unit
 
     def begin(self, unit: CompileUnit, values: Values) -> None:
-        """Takes what the unit's own entry says: names of the unit are read after that."""
+        """Reads the unit's own entry; names of the unit can be read after that."""
         self._strings[unit.start] = values.get(DW_AT_str_offsets_base, (0, 0))[1]
 
     def text(self, unit: CompileUnit, form: int, value: int) -> str:
@@ -67,7 +67,7 @@ class References:
         return ""
 
     def type(self, unit: CompileUnit, values: Values) -> tuple[str, int]:
-        """Returns the type that a parameter or variable has, as f32, POINTER or OTHER, and its bytes, 0 for OTHER."""
+        """Returns the type of a parameter or variable, such as f32, POINTER or OTHER, and its bytes, 0 for OTHER."""
         for _ in range(CHAIN_LIMIT):
             found = self._referred(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
             if found is None:
@@ -79,13 +79,13 @@ class References:
                 kind, size = _sized(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
                 return ("bf16" if kind == "f16" and self.name(unit, values) == "__bf16" else kind), size
             if tag == DW_TAG_enumeration_type and DW_AT_type not in values:
-                return _sized("i", values)  # of either sign: numbers of both fit it
+                return _sized("i", values)  # signed: numbers of both signs fit it
             if tag not in THROUGH:
                 break
         return OTHER, 0
 
     def _referred(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
-        """The unit, tag and values of an entry; None for a reference by signature or into another file."""
+        """Returns the unit, tag and values of an entry; None for a reference by signature or into another file."""
         form, value = reference or (0, 0)
         if form in UNIT_REFERENCES:
             return unit, *self._entries.entry(unit, unit.start + value)
@@ -108,10 +108,10 @@ LOCATION_KINDS = (*RANGE_KINDS[:5], "default_location", *RANGE_KINDS[5:])
 def ranges(
     cursor: Cursor, kinds: tuple[str, ...], base: int, size: int, indexed: Callable[[int], int], take: Callable[[], None]
 ) -> Iterator[tuple[int, int]]:  # fmt: skip
-    """Yields first address and the one after of each range of a list; the cursor then is after the range.
+    """Yields first address and end of each range of a list; the cursor then is after the range.
 
-    kinds: RANGE_KINDS or LOCATION_KINDS; base: the unit's address; size: bytes of an address; indexed: the address of a number in
-    .debug_addr; take: counts a step.
+    kinds: RANGE_KINDS or LOCATION_KINDS; base: the unit's address; size: bytes of an address; indexed: the address of a
+    number in .debug_addr; take: counts a step.
     """
     while True:
         take()

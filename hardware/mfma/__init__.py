@@ -4,13 +4,13 @@
     row.owner("D", 5, 3)        # (register, lane, low_bit)
     multiply(row, a, b, c)      # raw bits in, the hardware's raw bits out
 
-The table itself is `simgpu.hardware.matrix_table`, below this room because the boards' descriptors read it, too.
+The table itself is `simgpu.hardware.matrix_table`, below this room because the boards' descriptors also read it.
 
     instruction.py  MatrixInstruction: a row with its operands, owners and evidence; look-ups by name and opcode
-    layout.py       who owns which element, in closed form
+    layout.py       the owner of each element, in closed form
     numbers.py      number formats: raw bits to significand and exponent
     arithmetic.py   D = A·B + C, generation by generation
-    chain.py        when D's registers are the next instruction's A or B as they stand
+    chain.py        when D's registers can be the next instruction's A or B unchanged
 """
 
 from simgpu.hardware.mfma.arithmetic import multiply

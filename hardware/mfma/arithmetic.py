@@ -1,8 +1,8 @@
 """The exact bits of a matrix product, generation by generation, in numpy.
 
-Source of the formulas: the hardware-validated model MMA-Sim (arXiv 2511.10909) for CDNA1, CDNA2
-and CDNA3; that CDNA2 flushes denormals, also MIOpen, "MI200 MFMA behavior specifics". CDNA4 has no
-public model and follows CDNA3; see `MatrixInstruction.fidelity`.
+Source of the formulas: the hardware-validated model MMA-Sim (arXiv 2511.10909) for CDNA1, CDNA2 and CDNA3; for CDNA2's flush
+of denormals also MIOpen, "MI200 MFMA behavior specifics". CDNA4 has no public model and follows CDNA3; see
+`MatrixInstruction.fidelity`.
 
                 f32, f64          f16, bf16                                  xf32, fp8, bf8
     gfx908      chain of fma      `_pairwise`, groups of 4 (bf16: 2)         -
@@ -25,7 +25,7 @@ from simgpu.hardware.mfma.layout import blgp_lane, broadcast_block
 from simgpu.hardware.mfma.numbers import NumberFields, decode, to_f32
 
 _NO_TERM = -(1 << 20)  # the exponent of an empty sum
-_STICKY = 62  # shifts stop here: what is below is 0 or, rounded down, −1
+_STICKY = 62  # shifts stop here: the rest is 0 or, rounded down, −1
 
 
 def multiply(
@@ -43,17 +43,21 @@ def multiply(
     scale_a: np.ndarray | None = None,
     scale_b: np.ndarray | None = None,
 ) -> np.ndarray:
-    """D = A·B + C as the raw bits that the row's target gives.
+    """Computes D = A·B + C as raw bits, as on the row's target.
 
-    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's
-    bits each; `blocks` may be any number. D has C's shape, uint32 (uint64 for f64).
-    An smfmac takes a (blocks, m, k/2), the stored values, and index (blocks, m, k/4), the 4-bit
-    fields. f8f6f4: cbsz and blgp name the formats; scale_a (blocks, m, k/32) and scale_b
-    (blocks, k/32, n) are E8M0 bytes. With cbsz and abid, block i takes A of the block that they
-    say; with blgp the columns of B move as the lanes do, which needs all the row's blocks.
-    Every NaN of D is the default one.
-    neg: signs of f64 A, B, C flipped. clamp: i32 sums saturate instead of wrapping.
-    Raises TargetError for shapes or options that the instruction does not have.
+    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's bits each; `blocks`
+    may be any number. D has C's shape, uint32 (uint64 for f64). An smfmac takes a (blocks, m, k/2), the stored values,
+    and index (blocks, m, k/4), the 4-bit fields. f8f6f4: cbsz and blgp select the formats; scale_a (blocks, m, k/32)
+    and scale_b (blocks, k/32, n) are E8M0 bytes. With cbsz and abid, block i reads A of the block that they select;
+    with blgp the columns of B move as the lanes do, which needs all the row's blocks. Every NaN of D is the default
+    one. neg: signs of f64 A, B, C flipped. clamp: i32 sums saturate instead of wrapping. Raises TargetError for shapes
+    or options that the instruction does not have.
+
+    >>> from simgpu.hardware import mfma
+    >>> row = mfma.find("v_mfma_f32_4x4x1f32", "mi100")
+    >>> ones = np.ones((1, 4, 1), np.float32).view(np.uint32)
+    >>> multiply(row, ones, ones.reshape(1, 1, 4), np.zeros((1, 4, 4), np.uint32)).view(np.float32)[0, 0]
+    array([1., 1., 1., 1.], dtype=float32)
     """
     if row.a_type == "f8f6f4":
         row, cbsz, blgp = row.with_formats(cbsz, blgp), 0, 0
@@ -85,7 +89,7 @@ def multiply(
 
 
 def _with_default_nan(bits: np.ndarray) -> np.ndarray:
-    """The bits of floats, with any NaN as the default one: which of several NaN a sum hands on is not public."""
+    """Replaces any NaN in the bits of floats by the default one: it is not public which of several NaN a sum returns."""
     kind, default = (np.float64, 0x7FF8 << 48) if bits.dtype == np.uint64 else (np.float32, 0x7FC00000)
     return np.where(np.isnan(bits.view(kind)), bits.dtype.type(default), bits)
 
@@ -126,7 +130,7 @@ def _check_whole(row: MatrixInstruction, x: np.ndarray, why: str) -> None:
 
 
 def _swizzled(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
-    """B as the lanes read it under BLGP; `row.map` says which lane a column lives in."""
+    """Returns B as the lanes read it under BLGP; `row.map` gives the lane of a column."""
     _check_whole(row, b, "blgp moves lanes")
     register, lane, low = np.moveaxis(row.map("B"), -1, 0)
     held = np.zeros((row.registers("B"), 64, 32), b.dtype)
@@ -138,7 +142,7 @@ def _swizzled(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
 
 
 def _integer(a: np.ndarray, b: np.ndarray, c: np.ndarray, sparse: bool, clamp: bool) -> np.ndarray:
-    """The exact sum of i8 products and C, wrapped or saturated to 32 bits (ISA guides)."""
+    """Returns the exact sum of i8 products and C, wrapped or saturated to 32 bits (ISA guides)."""
     x, y = (v.astype(np.uint8).astype(np.int8).astype(np.int64) for v in (a, b))
     products = np.einsum("bik,bikj->bij" if sparse else "bik,bkj->bij", x, y)
     total = products + c.astype(np.uint32).astype(np.int32)
@@ -148,20 +152,20 @@ def _integer(a: np.ndarray, b: np.ndarray, c: np.ndarray, sparse: bool, clamp: b
 
 
 def fma_f32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a·b + c of float32, rounded once: the product is exact in float64, the sum rounds to odd."""
+    """Returns a·b + c of float32, rounded once: the product is exact in float64, the sum rounds to odd."""
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)
     bits = total.view(np.int64)
     odd = (error != 0) & (bits & 1 == 0) & np.isfinite(total)
-    # The other neighbour of an inexact even sum is odd; it lies on the error's side.
+    # The other neighbour of an inexact even sum is odd and on the error's side.
     away = (error > 0) == (total > 0)
     return np.where(odd, bits + np.where(away, 1, -1), bits).view(np.float64).astype(np.float32)
 
 
 def _f32_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """The chain of fma over k in order: round to nearest even, denormals kept, on every target."""
+    """Runs the chain of fma over k in order: round to nearest even, denormals kept, on every target."""
     x, y, d = (v.astype(np.uint32).view(np.float32) for v in (a, b, c))
     for k in range(x.shape[2]):
         xk, yk = np.broadcast_arrays(x[:, :, k, None], y[:, None, k, :])
@@ -170,7 +174,7 @@ def _f32_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def fma_f64(a: float, b: float, c: float) -> float:
-    """a·b + c rounded once, through exact integers."""
+    """Returns a·b + c rounded once, through exact integers."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return a * b + c
     if not math.isfinite(c):
@@ -184,7 +188,7 @@ def fma_f64(a: float, b: float, c: float) -> float:
 
 
 def _f64_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """The chain of fma over k in order: round to nearest even, denormals kept."""
+    """Runs the chain of fma over k in order: round to nearest even, denormals kept."""
     x, y, d = (v.view(np.float64) for v in (a, b, c))
     fma = np.frompyfunc(fma_f64, 3, 1)
     with np.errstate(all="ignore"):
@@ -199,7 +203,7 @@ def _f64_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _pairwise(
     row: MatrixInstruction, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: int, flush: bool
 ) -> np.ndarray:
-    """C plus groups of `size` products, each summed in pairs; every step rounds to f32.
+    """Returns C plus groups of `size` products, each summed in pairs; every step rounds to f32.
 
     flush: input denormals and −0 become +0, denormals of every result become 0 with their sign.
     """
@@ -238,7 +242,7 @@ _NAN, _INF, _MINUS_INF, _OVER, _MINUS_OVER = 1, 2, 4, 8, 16
 
 
 def _down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """x · 2^−shift cut toward −∞."""
+    """Returns x · 2^−shift cut toward −∞."""
     return x >> np.minimum(shift, _STICKY)
 
 
@@ -270,7 +274,7 @@ def _cdna3(
 
 
 def _xf32(bits: np.ndarray) -> np.ndarray:
-    """f32 truncated to 10 mantissa bits; a NaN stays one."""
+    """Truncates f32 to 10 mantissa bits; a NaN stays one."""
     nan = bits & 0x7FFFFFFF > 0x7F800000
     return bits & np.uint32(0xFFFFE000) | np.where(nan, np.uint32(0x400000), np.uint32(0))
 
@@ -278,7 +282,7 @@ def _xf32(bits: np.ndarray) -> np.ndarray:
 def _scales(
     scale_a: np.ndarray | None, scale_b: np.ndarray | None, part: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """(exponent, NaN mask) that a block of 32 k adds to its products: E8M0, bias 127, 0xff NaN."""
+    """Returns (exponent, NaN mask) that a block of 32 k adds to its products: E8M0, bias 127, 0xff NaN."""
     if scale_a is None or scale_b is None:
         return None
     x, y = (
@@ -289,7 +293,7 @@ def _scales(
 
 
 def _terms(x: NumberFields, y: NumberFields, ks: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
-    """For each k: significand product, exponent, NaN, Inf and sign of the product, (blocks, m, n).
+    """Yields for each k: significand product, exponent, NaN, Inf and sign of the product, (blocks, m, n).
 
     A sparse B holds the selected rows, (blocks, m, k/2, n).
     """
@@ -305,7 +309,7 @@ def _terms(x: NumberFields, y: NumberFields, ks: list[int]) -> Iterator[tuple[np
 
 
 def _products(x: NumberFields, y: NumberFields, ks: list[int], scale: tuple[np.ndarray, np.ndarray] | None) -> _Sum:
-    """E = the largest exponent of a nonzero product; each is cut toward zero at 2^(E−24), then summed.
+    """Sums products, each cut toward zero at 2^(E−24); E is the largest exponent of a nonzero product.
 
     Exponents are the operands' sum, not renormalised.
     """
@@ -332,16 +336,16 @@ def _products(x: NumberFields, y: NumberFields, ks: list[int], scale: tuple[np.n
 
 
 def _joined(even: _Sum, odd: _Sum) -> _Sum:
-    """FP8: the sums of even and odd k, cut toward −∞ at the larger exponent's 2^(E−24) and added."""
+    """Joins the sums of even and odd k (FP8), cut toward −∞ at the larger exponent's 2^(E−24)."""
     top = np.maximum(even.exponent, odd.exponent)
     total = _down(even.total, top - even.exponent) + _down(odd.total, top - odd.exponent)
     return _Sum(total, top, even.special | odd.special)
 
 
 def _accumulated(group: _Sum, c: np.ndarray, far_c_is_zero: bool) -> np.ndarray:
-    """F = max(E, C's exponent): S cut toward −∞ at 2^(F−31), C at 2^(F−24), the sum rounded once.
+    """Adds C. F = max(E, C's exponent): S is cut toward −∞ at 2^(F−31), C at 2^(F−24), the sum rounded once.
 
-    far_c_is_zero (FP8): C counts as 0 where its exponent is below F−25.
+    far_c_is_zero (FP8): C counts as 0 if its exponent is below F−25.
     """
     z = decode(c, "f32")
     top = np.maximum(group.exponent, z.exponent)
@@ -355,7 +359,7 @@ def _accumulated(group: _Sum, c: np.ndarray, far_c_is_zero: bool) -> np.ndarray:
 
 
 def _with_special(value: np.ndarray, special: np.ndarray) -> np.ndarray:
-    """An infinite operand, C too, decides over products that overflow; both signs give NaN."""
+    """Applies special values: an infinite operand, including C, outweighs products that overflow; both signs give NaN."""
     infinity = np.float32("inf")
     for plus, minus in ((_OVER, _MINUS_OVER), (_INF, _MINUS_INF)):
         up, down = special & plus > 0, special & minus > 0
@@ -369,10 +373,9 @@ def _with_special(value: np.ndarray, special: np.ndarray) -> np.ndarray:
 
 
 def _selected(b: np.ndarray, index: np.ndarray, k: int) -> np.ndarray:
-    """The rows of B that the stored values of A meet: (blocks, m, k/2, n).
+    """Returns the rows of B that the stored values of A meet: (blocks, m, k/2, n).
 
-    Of four consecutive k, the low stored value takes the one that the field's low 2 bits name, the
-    high one that of the high 2 bits.
+    Of four consecutive k, the low stored value takes the one in the field's low 2 bits, the high one that in the high 2 bits.
     """
     field = np.asarray(index).astype(np.int64)
     chosen = np.stack([field & 3, field >> 2 & 3], axis=-1) + 4 * np.arange(k // 4)[:, None]

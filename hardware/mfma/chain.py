@@ -1,12 +1,11 @@
-"""Chaining two matrix instructions: when D's registers are the next A or B as they stand.
+"""Chains of two matrix instructions: when D's registers can be the next A or B unchanged.
 
-D keeps a column on each lane: D[i][j] with j on `lane % n`, i over registers and lane groups. A and
-B keep one outer index on each lane and k over elements and lane groups. So D can be read as the
-operand whose k is D's row i: as B of X·D, or as A of Dᵀ·X. A reduction index may be renamed freely
-if the other operand agrees, so all that matters is what each lane *bit* means. Where the bits
-agree, element e of step s is D's register r = s·elements + e, and the other operand's k is row
-`Chain.row`. Where one does not, that bit changes places with a bit of the register number, which
-is what the swap instructions do.
+D keeps a column on each lane: D[i][j] with j on `lane % n`, i over registers and lane groups. A and B keep one outer
+index on each lane and k over elements and lane groups. So D can be read as the operand whose k is D's row i: as B of
+X·D, or as A of Dᵀ·X. A reduction index may be renamed freely if the other operand agrees, so only the meaning of each
+lane *bit* matters. If the bits agree, element e of step s is D's register r = s·elements + e, and the other operand's k
+is row `Chain.row`. A bit that does not agree is exchanged with a bit of the register number, as the swap instructions
+do.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from simgpu.hardware.mfma.instruction import BITS, MatrixInstruction
 
 LANE_BITS = 6
 
-# Exchanges lanes whose numbers differ in one bit (CDNA ISA guides: DS_SWIZZLE_B32, DPP row_ror,
-# DS_BPERMUTE_B32; CDNA4: V_PERMLANE16_SWAP_B32, V_PERMLANE32_SWAP_B32, which exchange the bit with
-# the choice between two registers in one instruction).
+# Instructions that exchange lanes whose numbers differ in one bit (CDNA ISA guides: DS_SWIZZLE_B32, DPP row_ror,
+# DS_BPERMUTE_B32; CDNA4: V_PERMLANE16_SWAP_B32, V_PERMLANE32_SWAP_B32, which exchange the bit with the choice between two
+# registers in one instruction).
 EXCHANGES = {
     0: ("v_mov_b32_dpp", "quad_perm:[1,0,3,2]"),
     1: ("v_mov_b32_dpp", "quad_perm:[2,3,0,1]"),
@@ -41,13 +40,13 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Move:
-    """A lane bit that must change places with a bit of the register number."""
+    """A lane bit that must be exchanged with a bit of the register number."""
 
     bit: int  # of the lane number
-    held: str  # what it means in D, of `MEANING`
-    wanted: str  # what the operand wants there
-    partner: str  # what the register bit holds
-    instruction: str  # that exchanges the two
+    held: str  # its meaning in D, of `MEANING`
+    wanted: str  # the operand's meaning
+    partner: str  # meaning of the register bit
+    instruction: str  # the exchange
 
     def __str__(self) -> str:
         return (
@@ -63,15 +62,15 @@ class Chain:
     first: MatrixInstruction
     second: MatrixInstruction
     operand: str  # of `second`: "A" takes Dᵀ, "B" takes D
-    moves: tuple[Move, ...] = ()  # what has to move first; empty where the registers can be used as they are
+    moves: tuple[Move, ...] = ()  # exchanges needed first; empty if the registers can be used unchanged
     reason: str = ""  # why it is not possible at all
-    row_blocks: int = 0  # bits of second's block number that choose rows of D: see `parts`
+    row_blocks: int = 0  # bits of second's block number that select rows of D: see `parts`
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
         """Groups of blocks of second's D that are partial sums of one product and must be added, register by register.
 
-        Blocks whose numbers differ in `row_blocks` only get disjoint parts of the reduction.
+        Blocks whose numbers differ only in `row_blocks` get disjoint parts of the reduction.
         """
         heads = [block for block in range(self.second.blocks) if not block & self.row_blocks]
         every = range(self.second.blocks)
@@ -79,39 +78,39 @@ class Chain:
 
     @property
     def free(self) -> bool:
-        """Whether no data has to change lanes."""
+        """True if no data has to change lanes."""
         return not self.moves and not self.reason
 
     @property
     def elements(self) -> int:
-        """The number of elements that a lane gives to one instruction."""
+        """Number of elements that a lane gives to one instruction."""
         size = self.second.m if self.operand == "A" else self.second.n
         return self.second.k * size * self.second.blocks // layout.WAVE
 
     @property
     def rows(self) -> int:
-        """The number of elements of one block of D that a lane holds."""
+        """Number of elements of one block of D that a lane holds."""
         return self.first.m * self.first.n * lane_blocks(self.first) // layout.WAVE
 
     @property
     def steps(self) -> int:
-        """The number of instructions that use up one set of tiles."""
+        """Number of instructions that use up one set of tiles."""
         return max(1, self.rows // self.elements)
 
     @property
     def tiles(self) -> int:
-        """The number of D tiles, stacked `m` rows below one another, that one set needs."""
+        """Number of D tiles, stacked in rows of `m`, that one set needs."""
         return max(1, self.elements // self.rows)
 
     @property
     def natural(self) -> bool:
-        """Whether k in order is D's rows in order, so that the other operand is loaded as usual."""
+        """True if k in order is D's rows in order, so that the other operand is loaded as usual."""
         ks = range(self.second.k)
         rows = [self.row(step, k, block) for step in range(self.steps) for block in self.parts[0] for k in ks]
         return rows == list(range(len(rows)))
 
     def row(self, step: int, k: int, block: int = 0) -> int:
-        """The row of the stacked D tiles that is reduction index k of the step, in `block` of second.
+        """Returns the row of the stacked D tiles that is reduction index k of the step, in `block` of second.
 
         It is also the k that the other operand is loaded from. `formula` has the closed form in words.
         """
@@ -127,7 +126,7 @@ class Chain:
         return first.m * tile + 4 * groups * (register // 4) + 4 * lanes + register % 4
 
     def _slot(self, k: int) -> tuple[int, int]:
-        """The (lane group, element) of reduction index k."""
+        """Returns the (lane group, element) of reduction index k."""
         run = self._run()
         groups = self.second.k // self.elements
         if run:
@@ -139,7 +138,7 @@ class Chain:
         return form["run"] if form["run"] and form["run"] < self.elements else 0
 
     def formula(self) -> str:
-        """The permutation of a free chain in words and symbols."""
+        """Returns the permutation of a free chain in words and symbols."""
         first = self.first
         groups = layout.WAVE // (first.n * lane_blocks(first))
         where = f"r = {self.elements}·s + e" if self.elements > 1 else "r = s"
@@ -161,14 +160,18 @@ class Chain:
         return f"{group}{where}: row = {' + '.join(parts)}"
 
     def conversion(self) -> str:
-        """The instructions with which each lane converts its own registers; "" where the types are the same."""
+        """Returns the instructions with which each lane converts its own registers; "" if the types are equal."""
         second = self.second._formats()
         kind = second.a_type if self.operand == "A" else second.b_type
         return conversion(self.first.cd_type, kind, self.first.target)
 
 
 def conversion(source: str, kind: str, target: str) -> str:
-    """The lane-local instructions that convert an accumulator type to an operand type."""
+    """Returns the lane-local instructions that convert an accumulator type to an operand type.
+
+    >>> conversion("f32", "f16", "gfx942")
+    'v_cvt_f16_f32 and v_pack_b32_f16'
+    """
     if source == kind or (source, kind) == ("f32", "xf32"):
         return ""
     to_f32 = {"f64": "v_cvt_f32_f64", "i32": "v_cvt_f32_i32"}.get(source, "")
@@ -194,19 +197,19 @@ def conversion(source: str, kind: str, target: str) -> str:
 
 
 def lane_blocks(row: MatrixInstruction) -> int:
-    """The number of blocks of D that lie side by side on the lanes; the others follow in the registers."""
+    """Returns the number of blocks of D side by side on the lanes; the others follow in the registers."""
     return row.blocks if row.m * row.n <= 16 else 1
 
 
 def held_by_lanes(row: MatrixInstruction) -> Iterator[str]:
-    """Yields what each lane bit of D means, from bit 0: column, D block or row."""
+    """Yields the meaning of each lane bit of D, from bit 0: column, D block or row."""
     for bit in range(LANE_BITS):
         i, j, block = row.element("D", 0, 1 << bit)
         yield "column" if j else "D block" if block else "row" if i else "none"
 
 
 def wanted_of_lanes(row: MatrixInstruction, operand: str) -> Iterator[str]:
-    """Yields what each lane bit of A or B means, from bit 0: outer, block or k."""
+    """Yields the meaning of each lane bit of A or B, from bit 0: outer, block or k."""
     for bit in range(LANE_BITS):
         x, y, block = row.element(operand, 0, 1 << bit)
         outer, k = (x, y) if operand == "A" else (y, x)
@@ -214,9 +217,14 @@ def wanted_of_lanes(row: MatrixInstruction, operand: str) -> Iterator[str]:
 
 
 def chain(first: MatrixInstruction, second: MatrixInstruction, operand: str = "B") -> Chain:
-    """The `Chain` by which D of `first` becomes `operand` ("A" or "B") of `second`; both are of one target.
+    """Returns the `Chain` by which D of `first` becomes `operand` ("A" or "B") of `second`; both are of one target.
 
     Raises TargetError for another operand or for instructions of different targets.
+
+    >>> from simgpu.hardware import mfma
+    >>> row = mfma.find("v_mfma_f32_16x16x16_f16", "mi300x")
+    >>> chain(row, row).free
+    True
     """
     if operand not in ("A", "B"):
         raise TargetError(f"D feeds A or B, not {operand!r}")
@@ -241,7 +249,7 @@ def chain(first: MatrixInstruction, second: MatrixInstruction, operand: str = "B
 
 
 def exchange(bit: int, target: str) -> str:
-    """The instruction that exchanges a lane bit with a choice of registers, or lanes that far apart."""
+    """Returns the instruction that exchanges a lane bit with a choice of registers, or with lanes at that distance."""
     if target == "gfx950" and bit in SWAPS:
         return SWAPS[bit]
     name, options = EXCHANGES[bit]

@@ -1,4 +1,4 @@
-"""`MatrixInstruction`, a table row with what follows from it, and the look-ups by name and opcode."""
+"""`MatrixInstruction`, a table row with derived properties, and the look-ups by name and opcode."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ SCALE_BLOCK = 32  # consecutive k that share one E8M0 scale (OCP microscaling fo
 
 @dataclass(frozen=True)
 class MatrixInstruction(Entry):
-    """One MFMA or SMFMAC on one target; see `Entry` for the fields.
+    """An MFMA or SMFMAC on one target; see `Entry` for the fields.
 
-    Operands are "A", "B", "C", "D"; "IDX" of an smfmac; "SCALE_A", "SCALE_B" of a scaled one.
-    Rows and columns are [i][k] for A, IDX and SCALE_A, [k][j] for B and SCALE_B, [i][j] for C
-    and D; k counts single k everywhere. An smfmac keeps two of four consecutive k of A: these four
-    share one place, whose `width` is two elements, and one 4-bit field of IDX. The k of a scale
-    stands for the 32 that share it.
+    Operands are "A", "B", "C", "D"; "IDX" of an smfmac; "SCALE_A", "SCALE_B" of a scaled one. Rows and columns are
+    [i][k] for A, IDX and SCALE_A, [k][j] for B and SCALE_B, [i][j] for C and D; k counts single k everywhere. An smfmac
+    keeps two of four consecutive k of A. These four share one place, whose `width` is two elements, and one 4-bit field
+    of IDX. The k of a scale represents the 32 that share it.
+
+    >>> row = find("v_mfma_f32_16x16x16_f16", "mi300x")
+    >>> row.owner("D", 5, 3)
+    (1, 19, 0)
     """
 
     @property
     def flexible(self) -> bool:
-        """Whether CBSZ and BLGP name the formats of A and B (the f8f6f4 instructions)."""
+        """True if CBSZ and BLGP select the formats of A and B (the f8f6f4 instructions)."""
         return "f8f6f4" in self.mnemonic
 
     def with_formats(self, cbsz: int = 0, blgp: int = 0) -> MatrixInstruction:
-        """The row with the formats that CBSZ and BLGP name and the passes that they take; without f8f6f4, the row itself.
+        """Returns the row with the formats of CBSZ and BLGP and their passes; without f8f6f4, the row itself.
 
         A 4- or 6-bit pair runs at twice the rate (LLVM's hazard distances). Raises TargetError for a reserved format.
         """
@@ -53,14 +56,14 @@ class MatrixInstruction(Entry):
         return replace(base, a_type=FORMATS[cbsz], b_type=FORMATS[blgp], passes=base.passes // (1 + fast))
 
     def shape(self, operand: str) -> tuple[int, int]:
-        """(rows, columns) of the operand, as `owner` and `map` index it."""
+        """Returns (rows, columns) of the operand, as `owner` and `map` index it."""
         return {
             "A": (self.m, self.k), "IDX": (self.m, self.k), "SCALE_A": (self.m, self.k),
             "B": (self.k, self.n), "SCALE_B": (self.k, self.n),
         }.get(operand, (self.m, self.n))  # fmt: skip
 
     def width(self, operand: str) -> int:
-        """The bits at one place: of an element, or of the two stored elements of a sparse A's group."""
+        """Returns the bits at one place: of an element, or of the two stored elements of a sparse A's group."""
         self._check_operand(operand)
         if operand == "IDX":
             return 4
@@ -73,7 +76,7 @@ class MatrixInstruction(Entry):
         return BITS[self._formats().a_type] * (2 if self.sparse else 1)
 
     def registers(self, operand: str) -> int:
-        """The number of 32-bit registers per lane that the operand takes."""
+        """Returns the number of 32-bit registers per lane of the operand."""
         self._check_operand(operand)
         if operand in ("IDX", "SCALE_A", "SCALE_B"):
             return 1
@@ -84,11 +87,11 @@ class MatrixInstruction(Entry):
     def owner(
         self, operand: str, i: int, j: int, block: int = 0, cbsz: int = 0, abid: int = 0, blgp: int = 0
     ) -> tuple[int, int, int]:
-        """The place (register, lane, low_bit) that is read for element [i][j] of `block`.
+        """Returns the place (register, lane, low_bit) that is read for element [i][j] of `block`.
 
-        cbsz and abid choose A's block (broadcast) and the index set of IDX, blgp the lanes of B; on f8f6f4 cbsz and blgp
-        name the formats.
-        Raises TargetError for an operand, index or modifier that the instruction does not have.
+        cbsz and abid select A's block (broadcast) and the index set of IDX, blgp the lanes of B; on f8f6f4 cbsz and
+        blgp select the formats. Raises TargetError for an operand, index or modifier that the instruction does not
+        have.
         """
         rows, columns = self.shape(operand)
         for name, value, limit in (("row", i, rows), ("column", j, columns), ("block", block, self.blocks)):
@@ -100,7 +103,7 @@ class MatrixInstruction(Entry):
         return int(register), int(lane), int(low)
 
     def element(self, operand: str, register: int, lane: int, low_bit: int = 0) -> tuple[int, int, int]:
-        """The element (i, j, block) that holds this bit; of a sparse group, its first k of four.
+        """Returns the element (i, j, block) that holds this bit; of a sparse group, its first k of four.
 
         Raises TargetError for a place that the operand does not have.
         """
@@ -127,7 +130,7 @@ class MatrixInstruction(Entry):
         return (outer, kk, block) if operand != "B" and operand != "SCALE_B" else (kk, outer, block)
 
     def map(self, operand: str, cbsz: int = 0, abid: int = 0, blgp: int = 0) -> np.ndarray:
-        """The `owner` of every element, as int32 of shape (blocks, rows, columns, 3)."""
+        """Returns the `owner` of every element, as int32 of shape (blocks, rows, columns, 3)."""
         block, i, j = layout.grid(self.blocks, *self.shape(operand))
         return np.stack(self._place(operand, i, j, block, cbsz, abid, blgp), axis=-1).astype(np.int32)
 
@@ -142,19 +145,19 @@ class MatrixInstruction(Entry):
         abid: int = 0,
         blgp: int = 0,
     ) -> tuple[tuple[int, int, int], ...]:
-        """Every element (i, j, block) that is read from this place under the modifiers; there may be none."""
+        """Returns every element (i, j, block) that is read from this place under the modifiers; there may be none."""
         hit = (self.map(operand, cbsz, abid, blgp) == (register, lane, low_bit)).all(axis=-1)
         return tuple((int(i), int(j), int(block)) for block, i, j in np.argwhere(hit))
 
     def verified(self, operand: str) -> bool:
-        """Whether AMD has published evidence for the operand's layout; `doubt` says what is missing."""
+        """True if AMD has published evidence for the operand's layout; `doubt` has the gap otherwise."""
         return not self.doubt(operand)
 
     def doubt(self, operand: str) -> str:
-        """The reason why the operand's layout is unverified, or "" where it is verified.
+        """Returns the reason why the operand's layout is unverified, or "" if it is verified.
 
-        C and D of gfx950 follow the output shape, which did not change. Of its inputs AMD's blog
-        "Matrix Core Programming on CDNA3 and CDNA4" gives 8- and 4-bit 32x32x64.
+        C and D of gfx950 follow the output shape, which did not change. AMD's blog "Matrix Core Programming on CDNA3
+        and CDNA4" has 8- and 4-bit 32x32x64 of its inputs.
         """
         self._check_operand(operand)
         if self.target != "gfx950" or operand in "CD":
@@ -173,7 +176,7 @@ class MatrixInstruction(Entry):
         return "" if self.m == 32 else "16x16x128 is extrapolated from 32x32x64"
 
     def _repr_html_(self) -> str:
-        """For Jupyter: lane and register of each element of D's first block; `simgpu.page` shows every operand."""
+        """Returns, for Jupyter, lane and register of each element of D's first block; `simgpu.page` shows every operand."""
         def cell(i: int, j: int) -> str:
             register, lane, _ = self.owner("D", i, j)
             return f"<td title='D[{i},{j}]'>{lane}<br><small>v{register}</small></td>"
@@ -183,17 +186,17 @@ class MatrixInstruction(Entry):
         return f"<p>{what}</p><div style='overflow-x:auto'><table>{rows}</table></div>"
 
     def fidelity(self) -> str:
-        """ "exact" where `multiply` gives the bits of the hardware-validated model, else "unverified".
+        """Returns "exact" if `multiply` gives the bits of the hardware-validated model, else "unverified".
 
-        gfx950 has no public bit-accurate model and follows gfx942; smfmac sums have none either.
-        Integers are exact everywhere.
+        gfx950 has no public bit-accurate model and follows gfx942; smfmac sums have none either. Integers are exact
+        everywhere.
         """
         if self.cd_type == "i32":
             return "exact"
         return "unverified" if self.target == "gfx950" or self.sparse else "exact"
 
     def _formats(self) -> MatrixInstruction:
-        """The row itself, or the f8f6f4 row with its default formats (both fp8) filled in."""
+        """Returns the row itself, or the f8f6f4 row with its default formats (both fp8) filled in."""
         return self.with_formats() if self.a_type == "f8f6f4" else self
 
     def _check_operand(self, operand: str) -> None:
@@ -218,17 +221,17 @@ class MatrixInstruction(Entry):
 
     @property
     def index_sets(self) -> int:
-        """The number of sets of smfmac indices that one VGPR holds; ABID chooses one (ISA guides, SMFMAC)."""
+        """Number of sets of smfmac indices that one VGPR holds; ABID selects one (ISA guides, SMFMAC)."""
         return 32 // self._lane_bits("IDX") if self.sparse else 0
 
     def _stride(self, operand: str) -> int:
-        """The number of consecutive k that share one place."""
+        """Returns the number of consecutive k that share one place."""
         if operand.startswith("SCALE"):
             return SCALE_BLOCK
         return 4 if self.sparse and operand != "B" else 1
 
     def _input(self, operand: str) -> dict[str, int]:
-        """The arguments of `layout.input_place`, in units of places."""
+        """Returns the arguments of `layout.input_place`, in units of places."""
         size = self.n if operand in ("B", "SCALE_B") else self.m
         bits = self.width(operand)
         run = 16 if self.flexible and bits == 8 and not operand.startswith("SCALE") else 0
@@ -236,7 +239,7 @@ class MatrixInstruction(Entry):
         return {"size": size, "k": k, "blocks": self.blocks, "bits": bits, "run": run}
 
     def _lane_bits(self, operand: str) -> int:
-        """The number of bits of a lane that one set of the operand fills."""
+        """Returns the number of bits of a lane that one set of the operand fills."""
         form = self._input(operand)
         return form["k"] * form["size"] * form["blocks"] * form["bits"] // layout.WAVE
 
@@ -275,27 +278,34 @@ class MatrixInstruction(Entry):
 
 
 def _gfx(name: str) -> str:
-    """The gfx name of a target or board. Raises TargetError."""
+    """Returns the gfx name of a target or board. Raises TargetError."""
     return board(name).arch
 
 
 @functools.cache
 def _table(target: str) -> dict[str, MatrixInstruction]:
-    """Rows of a gfx target in opcode order, by the mnemonic that it prints."""
+    """Returns rows of a gfx target in opcode order, by the mnemonic that it prints."""
     in_order = sorted(entries(target), key=lambda entry: entry.opcode)
     return {entry.mnemonic: MatrixInstruction(**vars(entry)) for entry in in_order}
 
 
 def instructions(target: str) -> tuple[MatrixInstruction, ...]:
-    """Every matrix instruction of a target or board, in opcode order. Raises TargetError."""
+    """Returns every matrix instruction of a target or board, in opcode order. Raises TargetError.
+
+    >>> len(instructions("mi100")), instructions("mi100")[0].mnemonic
+    (20, 'v_mfma_f32_32x32x1f32')
+    """
     return tuple(_table(_gfx(target)).values())
 
 
 def find(mnemonic: str, target: str) -> MatrixInstruction:
-    """The row of a mnemonic, or of an alias that LLVM takes, on a target or board.
+    """Returns the row of a mnemonic, or of an alias that LLVM accepts, on a target or board.
 
-    An f8f6f4 mnemonic may name its formats: `…_f8f6f4:fp4` or, for A and B, `…_f8f6f4:fp8:fp4`.
+    An f8f6f4 mnemonic may contain its formats: `…_f8f6f4:fp4` or, for A and B, `…_f8f6f4:fp8:fp4`.
     Raises TargetError, which lists near names and the targets that have the instruction.
+
+    >>> find("v_mfma_f32_16x16x16f16", "gfx942").mnemonic
+    'v_mfma_f32_16x16x16_f16'
     """
     gfx = _gfx(target)
     name, *formats = mnemonic.strip().lower().split(":")
@@ -320,9 +330,12 @@ def _named_formats(row: MatrixInstruction, formats: list[str]) -> MatrixInstruct
 
 
 def by_opcode(opcode: int, target: str, *, scaled: bool = False) -> MatrixInstruction:
-    """The row of a 7-bit VOP3P-MAI opcode; scaled: the one behind a v_mfma_ld_scale_b32.
+    """Returns the row of a 7-bit VOP3P-MAI opcode; scaled: the one after a v_mfma_ld_scale_b32.
 
     Raises TargetError if the target has no matrix instruction there.
+
+    >>> by_opcode(77, "gfx942").mnemonic
+    'v_mfma_f32_16x16x16_f16'
     """
     for row in instructions(target):
         if row.opcode == opcode and row.scaled == scaled:

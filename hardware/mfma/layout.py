@@ -1,10 +1,9 @@
-"""Who owns which element of a matrix instruction, in closed form.
+"""The owner of each element of a matrix instruction, in closed form.
 
-A place is (register, lane, low_bit): the 32-bit register counted from the operand's first, the lane
-0..63 and the element's low bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B,
-[i][j] for C and D. Every form here is checked element by element against AMD's Matrix Instruction
-Calculator 1.3.2 in the tests; what it does not know is said by `MatrixInstruction.verified`.
-Functions take ints or integer arrays alike.
+A place is (register, lane, low_bit): the 32-bit register counted from the operand's first, the lane 0..63 and the
+element's low bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B, [i][j] for C and D. The tests compare
+every form here element by element with AMD's Matrix Instruction Calculator 1.3.2; `MatrixInstruction.verified` reports
+the instructions that it lacks. Functions take ints or integer arrays.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ _BLGP = (
 
 
 def blgp_lane(lane: Index, blgp: int) -> Index:
-    """The lane that `lane` reads B from under BLGP 0..7."""
+    """Returns the lane that `lane` reads B from under BLGP 0..7."""
     return _BLGP[blgp](lane)
 
 
 def broadcast_block(block: Index, cbsz: int, abid: int) -> Index:
-    """The block of A that product `block` reads: groups of 2^cbsz blocks share their abid-th."""
+    """Returns the block of A that product `block` reads: groups of 2^cbsz blocks share their abid-th."""
     return block if cbsz == 0 else (block & ~((1 << cbsz) - 1)) + abid
 
 
 def input_place(
     outer: Index, kk: Index, block: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
 ) -> RegisterBits:
-    """The place of an element of A (outer = i, size = m) or B (outer = j, size = n), `bits` wide.
+    """Returns the place of an element of A (outer = i, size = m) or B (outer = j, size = n), `bits` wide.
 
-    64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian; with
-    `run`, a lane's part is made of runs of that many k, one from each `run`·groups.
+    64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian. With `run`, a lane's part
+    consists of runs of that many k, one from each `run`·groups.
     """
     groups = WAVE // (size * blocks)
     per_lane = k // groups
@@ -63,7 +62,7 @@ def input_place(
 def input_element(
     low: Index, lane: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
 ) -> tuple[Index, Index, Index]:
-    """The element (outer, kk, block) at bit `low` of a lane: the inverse of `input_place`."""
+    """Returns the element (outer, kk, block) at bit `low` of a lane: the inverse of `input_place`."""
     groups = WAVE // (size * blocks)
     per_lane = k // groups
     group, slot = lane // (size * blocks), low // bits
@@ -75,32 +74,32 @@ def input_element(
 
 
 def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> RegisterBits:
-    """The place of an element of a 32-bit C or D: quads of rows go round the 64/n lane groups, blocks are stacked."""
+    """Returns the place of an element of a 32-bit C or D: quads of rows rotate over the 64/n lane groups, blocks are stacked."""
     groups = WAVE // n
     row = block * m + i
     return row // (4 * groups) * 4 + row % 4, row // 4 % groups * n + j, 0 * row
 
 
 def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Index, Index, Index]:
-    """The element (i, j, block) at a place: the inverse of `output_place`."""
+    """Returns the element (i, j, block) at a place: the inverse of `output_place`."""
     groups = WAVE // n
     row = register // 4 * 4 * groups + lane // n * 4 + register % 4
     return row % m, lane % n, row // m
 
 
 def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> RegisterBits:
-    """The place of an element of an f64 C or D, a pair of registers: single rows go round the lane groups."""
+    """Returns the place of an element of an f64 C or D, a pair of registers: single rows rotate over the lane groups."""
     groups = WAVE // (n * blocks)
     return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i
 
 
 def output_element_f64(register: Index, lane: Index, *, n: int, blocks: int) -> tuple[Index, Index, Index]:
-    """The element (i, j, block) at a place: the inverse of `output_place_f64`; `register` is a pair's low one."""
+    """Returns the element (i, j, block) at a place: the inverse of `output_place_f64`; `register` is a pair's low one."""
     groups = WAVE // (n * blocks)
     return register // 2 * groups + lane // (n * blocks), lane % n, lane // n % blocks
 
 
 def grid(blocks: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The index arrays (block, row, column), each of shape (blocks, rows, columns)."""
+    """Returns the index arrays (block, row, column), each of shape (blocks, rows, columns)."""
     block, row, column = np.indices((blocks, rows, columns))
     return block, row, column

@@ -1,8 +1,8 @@
 """Number formats of matrix operands, as raw bits: fields, infinities and NaNs.
 
-Sources: IEEE 754 for f16, f32, f64 (bf16: f32's upper half); OCP 8-bit floating point 1.0 for fp8
-(e4m3) and bf8 (e5m2); FNUZ, one zero and one NaN 0x80, CDNA3 ISA guide; OCP microscaling 1.0 for
-fp6 (e2m3), bf6 (e3m2), fp4 (e2m1), which have neither, and for E8M0 scales.
+Sources: IEEE 754 for f16, f32, f64 (bf16: f32's upper half); OCP 8-bit floating point 1.0 for fp8 (e4m3) and bf8
+(e5m2); FNUZ, one zero and one NaN 0x80, CDNA3 ISA guide; OCP microscaling 1.0 for fp6 (e2m3), bf6 (e3m2), fp4 (e2m1),
+which have neither, and for E8M0 scales.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ FORMATS = {
 class NumberFields:
     """Decoded numbers, in arrays of one shape: value = significand · 2^(exponent − mantissa)."""
 
-    significand: np.ndarray  # int64, signed; means nothing where nan or inf is set
-    exponent: np.ndarray  # int64; of subnormals and zeros the format's least
-    negative: np.ndarray  # bool, of zeros and NaNs, too
+    significand: np.ndarray  # int64, signed; undefined if nan or inf is set
+    exponent: np.ndarray  # int64; for subnormals and zeros the format's least
+    negative: np.ndarray  # bool, also of zeros and NaNs
     nan: np.ndarray  # bool
     inf: np.ndarray  # bool
     mantissa: int  # bits of the format's field
 
     @property
     def zero(self) -> np.ndarray:
-        """Where the significand is 0."""
+        """Mask of numbers whose significand is 0."""
         return self.significand == 0
 
 
 def decode(bits: np.ndarray, name: str) -> NumberFields:
-    """The fields of raw bits of the format `name`."""
+    """Returns the fields of raw bits of the format `name`."""
     form = FORMATS[name]
     raw = bits.astype(np.int64)
     fraction = raw & ((1 << form.mantissa) - 1)
@@ -77,7 +77,7 @@ def decode(bits: np.ndarray, name: str) -> NumberFields:
 
 
 def to_f32(bits: np.ndarray, name: str) -> np.ndarray:
-    """The same numbers as float32, exactly; NaN payloads are lost."""
+    """Returns the same numbers as float32, exactly; NaN payloads are lost."""
     x = decode(bits, name)
     value = np.ldexp(x.significand.astype(np.float64), x.exponent - x.mantissa).astype(np.float32)
     value = np.where(x.negative, -abs(value), value)

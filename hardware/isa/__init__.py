@@ -1,17 +1,17 @@
 """The CDNA instruction set. Importing the package registers all instructions.
 
-    types.py         operand types: what a register's bits mean
+    types.py         operand types: the meaning of a register's bits
     kinds.py         encodings, control kinds and flags: closed lists
-    spec.py          Spec, what an instruction is, and how one is registered
-    constants.py     what an inline constant stands for, by operand type
+    spec.py          Spec, the description of an instruction, and its registration
+    constants.py     the bits of an inline constant, by operand type
     encodings.py     one decorator per encoding
-    lane.py          the vocabulary of bodies: typed values of one lane
-    lane_numpy.py    that vocabulary on numpy arrays: the tests' reference engine
-    arithmetic/      what bodies share
+    lane.py          the operations of bodies: typed values of one lane
+    lane_numpy.py    these operations on numpy arrays: the tests' reference engine
+    arithmetic/      functions that bodies share
     instructions/    the instructions, a file an encoding
     instruction.py   Instruction: a spec with its operands and modifiers
     code/            between bytes, Instruction and text
-    fidelity.py      how far a result is the hardware's, and on what evidence
+    fidelity.py      how far a result is the hardware's, and the evidence
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Inline constants: the bits that a number of an operand field (128 to 208, 240 to 248) stands for, by operand type.
+"""Inline constants: the bits of a number of an operand field (128 to 208, 240 to 248), by operand type.
 
-The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), which says where the guides mislead:
+The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), whose comments correct the guides:
 
 * an integer is sign-extended to the operand's 32 or 64 bits, packed halves or not;
-* a float has the operand's format, in the low bits, with zeros above: packed halves read it in the low one only;
-* an operand of 16-bit or narrower integers, packed or not, has the f32 bits. A 16-bit one sees their low half, which is 0 but for
-  1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"), op_sel and packed operands the high one;
+* a float has the operand's format, in the low bits, with zeros above: packed halves read it only in the low one;
+* an operand of 16-bit or narrower integers, packed or not, has the f32 bits. A 16-bit one reads their low half, which is 0
+  except for 1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"). op_sel and packed operands
+  read the high one;
 * a 64-bit integer has the f64 bits.
 
-What these rules give for the high register of a packed f32 operand no compiler reads, and nothing confirms.
+For the high register of a packed f32 operand, nothing confirms these rules: no compiler reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from simgpu.hardware.isa.types import Type
 
 
 class FloatBits(NamedTuple):
-    """One inline float in each format; 1/(2 pi) rounded to it."""
+    """An inline float in each format; 1/(2 pi) rounded to it."""
 
     f16: int
     bf16: int
@@ -45,17 +46,17 @@ FORMATS = {
     "bf16": "bf16", "bf16x2": "bf16",
     "f64": "f64", "i64": "f64", "u64": "f64", "u16x4": "f64",
 }  # fmt: skip
-# Sources that have f16 constants though the body reads integers, by mnemonic, form and name: LLVM's operand is an f16.
+# Sources with f16 constants although the body reads integers, by mnemonic, form and name: LLVM's operand is an f16.
 F16_SOURCES = frozenset({("v_ldexp_f16", "e64", "src1")})
 
 
 def is_inline(code: int) -> bool:
-    """Whether an operand field's number is an inline constant."""
+    """True if an operand field's number is an inline constant."""
     return code in INTEGERS or code in FLOATS
 
 
 def inline_bits(code: int, type_: Type, bits: int) -> int:
-    """The bits of inline constant `code` in an operand of `type_` that is `bits` wide (32 or 64). Raises KeyError for others."""
+    """Returns the bits of inline constant `code` in an operand of `type_` of `bits` (32 or 64). Raises KeyError for others."""
     if code in INTEGERS:
         return INTEGERS[code] & (1 << bits) - 1
     return int(getattr(FLOATS[code], FORMATS.get(type_.name, "f32")))

@@ -1,4 +1,4 @@
-"""How far an instruction's results are the hardware's, and on what evidence."""
+"""Fidelity: how far an instruction's results are the hardware's, and the evidence."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from simgpu.hardware.isa.kinds import Flag
 class Fidelity:
     """How far a result is the hardware's."""
 
-    kind: Literal["exact", "bounded", "unverified"]  # bounded by a documented error; by a rule that nothing public confirms
-    why: str = ""  # the error bound and its source, or what is not public; empty where the result is exact
+    # bounded: by a documented error; unverified: by a rule that nothing public confirms
+    kind: Literal["exact", "bounded", "unverified"]
+    why: str = ""  # the error bound and its source, or the part that is not public; "" if the result is exact
 
 
 EXACT = Fidelity("exact")
 
-# Errors that the ISA guides document for the hardware. tests/hardware/isa/test_approx.py holds what is computed here to
-# them, against mpmath; it is not the hardware's bits.
+# Errors that the ISA guides document for the hardware. tests/hardware/isa/test_approx.py checks that results here keep them,
+# against mpmath; they are not the hardware's bits.
 _ULP = "within 1 ulp on hardware and here (CDNA ISA guides, VOP1)"
 _SEED = "hardware within 2^29 ulp (CDNA ISA guides, VOP1), here within 2 ulp"
 _ANGLE = "within 1 ulp here; the guides give no error, and those of CDNA1 and CDNA2 the domain |a| <= 256 (VOP1)"
@@ -35,7 +36,7 @@ BOUNDS = {
     **dict.fromkeys("v_rcp_f64 v_rsq_f64 v_sqrt_f64".split(), _SEED),
 }  # fmt: skip
 
-# What is not public, by the beginning of the mnemonic (docs/semantics.md).
+# Rules that are not public, by the beginning of the mnemonic (docs/semantics.md).
 OPEN = {
     "ds_read_b64_tr_b4": "which element goes where: as the 8- and 16-bit forms",
     "ds_read_b96_tr_b6": "which element goes where, and the packing of 6-bit elements",
@@ -55,7 +56,7 @@ OPEN = {
 
 
 def fidelity_of(inst: Instruction) -> Fidelity:
-    """The fidelity of one instruction of its target."""
+    """Returns the fidelity of one instruction of its target."""
     if inst.spec.kind == "matrix":
         return _matrix(inst.mnemonic, inst.target)
     if inst.mnemonic in BOUNDS:

@@ -1,8 +1,7 @@
 """A decoded instruction: a `Spec` with its operands and modifiers filled in.
 
-Scalar operand space, numbered as the encodings number it (ISA guides, "Scalar operands"):
-s0..s101, flat_scratch 102, xnack_mask 104, vcc 106, ttmp0 108, m0 124, exec 126; the same numbers
-index a wave's scalar file in the simulator.
+Scalar operand space, numbered as in the encodings (ISA guides, "Scalar operands"): s0..s101, flat_scratch 102,
+xnack_mask 104, vcc 106, ttmp0 108, m0 124, exec 126. The same numbers index a wave's scalar file in the simulator.
 """
 
 from __future__ import annotations
@@ -28,7 +27,11 @@ class Reg:
     count: int = 1
 
     def __getitem__(self, part: int | slice) -> Reg:
-        """The sub-registers of a number or a slice relative to `index`, as `v[4:7][0]`."""
+        """Returns the sub-registers of a number or a slice relative to `index`.
+
+        >>> Reg("v", 4, 4)[0]
+        Reg(file='v', index=4, count=1)
+        """
         if isinstance(part, slice):
             start, stop, _ = part.indices(self.count)
             return Reg(self.file, self.index + start, stop - start)
@@ -77,7 +80,7 @@ class Modifiers:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One decoded instruction."""
+    """A decoded instruction."""
 
     spec: Spec
     target: str

@@ -1,4 +1,4 @@
-"""Closed lists of what a `Spec` may say: its encoding, the kind of its body, its control action and its flags."""
+"""Closed lists of the values in a `Spec`: its encoding, the kind of its body, its control action and its flags."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Operation = Literal["load", "store", "atomic"]
 
 
 class ControlKind(StrEnum):
-    """What an instruction without a body does to the wave: `Spec.control`."""
+    """Effects on the wave of instructions without a body: `Spec.control`."""
 
     NONE = ""  # no control instruction
     # Flow.
     BRANCH = "branch"  # to the next instruction's address plus 4·simm16
-    CBRANCH_SCC0 = "cbranch_scc0"  # the same where SCC is 0
-    CBRANCH_SCC1 = "cbranch_scc1"  # where SCC is 1
-    CBRANCH_VCCZ = "cbranch_vccz"  # where VCC is 0
-    CBRANCH_VCCNZ = "cbranch_vccnz"  # where VCC is not 0
-    CBRANCH_EXECZ = "cbranch_execz"  # where EXEC is 0
-    CBRANCH_EXECNZ = "cbranch_execnz"  # where EXEC is not 0
-    CBRANCH_CDBGSYS = "cbranch_cdbgsys"  # where a system debugger asks for it
-    CBRANCH_CDBGUSER = "cbranch_cdbguser"  # where a user's debugger does
-    CBRANCH_CDBGSYS_OR_USER = "cbranch_cdbgsys_or_user"  # where either does
-    CBRANCH_CDBGSYS_AND_USER = "cbranch_cdbgsys_and_user"  # where both do
+    CBRANCH_SCC0 = "cbranch_scc0"  # the same if SCC is 0
+    CBRANCH_SCC1 = "cbranch_scc1"  # if SCC is 1
+    CBRANCH_VCCZ = "cbranch_vccz"  # if VCC is 0
+    CBRANCH_VCCNZ = "cbranch_vccnz"  # if VCC is not 0
+    CBRANCH_EXECZ = "cbranch_execz"  # if EXEC is 0
+    CBRANCH_EXECNZ = "cbranch_execnz"  # if EXEC is not 0
+    CBRANCH_CDBGSYS = "cbranch_cdbgsys"  # if a system debugger requests it
+    CBRANCH_CDBGUSER = "cbranch_cdbguser"  # if a user's debugger does
+    CBRANCH_CDBGSYS_OR_USER = "cbranch_cdbgsys_or_user"  # if either does
+    CBRANCH_CDBGSYS_AND_USER = "cbranch_cdbgsys_and_user"  # if both do
     CBRANCH_I_FORK = "cbranch_i_fork"  # fork to an immediate distance, with the branch stack
     CBRANCH_G_FORK = "cbranch_g_fork"  # fork to an address in SGPRs
     CBRANCH_JOIN = "cbranch_join"  # end of a fork
@@ -50,7 +50,7 @@ class ControlKind(StrEnum):
     SLEEP = "sleep"  # for about 64·simm16 clocks
     WAKEUP = "wakeup"  # ends the sleep of the workgroup's other waves
     SENDMSG = "sendmsg"  # a message to the host or the rest of the chip
-    SENDMSGHALT = "sendmsghalt"  # the same, then halt
+    SENDMSGHALT = "sendmsghalt"  # as SENDMSG, then halt
     SETHALT = "sethalt"  # halt or resume the wave
     SETKILL = "setkill"  # end the wave at its next instruction
     SETPRIO = "setprio"  # the wave's priority at issue
@@ -59,11 +59,11 @@ class ControlKind(StrEnum):
     SETREG = "setreg"  # an SGPR or literal into a field of a hardware register
     MOVRELS = "movrels"  # the SGPR M0 places after the source
     MOVRELD = "movreld"  # into the SGPR M0 places after the destination
-    SET_GPR_IDX_ON = "set_gpr_idx_on"  # VGPR indexing on, with an index and the operands that it concerns
+    SET_GPR_IDX_ON = "set_gpr_idx_on"  # VGPR indexing on, with an index and the indexed operands
     SET_GPR_IDX_OFF = "set_gpr_idx_off"  # VGPR indexing off
-    SET_GPR_IDX_MODE = "set_gpr_idx_mode"  # the operands that VGPR indexing concerns
+    SET_GPR_IDX_MODE = "set_gpr_idx_mode"  # the operands of VGPR indexing
     SET_GPR_IDX_IDX = "set_gpr_idx_idx"  # the index
-    SETVSKIP = "setvskip"  # skip vector instructions, or stop doing so
+    SETVSKIP = "setvskip"  # skip vector instructions, or stop skipping
     LD_SCALE = "ld_scale"  # the scales of the matrix instruction that follows
     # Caches and counters.
     DCACHE = "dcache"  # scalar data cache: invalidate, write back, probe
@@ -73,13 +73,13 @@ class ControlKind(StrEnum):
     DECPERFLEVEL = "decperflevel"  # a performance counter down
     TTRACEDATA = "ttracedata"  # M0 into the thread trace
     APPEND = "append"  # a counter in LDS up by the number of active lanes
-    CONSUME = "consume"  # a counter in LDS down by it
+    CONSUME = "consume"  # a counter in LDS down by that number
     GDS = "gds"  # an ordered count in global data share
     GWS = "gws"  # a global wave sync semaphore or barrier
     UNSUPPORTED = "unsupported"  # not for compute kernels
 
 
-# Conditional branches on machine state: the state, and whether they are taken where it is not 0.
+# Conditional branches on machine state: the state, and True if they are taken when it is not 0.
 STATE_BRANCHES = {
     ControlKind.CBRANCH_SCC0: ("scc", False),
     ControlKind.CBRANCH_SCC1: ("scc", True),
@@ -95,7 +95,7 @@ MESSAGES = frozenset((ControlKind.SENDMSG, ControlKind.SENDMSGHALT))
 
 
 class Flag(StrEnum):
-    """What sets an instruction apart from others of its encoding: `Spec.flags`."""
+    """Properties that distinguish an instruction from others of its encoding: `Spec.flags`."""
 
     # Forms that it lacks.
     NO_E64 = "no_e64"  # VOP3
@@ -104,36 +104,36 @@ class Flag(StrEnum):
     # How exact the result is (`fidelity`).
     BOUNDED = "bounded"  # within a documented error
     UNVERIFIED = "unverified"  # by a rule that no public evidence confirms
-    # What the vector ALU does with it.
+    # How the vector ALU executes it.
     TRANS = "trans"  # runs on the transcendental unit: its own hazards, rounding and denormals
     PACKED = "packed"  # the body holds for each half of the operands
-    MIX = "mix"  # op_sel_hi chooses f16 or f32 for each source
-    PRESERVE_HIGH = "preserve_high"  # a 16-bit result leaves the register's high half as it is
+    MIX = "mix"  # op_sel_hi selects f16 or f32 for each source
+    PRESERVE_HIGH = "preserve_high"  # a 16-bit result leaves the register's high half unchanged
     WRITE_HIGH = "write_high"  # a 16-bit result goes to the high half
-    CMPX = "cmpx"  # the result goes to EXEC, too
-    IGNORE_EXEC = "ignore_exec"  # acts on inactive lanes, too
-    SWAP = "swap"  # writes its source, too
+    CMPX = "cmpx"  # the result also goes to EXEC
+    IGNORE_EXEC = "ignore_exec"  # also acts on inactive lanes
+    SWAP = "swap"  # also writes its source
     ACC = "acc"  # the destination is an AccVGPR
     ACC_SOURCE = "acc_source"  # the source is an AccVGPR
-    INTERP = "interp"  # pixel interpolation, with operands of its own
+    INTERP = "interp"  # pixel interpolation, with special operands
     # Matrix instructions.
     SPARSE = "sparse"  # smfmac: D is C, src2 the indices
     SCALED = "scaled"  # with E8M0 scales, in the instruction before
-    F8F6F4 = "f8f6f4"  # cbsz and blgp name the formats of A and B
-    F64 = "f64"  # f64 operands: NEG in BLGP's place from gfx942 on
+    F8F6F4 = "f8f6f4"  # cbsz and blgp select the formats of A and B
+    F64 = "f64"  # f64 operands: NEG in BLGP's field from gfx942 on
     # Operands of the scalar ALU.
     IMMEDIATE_SRC1 = "immediate_src1"  # SOPC: src1's field is a number
     LITERAL_SOURCE = "literal_source"  # SOPK: a literal follows
     # Operands of scalar memory.
     BARE = "bare"  # none
     CLOCK = "clock"  # a destination only
-    PROBE = "probe"  # a number in the data's place
+    PROBE = "probe"  # a number in the data's field
     BUFFER = "buffer"  # the base is a buffer resource
     # Operands of LDS.
     ONE_DATA = "one_data"  # one VGPR
     COUNTER = "counter"  # a destination only
     ORDERED = "ordered"  # a destination and one VGPR
-    SRC2 = "src2"  # the second operand lies in LDS: no data
+    SRC2 = "src2"  # the second operand is in LDS: no data
     ADDTID = "addtid"  # the address is M0 and the lane's number: no VGPR
     # Vector memory with the LDS bit, which loads to LDS.
     LDS_FORM = "lds_form"  # it has one

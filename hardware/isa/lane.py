@@ -1,9 +1,9 @@
-"""The vocabulary of instruction bodies: typed values of one lane, on any engine.
+"""The operations of instruction bodies: typed values of one lane, on any engine.
 
-A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the
-readable reference) and builds LLVM IR (in `simgpu`), so it must not branch in Python on a value:
-use `where`. Integers wrap; shift counts are masked to the width; float operations round once to
-their type and keep NaN payloads as AMD's do (the engine's business: see `Ops`).
+A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the readable reference)
+and builds LLVM IR (in `simgpu`). So it must not branch in Python on a value: use `where`. Integers wrap; shift counts
+are masked to the width; float operations round once to their type and keep NaN payloads as AMD's do (the engine does
+that: see `Ops`).
 
 Python numbers become constants of the other operand's type.
 """
@@ -21,17 +21,19 @@ Number = int | float
 
 
 class Ops(Protocol):
-    """What an engine provides; `raw` values are its own (arrays, IR values).
+    """Operations of an engine; `raw` values are its own (arrays, IR values).
 
-    binary: add sub mul (wrapping for integers, rounded once for floats), and or xor, shl lshr
-    ashr (count masked to the width), udiv (0 divisor gives 0), div (floats, rounded once),
-    min max (integers; floats: the plain `<` select), mul_hi;
-    unary: not neg abs (floats: sign bit only), floor ceil trunc rint sqrt, ctlz cttz ctpop
-    bitreverse, quiet (NaN made quiet);
-    compare: eq ne lt le gt ge (ordered for floats), uno (either is NaN);
-    convert: value conversion (int to int extends by the source's sign or truncates; int to float
-    and float to float round to nearest even or by MODE; float to int truncates toward 0,
-    saturates, NaN gives 0); bitcast: same bits, other type.
+    * binary: add sub mul (wrapping for integers, rounded once for floats), and or xor, shl lshr ashr (count masked to the width),
+      udiv (0 divisor gives 0), div (floats, rounded once), min max (integers; floats: the plain `<` select), mul_hi.
+
+    * unary: not neg abs (floats: sign bit only), floor ceil trunc rint sqrt, ctlz cttz ctpop bitreverse, quiet (NaN made quiet).
+
+    * compare: eq ne lt le gt ge (ordered for floats), uno (either is NaN).
+
+    * convert: value conversion. Int to int extends by the source's sign or truncates.
+      Int to float and float to float round to nearest even or by MODE. Float to int truncates toward 0, saturates, NaN gives 0.
+
+    * bitcast: same bits, other type.
     """
 
     def const(self, type_: Type, value: Number) -> Any: ...
@@ -137,13 +139,13 @@ class Value:
 
 
 def const(like: Value, value: Number, type_: Type | None = None) -> Value:
-    """The constant `value`, of `type_` or else of the type of `like`, on its engine."""
+    """Returns the constant `value`, of `type_` or else of the type of `like`, on its engine."""
     kind = type_ or like.type
     return Value(like.ops, kind, like.ops.const(kind, value))
 
 
 def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
-    """`a` where the condition holds, else `b`; at least one of the two is a Value."""
+    """Selects `a` if the condition holds, else `b`; at least one of the two is a Value."""
     like = a if isinstance(a, Value) else b
     assert isinstance(like, Value)
     x, y = like._lift(a), like._lift(b)
@@ -151,7 +153,7 @@ def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
 
 
 def rarely(condition: Value, usual: Value, special: Callable[[], Value]) -> Value:
-    """`special()` where the condition holds, else `usual`; an engine may compute the former only where some lane needs it."""
+    """Selects `special()` if the condition holds, else `usual`; an engine may compute `special` only if some lane needs it."""
     return Value(usual.ops, usual.type, usual.ops.rarely(usual.type, condition.raw, usual.raw, lambda: special().raw))
 
 
@@ -164,17 +166,17 @@ def _unary(op: str, a: Value) -> Value:
 
 
 def shl(a: Value, count: Value | Number) -> Value:
-    """a << (count mod width); the count is converted to a's type."""
+    """Returns a << (count mod width); the count is converted to a's type."""
     return _binary("shl", a, _count(a, count))
 
 
 def lshr(a: Value, count: Value | Number) -> Value:
-    """a >> (count mod width), filled with zeros."""
+    """Returns a >> (count mod width), filled with zeros."""
     return _binary("lshr", a, _count(a, count))
 
 
 def ashr(a: Value, count: Value | Number) -> Value:
-    """a >> (count mod width), filled with the sign."""
+    """Returns a >> (count mod width), filled with the sign."""
     return _binary("ashr", a, _count(a, count))
 
 
@@ -186,14 +188,14 @@ def _count(a: Value, count: Value | Number) -> Value | Number:
 
 
 def cast(a: Value, type_: Type) -> Value:
-    """The value converted to a type (see `Ops.convert`)."""
+    """Converts the value to a type (see `Ops.convert`)."""
     if a.type is type_:
         return a
     return Value(a.ops, type_, a.ops.convert(a.type, type_, a.raw))
 
 
 def bits(a: Value, type_: Type) -> Value:
-    """The same bits as another type of the same width."""
+    """Returns the same bits as another type of the same width."""
     if a.type is type_:
         return a
     return Value(a.ops, type_, a.ops.bitcast(a.type, type_, a.raw))
@@ -208,27 +210,27 @@ def as_unsigned(a: Value) -> Value:
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c, rounded once."""
+    """Returns a·b + c, rounded once."""
     return Value(a.ops, a.type, a.ops.fma(a.type, a.raw, b.raw, c.raw))
 
 
 def imin(a: Value, b: Value | Number) -> Value:
-    """The smaller integer, by the signedness of a's type."""
+    """Returns the smaller integer, by the signedness of a's type."""
     return _binary("min", a, b)
 
 
 def imax(a: Value, b: Value | Number) -> Value:
-    """The larger integer, by the signedness of a's type."""
+    """Returns the larger integer, by the signedness of a's type."""
     return _binary("max", a, b)
 
 
 def mul_hi(a: Value, b: Value | Number) -> Value:
-    """The high half of the double-width integer product."""
+    """Returns the high half of the double-width integer product."""
     return _binary("mul_hi", a, b)
 
 
 def div(a: Value, b: Value | Number) -> Value:
-    """a / b of floats, rounded once."""
+    """Returns a / b of floats, rounded once."""
     return _binary("div", a, b)
 
 
@@ -245,22 +247,22 @@ def trunc(a: Value) -> Value:
 
 
 def rint(a: Value) -> Value:
-    """The nearest integral value, ties to even."""
+    """Returns the nearest integral value, ties to even."""
     return _unary("rint", a)
 
 
 def sqrt(a: Value) -> Value:
-    """The square root, correctly rounded."""
+    """Returns the square root, correctly rounded."""
     return _unary("sqrt", a)
 
 
 def ctlz(a: Value) -> Value:
-    """The number of leading zero bits; the width for 0."""
+    """Returns the number of leading zero bits; the width for 0."""
     return _unary("ctlz", a)
 
 
 def cttz(a: Value) -> Value:
-    """The number of trailing zero bits; the width for 0."""
+    """Returns the number of trailing zero bits; the width for 0."""
     return _unary("cttz", a)
 
 
@@ -273,7 +275,7 @@ def bitreverse(a: Value) -> Value:
 
 
 def quiet(a: Value) -> Value:
-    """The value, with its quiet bit set if it is a NaN."""
+    """Returns the value, with its quiet bit set if it is a NaN."""
     return _unary("quiet", a)
 
 
@@ -282,55 +284,55 @@ def isnan(a: Value) -> Value:
 
 
 def both(a: Value, b: Value) -> Value:
-    """Whether both conditions hold."""
+    """True if both conditions hold."""
     return Value(a.ops, t.u1, a.ops.binary("and", t.u1, a.raw, b.raw))
 
 
 def either(a: Value, b: Value) -> Value:
-    """Whether one of the conditions holds, or both."""
+    """True if one of the conditions holds, or both."""
     return Value(a.ops, t.u1, a.ops.binary("or", t.u1, a.raw, b.raw))
 
 
 def differ(a: Value, b: Value) -> Value:
-    """Whether exactly one of the conditions holds."""
+    """True if exactly one of the conditions holds."""
     return Value(a.ops, t.u1, a.ops.binary("xor", t.u1, a.raw, b.raw))
 
 
 def negate(a: Value) -> Value:
-    """The opposite condition."""
+    """Negates a condition."""
     return Value(a.ops, t.u1, a.ops.unary("not", t.u1, a.raw))
 
 
 def lane_id(like: Value) -> Value:
-    """The lane's number, 0..63, as u32."""
+    """Returns the lane's number, 0..63, as u32."""
     return Value(like.ops, t.u32, like.ops.lane_id())
 
 
 def read_lane(row: Value, lane: Value) -> Value:
-    """The scalar that lane `lane` (scalar, mod 64) of `row` holds."""
+    """Returns the scalar in lane `lane` (scalar, mod 64) of `row`."""
     return Value(row.ops, t.s32, row.ops.read_lane(row.type, row.raw, lane.raw))
 
 
 def write_lane(row: Value, lane: Value, value: Value) -> Value:
-    """`row` with lane `lane` (scalar, mod 64) replaced by the scalar `value`."""
+    """Returns `row` with lane `lane` (scalar, mod 64) replaced by the scalar `value`."""
     return Value(row.ops, row.type, row.ops.write_lane(row.type, row.raw, lane.raw, value.raw))
 
 
 def gather(row: Value, lanes: Value) -> Value:
-    """The row whose lane i is row[lanes[i] mod 64]."""
+    """Returns the row whose lane i is row[lanes[i] mod 64]."""
     return Value(row.ops, row.type, row.ops.gather(row.type, row.raw, lanes.raw))
 
 
 def scatter(row: Value, lanes: Value, active: Value) -> Value:
-    """The row whose lane lanes[i] mod 64 is row[i], for active i; the highest i wins, and 0 stands where none sends."""
+    """Returns the row whose lane lanes[i] mod 64 is row[i], for active i; the highest i wins, and lanes without a source are 0."""
     return Value(row.ops, row.type, row.ops.scatter(row.type, row.raw, lanes.raw, active.raw))
 
 
 def ballot(condition: Value) -> Value:
-    """The scalar u64 whose bit i is the condition of lane i."""
+    """Returns the scalar u64 whose bit i is the condition of lane i."""
     return Value(condition.ops, t.s64, condition.ops.ballot(condition.raw))
 
 
 def splat(scalar: Value, type_: Type) -> Value:
-    """The row that has the scalar in every lane."""
+    """Returns the row that has the scalar in every lane."""
     return Value(scalar.ops, type_, scalar.ops.splat(type_, scalar.raw))

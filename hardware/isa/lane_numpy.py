@@ -1,9 +1,8 @@
-"""The reference engine, which the tests compare the simulator with: the vocabulary of `lane` on numpy arrays.
+"""The reference engine, which the tests compare the simulator with: the operations of `lane` on numpy arrays.
 
-A raw value is an unsigned integer array that holds the bits (`bool` for conditions), 64 lanes or
-any shape; scalars are 0-d. Rounding is to nearest even, denormals are kept, and every operation
-rounds once. A NaN result is the first NaN operand, quieted, or else the default NaN (positive,
-quiet, payload 0).
+A raw value is an unsigned integer array of bits (`bool` for conditions), 64 lanes or any shape; scalars are 0-d.
+Rounding is to nearest even, denormals are kept, and every operation rounds once. A NaN result is the first NaN operand,
+quieted, or else the default NaN (positive, quiet, payload 0).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _dtype(type_: Type) -> Any:
 
 
 def _numbers(type_: Type, raw: Array) -> Array:
-    """The array as numbers of its type (bf16 widened to f32, exactly)."""
+    """Returns the array as numbers of its type (bf16 widened to f32, exactly)."""
     if type_ is t.bf16:
         return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
     table: Any = FLOAT if type_.is_float else SIGNED if type_.kind == "signed" else UNSIGNED
@@ -39,7 +38,7 @@ def _numbers(type_: Type, raw: Array) -> Array:
 
 
 def _round_bf16(x: Array) -> Array:
-    """The bf16 bits of f32 numbers, to nearest even; the caller handles NaN."""
+    """Returns the bf16 bits of f32 numbers, to nearest even; the caller handles NaN."""
     b = x.astype(np.float32).view(np.uint32)
     return ((b + np.uint32(0x7FFF) + ((b >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
         np.uint16
@@ -47,7 +46,7 @@ def _round_bf16(x: Array) -> Array:
 
 
 def _raw(type_: Type, numbers: Array) -> Array:
-    """The bits of numbers, rounded to the type."""
+    """Returns the bits of numbers, rounded to the type."""
     if type_ is t.bf16:
         return _round_bf16(numbers)
     if type_.is_float:
@@ -65,13 +64,13 @@ def _quiet(type_: Type, raw: Array) -> Array:
 
 
 def default_nan(type_: Type) -> int:
-    """The positive quiet NaN without payload: 0x7fc00000, 0x7e00, 0x7ff8000000000000, 0x7fc0."""
+    """Returns the positive quiet NaN without payload: 0x7fc00000, 0x7e00, 0x7ff8000000000000, 0x7fc0."""
     fraction = FRACTION_BITS[type_.name]
     return ((1 << (type_.bits - fraction)) - 1) << (fraction - 1) & ((1 << (type_.bits - 1)) - 1)
 
 
 def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
-    """The result with its NaNs chosen by the operand rule."""
+    """Replaces NaNs of a result by the operand rule."""
     out = np.where(_is_nan(type_, result), _dtype(type_)(default_nan(type_)), result)
     for raw in reversed(operands):
         out = np.where(_is_nan(type_, raw), _quiet(type_, raw), out)
@@ -79,7 +78,7 @@ def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
 
 
 def _fma_exact(a: float, b: float, c: float) -> float:
-    """a·b + c of binary64, rounded once: by rational arithmetic, whose division rounds correctly."""
+    """Returns a·b + c of binary64, rounded once: by rational arithmetic, whose division rounds correctly."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
     exact = Fraction(a) * Fraction(b) + Fraction(c)
@@ -92,10 +91,10 @@ def _fma_exact(a: float, b: float, c: float) -> float:
 
 
 def _fma_narrow(a: Array, b: Array, c: Array) -> Array:
-    """a·b + c of f32 or narrower numbers as f64 rounded to odd: a second rounding is then exact."""
+    """Returns a·b + c of f32 or narrower numbers as f64 rounded to odd: a second rounding is then exact."""
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = np.asarray(product + addend)
-    back = total - product  # Knuth's two-sum: `error` is what the addition lost
+    back = total - product  # Knuth's two-sum: `error` is the addition's rounding error
     error = np.asarray((product - (total - back)) + (addend - back))
     even = (total.view(np.uint64) & np.uint64(1)) == 0
     fix = np.isfinite(total) & np.isfinite(error) & (error != 0) & even
@@ -313,10 +312,10 @@ NUMPY = NumpyOps()
 
 
 def wrap(type_: Type, raw: Any) -> Any:
-    """The argument of a body made of raw bits: a Value, or a tuple of Values for a `pair` type.
+    """Makes the argument of a body from raw bits: a Value, or a tuple of Values for a `pair` type.
 
-    raw: unsigned integers of the type's width; for types of more than 64 bits, 32-bit words with
-    the register as first axis; conditions as bool.
+    raw: unsigned integers of the type's width; for types of more than 64 bits, 32-bit words with the register as first axis;
+    conditions as bool.
     """
     if type_.kind == "mask":
         return Value(NUMPY, t.u1, np.asarray(raw, np.bool_))
@@ -334,7 +333,7 @@ def wrap(type_: Type, raw: Any) -> Any:
 
 
 def unwrap(type_: Type, result: Any) -> Array:
-    """The raw bits of a body's result, in the layout that `wrap` takes."""
+    """Returns the raw bits of a body's result, in the layout of `wrap`."""
     if type_.kind != "pair":
         raw = np.asarray(result.raw)
         expected = _dtype(result.type if type_.kind == "mask" else type_)
@@ -357,10 +356,10 @@ def unwrap(type_: Type, result: Any) -> Array:
 
 
 def evaluate(spec: Spec, *raw: Any, **modifiers: int) -> Any:
-    """The raw result of a body that is run on raw bits, or a tuple of several.
+    """Runs a body on raw bits; returns its raw result, or a tuple of several.
 
-    raw: one array for each parameter that is no modifier, in order (see `wrap`); modifiers:
-    values of the body's `modifier` parameters.
+    raw: one array for each parameter that is no modifier, in order (see `wrap`); modifiers: values of the body's `modifier`
+    parameters.
     """
     operands = [p for p in spec.params if p.type.state != "modifier"]
     if len(operands) != len(raw):

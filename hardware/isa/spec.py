@@ -1,15 +1,15 @@
-"""What an instruction is: its encoding, opcode, operands and meaning, in one place.
+"""The description of an instruction: its encoding, opcode, operands and meaning, in one place.
 
-An instruction is one decorated function. The decorator gives the encoding and the opcode, the
-annotations give the operand types, the body gives the meaning for one lane in the vocabulary of
-`lane`. Decoder, disassembler, simulator, emitter and tests read the resulting `Spec`.
+An instruction is one decorated function. The decorator gives the encoding and the opcode, the annotations give the
+operand types, the body gives the meaning for one lane in the operations of `lane`. Decoder, disassembler, simulator,
+emitter and tests read the resulting `Spec`.
 
 Kinds of body:
 
 * ``lane``: a pure function of its operands, for one lane (VALU) or for the wave (SALU);
 * ``wave``: sees whole 64-lane rows and EXEC (v_readlane_b32, ds_bpermute_b32);
 * ``memory``: described by a `Memory`; the body, if any, is an atomic's (old, data) -> new;
-* ``control``: changes pc or the wave's state, as `Spec.control` says;
+* ``control``: changes pc or the wave's state, by `Spec.control`;
 * ``matrix``: a row of `simgpu.hardware.mfma`.
 """
 
@@ -26,12 +26,12 @@ from simgpu.hardware.isa.kinds import BodyKind, ControlKind, Encoding, Flag, Ope
 from simgpu.hardware.isa.types import Type
 
 Opcode = int | Mapping[str, int]
-_CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # once: more than a thousand instructions ask
+_CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # made once: more than a thousand instructions use them
 
 
 @dataclass(frozen=True)
 class Param:
-    """A source operand (or, with a state type, machine state that is read)."""
+    """A source operand, or with a state type, machine state that is read."""
 
     name: str
     type: Type
@@ -39,28 +39,28 @@ class Param:
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory instruction's description; one routine per space executes it."""
+    """Description of a memory instruction; one routine per space executes it."""
 
     space: Space
     op: Operation
     bits: int = 32  # of one element in memory
     count: int = 1  # elements: ds_read2_b32 has 2, dwordx3 has 3
-    sign: bool = False  # whether a narrow load extends the sign
-    d16: Literal["", "lo", "hi"] = ""  # the half of the register that a 16-bit access is about
+    sign: bool = False  # True if a narrow load extends the sign
+    d16: Literal["", "lo", "hi"] = ""  # the half of the register for a 16-bit access
     stride: int = 0  # scale of the two offsets of ds_read2 and ds_write2: 1, or 64 for the st64 forms
-    lds: bool = False  # whether it loads straight to LDS
+    lds: bool = False  # True if it loads straight to LDS
     format: int = 0  # components of a typed buffer access
     returns: bool = False  # an atomic that always returns its old value (DS; others by glc or sc0)
-    transpose: int = 0  # bits of the elements that a transposing LDS load deals out
+    transpose: int = 0  # bits of the elements that a transposing LDS load distributes
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """One instruction of the set; compared and hashed by identity."""
+    """An instruction of the set; compared and hashed by identity."""
 
     mnemonic: str  # without encoding suffix: `v_add_f32`, not `v_add_f32_e32`
     encoding: Encoding  # the format that owns its opcode
-    opcodes: Mapping[str, int]  # by target, absent where the target lacks it
+    opcodes: Mapping[str, int]  # by target, absent if the target lacks it
     params: tuple[Param, ...]  # operand types in ISA order
     results: tuple[Type, ...]
     kind: BodyKind
@@ -75,7 +75,7 @@ class Spec:
 
 @dataclass
 class Registry:
-    """The specs in definition order; frozen into per-target tables when the package has loaded."""
+    """Specs in definition order; frozen into per-target tables when the package has loaded."""
 
     specs: list[Spec] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ REGISTRY = Registry()
 
 
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
-    """Parameters and results of a body, from its annotations (evaluated `Type` objects)."""
+    """Returns parameters and results of a body, from its annotations (evaluated `Type` objects)."""
     types, code = inspect.get_annotations(function, eval_str=True), function.__code__
     params = tuple(Param(name, types[name]) for name in code.co_varnames[: code.co_argcount])
     returned = types.get("return")
@@ -106,7 +106,7 @@ def define(
     flags: Iterable[str] = (),
     name: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that registers a body as the instruction of its name; with a `control`, as one of kind control."""
+    """Decorates a body: registers it as the instruction of its name; with a `control`, as one of kind control."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         add(encoding, name or function.__name__, opcode, function, targets=targets, kind=kind, control=control, flags=flags)
@@ -126,7 +126,7 @@ def row(
     control: str = ControlKind.NONE,
     flags: Iterable[str] = (),
 ) -> None:
-    """Registers one line of a table: a memory instruction, or one that `control` names.
+    """Registers one line of a table: a memory instruction, or one with a `control`.
 
     body: an atomic's (old, data, ...) -> new; its annotations are the types in memory.
     """
@@ -145,7 +145,7 @@ def add(
     control: str,
     flags: Iterable[str],
 ) -> None:
-    """Registers an instruction. Raises ValueError for a target, control kind or flag that there is not."""
+    """Registers an instruction. Raises ValueError for an unknown target, control kind or flag."""
     params, results = signature(body) if body else ((), ())
     opcodes = dict.fromkeys(targets, opcode) if isinstance(opcode, int) else dict(opcode)
     for target in opcodes:

@@ -1,8 +1,8 @@
-"""Operand types of the instruction set: what a register's bits mean to one instruction.
+"""Operand types of the instruction set: the meaning of a register's bits for one instruction.
 
-A `Type` annotates parameters and results of an instruction's body (see `spec`). The value types
-say width and interpretation; the state types (`SCC`, `EXEC`, ...) name machine state that an
-instruction reads or writes without an operand field for it.
+A `Type` annotates parameters and results of an instruction's body (see `spec`). The value types have width and
+interpretation. The state types (`SCC`, `EXEC`, ...) are machine state that an instruction reads or writes without an
+operand field for it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ State = Literal["", "scc", "exec", "vcc", "m0", "sgpr", "modifier"]
 
 @dataclass(frozen=True)
 class Type:
-    """One operand type."""
+    """An operand type."""
 
     name: str  # the ISA's suffix: `f32`
     bits: int  # of one element
     kind: Kind  # the interpretation of these bits
-    state: State = ""  # the machine state that it lives in, where that is no operand field
+    state: State = ""  # the machine state, if it is in no operand field
     element: Type | None = None  # of each half of a `pair`: two 16-bit values in 32 bits, two f32 in 64
 
     @property
@@ -34,7 +34,7 @@ class Type:
 
     @property
     def dwords(self) -> int:
-        """The number of 32-bit registers that an operand of this type takes."""
+        """Number of 32-bit registers of an operand of this type."""
         return max(1, self.bits // 32)
 
     def __repr__(self) -> str:

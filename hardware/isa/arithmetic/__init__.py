@@ -1,4 +1,4 @@
-"""Arithmetic that instructions share, in the vocabulary of `hardware.isa.lane`.
+"""Arithmetic that instructions share, in the operations of `hardware.isa.lane`.
 
     vectors.py       operands of several elements
     integers.py      saturation, carries, bit fields
@@ -8,5 +8,5 @@
     division.py      V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP
     approx.py        transcendentals, as polynomials
     two_over_pi.py   the bits of 2/pi for V_TRIG_PREOP_F64
-    atomics.py       what an atomic makes of the old value
+    atomics.py       the new value of an atomic, from the old one
 """

@@ -1,9 +1,8 @@
-"""Transcendental instructions in the lane vocabulary: polynomials, no library calls.
+"""Transcendental instructions in the lane operations: polynomials, no library calls.
 
-AMD documents bounds, not bits, for these; each function states the bound it keeps, checked in
-tests against mpmath. An operand outside of a function's domain gives a NaN with its sign set.
-f32 forms neither read nor write denormals (LLVM's AMDGPU lowering rescales around them for that
-reason); f16 forms keep them.
+AMD documents bounds, not bits, for these. Each function states the bound that it keeps; tests check it against mpmath.
+An operand outside of a function's domain gives a NaN with its sign set. f32 forms neither read nor write denormals
+(LLVM's AMDGPU lowering rescales around them for that reason); f16 forms keep them.
 
 Coefficients: Chebyshev interpolation in 40 digits, rounded to f32.
 """
@@ -73,7 +72,7 @@ TRIG_RANGE = 256.0  # revolutions; beyond it V_SIN gives 0 and V_COS 1 (CDNA1 an
 
 
 def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
-    """Horner's scheme, coefficients from the constant term up."""
+    """Evaluates a polynomial by Horner's scheme, coefficients from the constant term up."""
     result = const(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, const(x, c))
@@ -81,7 +80,7 @@ def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
 
 
 def exp2_f32(x: Value) -> Value:
-    """2**x within 1 ulp; results below 2**-126 are 0."""
+    """Returns 2**x within 1 ulp; results below 2**-126 are 0."""
     whole = rint(x)
     f = x - whole
     power = as_unsigned(shl(cast(whole, t.i32), 23))
@@ -94,7 +93,7 @@ def exp2_f32(x: Value) -> Value:
 
 
 def log2_f32(x: Value) -> Value:
-    """log2(x) within 1 ulp; a denormal counts as zero."""
+    """Returns log2(x) within 1 ulp; a denormal counts as zero."""
     word = as_unsigned(x) - SQRT_HALF_BITS
     whole = ashr(as_signed(word), 23)  # the exponent that leaves a significand in [sqrt(½), sqrt(2))
     m = bits((word & 0x007FFFFF) + SQRT_HALF_BITS, t.f32)
@@ -111,38 +110,38 @@ def log2_f32(x: Value) -> Value:
 
 
 def rcp_f32(x: Value) -> Value:
-    """1/x within 1 ulp (here ½); denormals in and out count as zero."""
+    """Returns 1/x within 1 ulp (here ½); denormals in and out count as zero."""
     return flush(div(const(x, 1.0), flush(x)))
 
 
 def rsq_f32(x: Value) -> Value:
-    """1/sqrt(x) within 1 ulp (here ½ and a little: two roundings in f64, one to f32)."""
+    """Returns 1/sqrt(x) within 1 ulp (here ½ and a little: two roundings in f64, one to f32)."""
     wide = cast(flush(x), t.f64)
     return cast(div(const(wide, 1.0), root(wide)), t.f32)
 
 
 def root(x: Value) -> Value:
-    """sqrt(x), correctly rounded (1 ulp documented, 2**29 ulp for f64)."""
+    """Returns sqrt(x), correctly rounded (1 ulp documented, 2**29 ulp for f64)."""
     return where(x < 0.0, invalid_nan(x, x.type), sqrt(x))
 
 
 def sqrt_f32(x: Value) -> Value:
-    """sqrt(x), correctly rounded (1 ulp documented); a denormal counts as zero."""
+    """Returns sqrt(x), correctly rounded (1 ulp documented); a denormal counts as zero."""
     return root(flush(x))
 
 
 def rcp_f64(x: Value) -> Value:
-    """1/x, correctly rounded; the hardware's seed is good to 2**29 ulp (ISA guide)."""
+    """Returns 1/x, correctly rounded; the hardware's seed is good to 2**29 ulp (ISA guide)."""
     return div(const(x, 1.0), x)
 
 
 def rsq_f64(x: Value) -> Value:
-    """1/sqrt(x) within 2 ulp; the hardware's seed is good to 2**29 ulp (ISA guide)."""
+    """Returns 1/sqrt(x) within 2 ulp; the hardware's seed is good to 2**29 ulp (ISA guide)."""
     return div(const(x, 1.0), root(x))
 
 
 def _octant(x: Value) -> tuple[Value, Value, Value]:
-    """For x revolutions: the quarter turn nearest to it (i32), sine and cosine of the rest."""
+    """Returns, for x revolutions, the quarter turn nearest to it (i32), and sine and cosine of the rest."""
     r = x - rint(x)
     quarter = rint(r * 4.0)
     r = r - quarter * 0.25  # exact, within [-1/8, 1/8]
@@ -153,7 +152,7 @@ def _octant(x: Value) -> tuple[Value, Value, Value]:
 
 
 def _turned(quarter: Value, even: Value, odd: Value) -> Value:
-    """`even` or `odd` by the quarter's parity, negated in the second half turn."""
+    """Selects `even` or `odd` by the quarter's parity, negated in the second half turn."""
     value = where((quarter & 1) == 0, even, odd)
     value = where((quarter & 2) == 0, value, -value)
     return where(value == 0.0, 0.0, value)  # +0 at every zero crossing
@@ -164,47 +163,47 @@ def _trig_specials(x: Value, value: Value) -> Value:
 
 
 def sin_f32(x: Value) -> Value:
-    """sin(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
+    """Returns sin(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
     return _trig_specials(x, where(x == 0.0, x, _turned(quarter, sine, cosine)))
 
 
 def cos_f32(x: Value) -> Value:
-    """cos(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
+    """Returns cos(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
     return _trig_specials(x, _turned(quarter + 1, sine, cosine))
 
 
 def within_trig_range(x: Value, value: Value, beyond: float) -> Value:
-    """The sine or cosine of x, or what CDNA1 and CDNA2 have `beyond` 256 revolutions."""
+    """Returns the sine or cosine of x, or the value of CDNA1 and CDNA2 `beyond` 256 revolutions."""
     return where(both(abs(x) > TRIG_RANGE, negate(is_infinite(x))), beyond, value)
 
 
 def exp2_f16(x: Value) -> Value:
-    """2**x within 1 ulp, denormals kept."""
+    """Returns 2**x within 1 ulp, denormals kept."""
     return cast(exp2_f32(cast(x, t.f32)), t.f16)
 
 
 def log2_f16(x: Value) -> Value:
-    """log2(x) within 1 ulp, denormals kept."""
+    """Returns log2(x) within 1 ulp, denormals kept."""
     return cast(log2_f32(cast(x, t.f32)), t.f16)
 
 
 def rcp_f16(x: Value) -> Value:
-    """1/x within 1 ulp (here ½), denormals kept."""
+    """Returns 1/x within 1 ulp (here ½), denormals kept."""
     return div(const(x, 1.0), x)
 
 
 def rsq_f16(x: Value) -> Value:
-    """1/sqrt(x) within 1 ulp, denormals kept."""
+    """Returns 1/sqrt(x) within 1 ulp, denormals kept."""
     return cast(rsq_f32(cast(x, t.f32)), t.f16)
 
 
 def sin_f16(x: Value) -> Value:
-    """sin(2πx) within 1 ulp; see `sin_f32`."""
+    """Returns sin(2πx) within 1 ulp; see `sin_f32`."""
     return cast(sin_f32(cast(x, t.f32)), t.f16)
 
 
 def cos_f16(x: Value) -> Value:
-    """cos(2πx) within 1 ulp; see `cos_f32`."""
+    """Returns cos(2πx) within 1 ulp; see `cos_f32`."""
     return cast(cos_f32(cast(x, t.f32)), t.f16)

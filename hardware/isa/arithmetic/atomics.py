@@ -1,7 +1,7 @@
 """Bodies of the atomics, shared by DS, FLAT, MUBUF and SMEM: (old, data[, data]) -> new.
 
-A float minimum or maximum keeps the old value unless the data is less (greater), as the LDS and
-the L2 do (CDNA3 ISA guide, DS_MIN_F32); adding is the lane's addition, rounded once.
+A float minimum or maximum keeps the old value unless the data is less (greater), as the LDS and the L2 do (CDNA3 ISA guide,
+DS_MIN_F32). Adding is the lane's addition, rounded once.
 """
 
 # No `from __future__ import annotations`: a factory's annotations are its local types.
@@ -17,7 +17,7 @@ UNSIGNED = {32: u32, 64: u64}
 SIGNED = {32: i32, 64: i64}
 FLOAT = {32: f32, 64: f64}
 
-# How the two data of one name are combined with the old value.
+# Functions of the old value and the data, by name.
 OPERATION: dict[str, Callable[[Value, Value], Value]] = {
     "swap": lambda old, data: data,
     "add": lambda old, data: old + data,
@@ -38,7 +38,7 @@ OPERATION: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def operation(name: str, kind: Type) -> Body:
-    """The body of one of `OPERATION` on this type."""
+    """Returns the body of one of `OPERATION` on this type."""
     combine = OPERATION[name]
 
     def body(old: kind, data: kind) -> kind:
@@ -48,12 +48,12 @@ def operation(name: str, kind: Type) -> Body:
 
 
 def integer(name: str, bits: int) -> Body:
-    """`operation` on the integer type that the name asks for."""
+    """Returns `operation` on the integer type of the name."""
     return operation(name, (SIGNED if name in ("smin", "smax") else UNSIGNED)[bits])
 
 
 def packed_add(kind: Type) -> Body:
-    """Both 16-bit halves added on their own."""
+    """Returns the body that adds both 16-bit halves separately."""
 
     def body(old: kind, data: kind) -> kind:
         return old[0] + data[0], old[1] + data[1]
@@ -62,7 +62,7 @@ def packed_add(kind: Type) -> Body:
 
 
 def compare_swap(bits: int) -> Body:
-    """FLAT, MUBUF, SMEM: the low half of the data is stored if the high half equals the old."""
+    """Returns the body of FLAT, MUBUF, SMEM: stores the low half of the data if the high half equals the old value."""
     kind = UNSIGNED[bits]
 
     def body(old: kind, data: kind, compare: kind) -> kind:
@@ -72,7 +72,7 @@ def compare_swap(bits: int) -> Body:
 
 
 def compare_store(kind: Type) -> Body:
-    """DS: data1 is stored if the old value equals data0 (as floats for the float forms)."""
+    """Returns the body of DS: stores data1 if the old value equals data0 (as floats for the float forms)."""
 
     def body(old: kind, compare: kind, data: kind) -> kind:
         return where(old == compare, data, old)
@@ -81,7 +81,7 @@ def compare_store(kind: Type) -> Body:
 
 
 def masked_or(bits: int) -> Body:
-    """(old and not data0) or data1."""
+    """Returns the body (old and not data0) or data1."""
     kind = UNSIGNED[bits]
 
     def body(old: kind, clear: kind, data: kind) -> kind:
@@ -91,12 +91,12 @@ def masked_or(bits: int) -> Body:
 
 
 def wrap(old: u32, data: u32, addend: u32) -> u32:
-    """old - data if that is not negative, else old + the second data."""
+    """Returns old - data if that is not negative, else old + the second data."""
     return where(old >= data, old - data, old + addend)
 
 
 def conditional_exchange(old: u64, data: u64) -> u64:
-    """Each 32-bit half whose bit 31 is set in the data is replaced by its low 31 bits."""
+    """Replaces each 32-bit half whose bit 31 is set in the data by its low 31 bits."""
     low = where((lshr(data, 31) & 1) != 0, data & 0x7FFFFFFF, old & 0xFFFFFFFF)
     kept = old & 0xFFFFFFFF00000000
     high = where(lshr(data, 63) != 0, data & 0x7FFFFFFF00000000, kept)
@@ -108,7 +108,7 @@ INTEGER = ["swap", "cmpswap", "add", "sub", "smin", "umin", "smax", "umax", "and
 
 
 def cache_atomic(name: str, bits: int) -> Body:
-    """The body of one of `INTEGER`."""
+    """Returns the body of one of `INTEGER`."""
     return compare_swap(bits) if name == "cmpswap" else integer(name, bits)
 
 

@@ -1,13 +1,14 @@
 """The division sequence's instructions: V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP.
 
-A quotient n/d is formed as: scale d and n, approximate 1/s(d), refine with fused multiply-adds,
-V_DIV_FMAS the last step with the scaling undone, V_DIV_FIXUP the special cases. Sources: CDNA3
-and CDNA4 ISA guides. Three places follow what a correctly rounded division needs (tests run the
-whole sequence), not the guides' text: V_DIV_SCALE divides (not multiplies) a huge denominator by
-2**64 (2**128), since the product overflows; V_DIV_FMAS scales by 2**±64 (2**±128), up when the
-addend's exponent is above the bias, where the text has one factor 2**32 (2**64); V_DIV_FIXUP takes
-an infinite or NaN quotient of finite operands for an overflow, where the text asks for an
-exponent of 255 in the denominator.
+Steps of a quotient n/d: scale d and n, approximate 1/s(d), refine with fused multiply-adds, V_DIV_FMAS for the last
+step with the scaling undone, V_DIV_FIXUP for the special cases. Sources: CDNA3 and CDNA4 ISA guides.
+
+Three places differ from the guides' text, because a correctly rounded division needs it (tests run the whole sequence):
+
+* V_DIV_SCALE divides (not multiplies) a huge denominator by 2**64 (2**128), because the product overflows.
+* V_DIV_FMAS scales by 2**±64 (2**±128), up if the addend's exponent is above the bias; the text has one factor 2**32 (2**64).
+* V_DIV_FIXUP treats an infinite or NaN quotient of finite operands as an overflow; the text requires an exponent of 255 in the
+  denominator.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from simgpu.hardware.isa.lane import (
 
 @dataclass(frozen=True)
 class Scaling:
-    """How V_DIV_SCALE scales a type; the limits are exponent fields or their differences."""
+    """Scaling of a type by V_DIV_SCALE; the limits are exponent fields or their differences."""
 
     factor: int  # exponent of the scale factor
     spread: int  # n/d is near overflow from this difference on
@@ -60,16 +61,18 @@ SCALINGS = {"f32": Scaling(64, 96, 23, -150), "f64": Scaling(128, 768, 53, -1075
 
 
 def _spread(n: Value, d: Value) -> Value:
-    """Difference of the exponent fields, signed."""
+    """Returns the difference of the exponent fields, signed."""
     return as_signed(exponent_field(n)) - as_signed(exponent_field(d))
 
 
 def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
-    """V_DIV_SCALE(a, denominator, numerator), a being one of the two: a scaled such that the
-    refinement neither over- nor underflows, and whether V_DIV_FMAS must undo a scaling."""
+    """Returns V_DIV_SCALE(a, denominator, numerator), where a is one of the two.
+
+    That is a, scaled so that the refinement neither over- nor underflows, and True if V_DIV_FMAS must undo a scaling.
+    """
     rule, fields = SCALINGS[a.type.name], format_of(a)
     of_n, of_d, spread = exponent_field(n), exponent_field(d), _spread(n, d)
-    # So far from all ends that neither n/d nor 1/d comes near a denormal number: nothing is scaled.
+    # So far from all ends that neither n/d nor 1/d is near a denormal number: nothing is scaled.
     usual_n = both(of_n > rule.tiny, of_n < fields.max_field)
     usual_d = both(of_d > 0, of_d < 2 * fields.bias - 2)
     unusual = negate(both(both(usual_n, usual_d), both(spread < rule.spread, spread > 4 - fields.bias)))
@@ -78,7 +81,7 @@ def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
 
 
 def _scaled(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
-    """`scale` of any numbers."""
+    """Scales any numbers, see `scale`."""
     rule = SCALINGS[a.type.name]
     i32 = const(a, 0, t.i32)
     up, down = ldexp(a, i32 + rule.factor), ldexp(a, i32 - rule.factor)
@@ -86,7 +89,7 @@ def _scaled(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     near_overflow = _spread(n, d) >= rule.spread
     d_denormal = is_denormal_or_zero(d)
     reciprocal_denormal = is_denormal_or_zero(div(const(d, 1.0), d))
-    # The smallest normal counts too: n/d may be a denormal that rounds up to it.
+    # The smallest normal also counts: n/d may be a denormal that rounds up to it.
     quotient_denormal = magnitude(div(n, d)) <= format_of(a).implicit
     numerator_tiny = exponent_field(n) <= rule.tiny
 
@@ -105,8 +108,10 @@ def _scaled(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
 
 
 def _rounded_to_odd(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c truncated, its last bit set where that is inexact: the residual's sign says on
-    which side of the rounded sum the exact one lies."""
+    """Returns a·b + c truncated, with its last bit set if that is inexact.
+
+    The residual's sign shows on which side of the rounded sum the exact one is.
+    """
     rounded = fma(a, b, c)
     residual = fma(a, b, c - rounded)
     word = as_unsigned(rounded)
@@ -116,8 +121,10 @@ def _rounded_to_odd(a: Value, b: Value, c: Value) -> Value:
 
 
 def _rounded_to_denormal(a: Value, b: Value, c: Value, smallest_normal: float) -> Value:
-    """a·b + c rounded once to multiples of smallest_normal · 2**-fraction, for a sum below
-    smallest_normal in which a·b is small beside c."""
+    """Returns a·b + c rounded once to multiples of smallest_normal · 2**-fraction.
+
+    The sum is below smallest_normal, and a·b is small compared with c.
+    """
     shifter = with_sign_of(const(c, smallest_normal), c)  # its last bit is the wanted quantum
     shifted = c + shifter
     rest = c - (shifted - shifter)  # exact
@@ -125,12 +132,12 @@ def _rounded_to_denormal(a: Value, b: Value, c: Value, smallest_normal: float) -
 
 
 def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
-    """V_DIV_FMAS: a·b + c; where `undo`, times 2**±factor, rounded once."""
+    """Returns V_DIV_FMAS: a·b + c; if `undo`, times 2**±factor, rounded once."""
     factor, bias = SCALINGS[a.type.name].factor, format_of(a).bias
     rounded = fma(a, b, c)
 
     def scaled() -> Value:
-        smallest_normal = 2.0 ** (1 - bias + factor)  # what becomes normal when scaled down
+        smallest_normal = 2.0 ** (1 - bias + factor)  # the smallest number that stays normal when scaled down
         fine = _rounded_to_denormal(a, b, c, smallest_normal)
         down = where(abs(rounded) < smallest_normal, fine, rounded) * 2.0**-factor
         return where(exponent_field(c) > bias, rounded * 2.0**factor, down)
@@ -139,8 +146,9 @@ def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
 
 
 def fixup(a: Value, d: Value, n: Value) -> Value:
-    """V_DIV_FIXUP(quotient, denominator, numerator): the quotient with its sign, or what n and d
-    alone decide. 0/0 and inf/inf give the default NaN with the sign set, as the guides print it.
+    """Returns V_DIV_FIXUP(quotient, denominator, numerator): the quotient with its sign, or a special value of n and d.
+
+    0/0 and inf/inf give the default NaN with the sign set, as the guides print it.
     """
     negative = differ(is_negative(d), is_negative(n))
     sign = where(negative, const(a, -1.0), 1.0)

@@ -1,9 +1,8 @@
-"""Dot products of packed operands (V_DOT2, V_DOT4, V_DOT8), in the lane vocabulary.
+"""Dot products of packed operands (V_DOT2, V_DOT4, V_DOT8), in the lane operations.
 
-Integer sums are exact before the final wrap, or the final saturation if `clamp`. Float sums add
-one product at a time to the accumulator, rounding each time (ISA guide, V_DOT2_F32_F16;
-no public evidence says whether the hardware rounds in between); f16 and
-bf16 products are exact in f32, so a fused multiply-add does both.
+Integer sums are exact before the final wrap, or the final saturation if `clamp`. Float sums add one product at a time
+to the accumulator, rounding each time (ISA guide, V_DOT2_F32_F16; no public evidence shows if the hardware rounds in
+between). f16 and bf16 products are exact in f32, so a fused multiply-add does both.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ def _widened_chain(a: Pair, b: Pair, c: Value) -> Value:
 
 
 def dot_f16(a: Pair, b: Pair, c: Value) -> Value:
-    """c + a.lo·b.lo + a.hi·b.hi, low product first."""
+    """Returns c + a.lo·b.lo + a.hi·b.hi, low product first."""
     return _widened_chain(a, b, c)
 
 
 def dot_bf16(a: Pair, b: Pair, c: Value) -> Value:
-    """c + a.lo·b.lo + a.hi·b.hi, low product first (the order of V_DOT2C_F32_BF16's text)."""
+    """Returns c + a.lo·b.lo + a.hi·b.hi, low product first (the order of V_DOT2C_F32_BF16's text)."""
     return _widened_chain(a, b, c)
 
 
 def _integer_dot(a: Sequence[Value], b: Sequence[Value], c: Value, clamp: int) -> Value:
-    """c + Σ a[i]·b[i]; elements and c of one 32-bit type."""
+    """Returns c + Σ a[i]·b[i]; elements and c of one 32-bit type."""
     total = cast(c, t.i64) if clamp else c
     for x, y in zip(a, b, strict=True):
         total = total + (cast(x, t.i64) * cast(y, t.i64) if clamp else x * y)
@@ -42,7 +41,7 @@ def _integer_dot(a: Sequence[Value], b: Sequence[Value], c: Value, clamp: int) -
 
 
 def dot_i16(a: Pair, b: Pair, c: Value, clamp: int) -> Value:
-    """Two products of 16-bit halves, signed or unsigned by c's type."""
+    """Adds two products of 16-bit halves, signed or unsigned by c's type."""
     return _integer_dot([cast(x, c.type) for x in a], [cast(y, c.type) for y in b], c, clamp)
 
 
@@ -52,10 +51,10 @@ def _fields(a: Value, c: Value, width: int) -> list[Value]:
 
 
 def dot_bytes(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """Four products of bytes, signed or unsigned by c's type."""
+    """Adds four products of bytes, signed or unsigned by c's type."""
     return _integer_dot(_fields(a, c, 8), _fields(b, c, 8), c, clamp)
 
 
 def dot_nibbles(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """Eight products of 4-bit fields, signed or unsigned by c's type."""
+    """Adds eight products of 4-bit fields, signed or unsigned by c's type."""
     return _integer_dot(_fields(a, c, 4), _fields(b, c, 4), c, clamp)

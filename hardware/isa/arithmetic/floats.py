@@ -1,7 +1,7 @@
-"""Floating-point rules that several instructions share, in the lane vocabulary.
+"""Floating-point rules that several instructions share, in the lane operations.
 
-Sources: AMD "Instruction Set Architecture" guides of CDNA1 to CDNA4 (V_MIN_F32, V_MED3_F32,
-V_LDEXP_F32, V_FREXP_*, V_FRACT_*, V_CVT_PKRTZ_F16_F32) and LLVM's AMDGPU documentation.
+Sources: AMD "Instruction Set Architecture" guides of CDNA1 to CDNA4 (V_MIN_F32, V_MED3_F32, V_LDEXP_F32, V_FREXP_*,
+V_FRACT_*, V_CVT_PKRTZ_F16_F32) and LLVM's AMDGPU documentation.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class BinaryFormat:
 
     @property
     def max_field(self) -> int:
-        """The exponent field of infinities and NaNs."""
+        """Exponent field of infinities and NaNs."""
         return (1 << self.exponent) - 1
 
     @property
     def implicit(self) -> int:
-        """The weight of the hidden bit, and the pattern of the smallest normal number."""
+        """Weight of the hidden bit, and pattern of the smallest normal number."""
         return 1 << self.fraction
 
 
@@ -55,7 +55,7 @@ WORDS = {16: t.u16, 32: t.u32, 64: t.u64}
 
 
 def format_of(a: Value) -> BinaryFormat:
-    """The format of a's type."""
+    """Returns the format of a's type."""
     return _FORMATS[a.type.name]
 
 
@@ -64,12 +64,12 @@ def sign_mask(a: Value) -> int:
 
 
 def magnitude(a: Value) -> Value:
-    """The bits without the sign, as an unsigned integer."""
+    """Returns the bits without the sign, as an unsigned integer."""
     return as_unsigned(abs(a))
 
 
 def exponent_field(a: Value) -> Value:
-    """The biased exponent, as an unsigned integer of the same width."""
+    """Returns the biased exponent, as an unsigned integer of the same width."""
     return lshr(magnitude(a), format_of(a).fraction)
 
 
@@ -78,7 +78,7 @@ def is_denormal_or_zero(a: Value) -> Value:
 
 
 def is_negative(a: Value) -> Value:
-    """The sign bit, of zeros and NaNs too."""
+    """True if the sign bit is set, also for zeros and NaNs."""
     return (as_unsigned(a) & sign_mask(a)) != 0
 
 
@@ -96,17 +96,17 @@ def signed_zero(a: Value) -> Value:
 
 
 def with_sign_of(a: Value, source: Value) -> Value:
-    """|a| with the sign bit of `source`."""
+    """Returns |a| with the sign bit of `source`."""
     return bits(magnitude(a) | (as_unsigned(source) & sign_mask(a)), a.type)
 
 
 def flush(a: Value) -> Value:
-    """A denormal becomes a zero of its sign."""
+    """Replaces a denormal by a zero of its sign."""
     return where(is_denormal_or_zero(a), signed_zero(a), a)
 
 
 def pattern(like: Value, type_: Type, value: int) -> Value:
-    """The constant of a floating type with the given bits."""
+    """Returns the constant of a floating type with the given bits."""
     return bits(const(like, value, WORDS[type_.bits]), type_)
 
 
@@ -116,18 +116,18 @@ def default_nan(like: Value, type_: Type) -> Value:
 
 
 def invalid_nan(like: Value, type_: Type) -> Value:
-    """The NaN that an operand outside of a function's domain gives: its sign is set (CDNA4 guide, functional examples)."""
+    """Returns the NaN for an operand outside of a function's domain: its sign is set (CDNA4 guide, functional examples)."""
     return bits(as_unsigned(default_nan(like, type_)) | 1 << (type_.bits - 1), type_)
 
 
 def power_of_two(exponent: Value, type_: Type) -> Value:
-    """2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
+    """Returns 2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
     fields = _FORMATS[type_.name]
     return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
 
 
 def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Value:
-    """`ordered`; of zeros of both signs `zeros`, of a NaN and a number the number, and a signaling NaN quieted."""
+    """Returns `ordered`; for zeros of both signs `zeros`, for a NaN and a number the number; quiets a signaling NaN."""
 
     def special() -> Value:
         result = where(isnan(a), b, where(isnan(b), a, zeros))
@@ -140,22 +140,22 @@ def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Val
 
 
 def _unclear(a: Value, b: Value) -> Value:
-    """Whether neither is less and yet their bits differ: zeros of both signs, or a NaN."""
+    """True if neither is less and yet their bits differ: zeros of both signs, or a NaN."""
     return both(negate(either(a < b, a > b)), as_unsigned(a) != as_unsigned(b))
 
 
 def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
-    """V_MIN_F32: a NaN loses to a number, -0 < +0; MODE.IEEE quiets a signaling NaN."""
+    """Returns V_MIN_F32: a NaN loses to a number, -0 < +0; MODE.IEEE quiets a signaling NaN."""
     return _extreme(a, b, where(a < b, a, b), bits(as_unsigned(a) | as_unsigned(b), a.type), ieee)
 
 
 def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
-    """V_MAX_F32; see `minimum_number`."""
+    """Returns V_MAX_F32; see `minimum_number`."""
     return _extreme(a, b, where(a > b, a, b), bits(as_unsigned(a) & as_unsigned(b), a.type), ieee)
 
 
 def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
-    """V_MED3_F32: the minimum of the three if any is a NaN."""
+    """Returns V_MED3_F32: the minimum of the three if any is a NaN."""
     def special() -> Value:
         least = minimum_number(minimum_number(a, b, ieee), c, ieee)
         most = maximum_number(maximum_number(a, b, ieee), c, ieee)
@@ -173,24 +173,24 @@ def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
 
 
 def minimum(a: Value, b: Value) -> Value:
-    """IEEE 754-2019 minimum: a NaN wins (the first, quieted), -0 < +0."""
+    """Returns the IEEE 754-2019 minimum: a NaN wins (the first, quieted), -0 < +0."""
     zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
     least = where(a == b, zeros, where(a < b, a, b))
     return where(isnan(a), quiet(a), where(isnan(b), quiet(b), least))
 
 
 def maximum(a: Value, b: Value) -> Value:
-    """IEEE 754-2019 maximum; see `minimum`."""
+    """Returns the IEEE 754-2019 maximum; see `minimum`."""
     zeros = bits(as_unsigned(a) & as_unsigned(b), a.type)
     most = where(a == b, zeros, where(a > b, a, b))
     return where(isnan(a), quiet(a), where(isnan(b), quiet(b), most))
 
 
 def ldexp(a: Value, exponent: Value) -> Value:
-    """a · 2**exponent, rounded once; exponent: i32 (i16 for f16), any value.
+    """Returns a · 2**exponent, rounded once; exponent: i32 (i16 for f16), any value.
 
-    Three factors, the first two chosen so that only the last product can round (the scheme of
-    C's scalbn): a step down leaves the significand's width above the smallest normal exponent.
+    It multiplies by three factors; the first two are chosen so that only the last product can round (the scheme of C's
+    scalbn). A step down leaves the significand's width above the smallest normal exponent.
     """
     if a.type is t.f16:
         power = power_of_two(cast(imax(imin(exponent, 64), -64), t.i32), t.f32)
@@ -210,13 +210,13 @@ def _as_wide(n: Value, type_: Type) -> Value:
 
 
 def _normalized(a: Value) -> tuple[Value, Value]:
-    """a scaled up by 2**(fraction + 1) where it is denormal, and whether it is."""
+    """Returns a, scaled up by 2**(fraction + 1) if it is denormal, and True if it is."""
     small = is_denormal_or_zero(a)
     return where(small, a * float(2 << format_of(a).fraction), a), small
 
 
 def frexp_mantissa(a: Value) -> Value:
-    """V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
+    """Returns V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
     fields = format_of(a)
     scaled, _ = _normalized(a)
     word = as_unsigned(scaled) & (sign_mask(a) | (fields.implicit - 1))
@@ -226,8 +226,10 @@ def frexp_mantissa(a: Value) -> Value:
 
 
 def frexp_exponent(a: Value) -> Value:
-    """V_FREXP_EXP: e of a = m · 2**e, m in [0.5, 1), as an unsigned word of a's width (two's
-    complement); 0 for zero, infinity and NaN."""
+    """Returns V_FREXP_EXP: e of a = m · 2**e, m in [0.5, 1), as an unsigned word of a's width (two's complement).
+
+    Zero, infinity and NaN give 0.
+    """
     fields = format_of(a)
     scaled, small = _normalized(a)
     bias = where(small, const(magnitude(a), fields.bias + fields.fraction), fields.bias - 1)
@@ -236,7 +238,7 @@ def frexp_exponent(a: Value) -> Value:
 
 
 def fract(a: Value) -> Value:
-    """V_FRACT: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
+    """Returns V_FRACT: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
     fields = format_of(a)
     below_one = pattern(a, a.type, (fields.bias << fields.fraction) - 1)
     result = a - floor(a)
@@ -244,12 +246,12 @@ def fract(a: Value) -> Value:
 
 
 def to_f16_toward_zero(a: Value) -> Value:
-    """f32 to f16, rounded toward zero: a finite value never becomes infinite."""
+    """Rounds f32 to f16 toward zero: a finite value never becomes infinite."""
     rounded = cast(a, t.f16)
     word = as_unsigned(rounded)
     return bits(where(abs(cast(rounded, t.f32)) > abs(a), word - 1, word), t.f16)
 
 
 def multiply_add(a: Value, b: Value, c: Value) -> Value:
-    """V_MAD_F32: a·b + c in two roundings, denormals flushed at every step whatever MODE says."""
+    """Returns V_MAD_F32: a·b + c in two roundings, denormals flushed at every step whatever MODE is."""
     return flush(flush(flush(a) * flush(b)) + flush(c))

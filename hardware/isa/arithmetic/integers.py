@@ -1,4 +1,4 @@
-"""Integer rules that several instructions share, in the lane vocabulary.
+"""Integer rules that several instructions share, in the lane operations.
 
 `clamp` is the instruction's modifier: results saturate to their type instead of wrapping.
 """
@@ -25,25 +25,25 @@ from simgpu.hardware.isa.types import Type
 
 
 def limits(type_: Type) -> tuple[int, int]:
-    """Smallest and largest value of an integer type."""
+    """Returns the smallest and largest value of an integer type."""
     if type_.kind == "signed":
         return -(1 << (type_.bits - 1)), (1 << (type_.bits - 1)) - 1
     return 0, (1 << type_.bits) - 1
 
 
 def clamp_to(exact: Value, type_: Type) -> Value:
-    """`exact` (signed, wider) limited to the type's range, as that type."""
+    """Limits `exact` (signed, wider) to the type's range, as that type."""
     low, high = limits(type_)
     return cast(imax(imin(exact, high), low), type_)
 
 
 def saturate(exact: Value, type_: Type, clamp: int) -> Value:
-    """`exact` (signed, wider) as the type: limited if `clamp`, else wrapped."""
+    """Converts `exact` (signed, wider) to the type: limited if `clamp`, else wrapped."""
     return clamp_to(exact, type_) if clamp else cast(exact, type_)
 
 
 def low24_signed(a: Value) -> Value:
-    """The low 24 bits, sign-extended."""
+    """Returns the low 24 bits, sign-extended."""
     return ashr(shl(as_signed(a), 8), 8)
 
 
@@ -52,34 +52,34 @@ def low24_unsigned(a: Value) -> Value:
 
 
 def multiply(a: Value, b: Value, clamp: int) -> Value:
-    """32-bit a·b."""
+    """Returns the 32-bit a·b."""
     return clamp_to(cast(a, t.i64) * cast(b, t.i64), a.type) if clamp else a * b
 
 
 def multiply_add(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """32-bit a·b + c; factors of at most 24 bits, so that the exact value fits in 64."""
+    """Returns the 32-bit a·b + c; factors of at most 24 bits, so that the exact value fits in 64."""
     if not clamp:
         return a * b + c
     return clamp_to(cast(a, t.i64) * cast(b, t.i64) + cast(c, t.i64), c.type)
 
 
 def byte(a: Value, i: int) -> Value:
-    """Byte i of a u32, as u32."""
+    """Returns byte i of a u32, as u32."""
     return lshr(a, 8 * i) & 0xFF
 
 
 def signed_field(a: Value, i: int, width: int) -> Value:
-    """Field i of `width` bits of a 32-bit word, sign-extended to i32."""
+    """Returns field i of `width` bits of a 32-bit word, sign-extended to i32."""
     return ashr(shl(as_signed(a), 32 - width * (i + 1)), 32 - width)
 
 
 def unsigned_field(a: Value, i: int, width: int) -> Value:
-    """Field i of `width` bits of a 32-bit word, as u32."""
+    """Returns field i of `width` bits of a 32-bit word, as u32."""
     return lshr(as_unsigned(a), width * i) & ((1 << width) - 1)
 
 
 def add_carry(a: Value, b: Value, carry: Value | None, clamp: int) -> tuple[Value, Value]:
-    """a + b (+ carry), unsigned, and the carry out."""
+    """Returns a + b (+ carry), unsigned, and the carry out."""
     total = a + b
     out = total < a
     if carry is not None:
@@ -89,7 +89,7 @@ def add_carry(a: Value, b: Value, carry: Value | None, clamp: int) -> tuple[Valu
 
 
 def sub_borrow(a: Value, b: Value, borrow: Value | None, clamp: int) -> tuple[Value, Value]:
-    """a - b (- borrow), unsigned, and the borrow out."""
+    """Returns a - b (- borrow), unsigned, and the borrow out."""
     total, out = a - b, a < b
     if borrow is not None:
         total = total - where(borrow, const(a, 1), 0)
@@ -98,5 +98,5 @@ def sub_borrow(a: Value, b: Value, borrow: Value | None, clamp: int) -> tuple[Va
 
 
 def absolute_difference(a: Value, b: Value) -> Value:
-    """|a - b| of integers of the same signedness."""
+    """Returns |a - b| of integers of the same signedness."""
     return imax(a, b) - imin(a, b)

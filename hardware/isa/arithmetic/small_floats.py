@@ -1,9 +1,8 @@
-"""Conversions to and from 8-, 6- and 4-bit floats, in the lane vocabulary.
+"""Conversions to and from 8-, 6- and 4-bit floats, in the lane operations.
 
-Sources: CDNA3 and CDNA4 ISA guides (V_CVT_PK_FP8_F32, V_CVT_SR_*, V_CVT_SCALEF32_*), OCP 8-bit
-float and microscaling specifications, and the host emulation in ROCm's amd_hip_ocp_host.hpp for
-the alignment of the random bits. fp8 is e4m3 and bf8 e5m2: on gfx942 without infinities and
-without negative zero (FNUZ), on gfx950 as OCP defines them.
+Sources: CDNA3 and CDNA4 ISA guides (V_CVT_PK_FP8_F32, V_CVT_SR_*, V_CVT_SCALEF32_*), OCP 8-bit float and microscaling
+specifications, and the host emulation in ROCm's amd_hip_ocp_host.hpp for the alignment of the random bits. Formats: fp8
+is e4m3 and bf8 e5m2. On gfx942 they have no infinities and no negative zero (FNUZ); on gfx950 they are OCP's.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ class SmallFloat:
     fraction: int  # bits of the field
     bias: int
     largest: int  # the largest finite magnitude
-    overflow: int  # what a number too large becomes
-    infinite: int  # what an infinity becomes
-    nan: int  # what a NaN becomes
+    overflow: int  # code of a number that is too large
+    infinite: int  # code of an infinity
+    nan: int  # code of a NaN
     unsigned_specials: bool = False  # zero and NaN have one code each (FNUZ), so their sign is dropped
 
     @property
     def width(self) -> int:
-        """The bits of a code."""
+        """Bits of a code."""
         return 1 + self.exponent + self.fraction
 
 
@@ -54,7 +53,7 @@ FP8 = SmallFloat("fp8", 4, 3, 7, 0x7E, overflow=0x7F, infinite=0x7F, nan=0x7F)
 BF8 = SmallFloat("bf8", 5, 2, 15, 0x7B, overflow=0x7C, infinite=0x7C, nan=0x7E)
 FP8_FNUZ = SmallFloat("fp8", 4, 3, 8, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
 BF8_FNUZ = SmallFloat("bf8", 5, 2, 16, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
-# The microscaling formats have neither infinities nor NaNs: the largest magnitude stands in.
+# The microscaling formats have neither infinities nor NaNs: the largest magnitude replaces them.
 FP6 = SmallFloat("fp6", 2, 3, 1, 0x1F, 0x1F, 0x1F, 0x1F)
 BF6 = SmallFloat("bf6", 3, 2, 3, 0x1F, 0x1F, 0x1F, 0x1F)
 FP4 = SmallFloat("fp4", 2, 1, 1, 0x7, 0x7, 0x7, 0x7)
@@ -63,13 +62,15 @@ SCALE_NAN = 0xFF  # E8M0
 
 
 def scale_exponent(scale: Value) -> Value:
-    """The exponent field of the f32 scale operand, as i32 (sign and fraction do not count)."""
+    """Returns the exponent field of the f32 scale operand, as i32 (sign and fraction are ignored)."""
     return as_signed(lshr(as_unsigned(scale), 23) & 0xFF)
 
 
 def _unpack(a: Value) -> tuple[Value, Value]:
-    """Exponent e (i32) and 24-bit significand m (u32) of |a| = m · 2**(e - 23), m >= 2**23;
-    zero comes out with an exponent below every format's."""
+    """Returns exponent e (i32) and 24-bit significand m (u32) of |a| = m · 2**(e - 23), m >= 2**23.
+
+    Zero gets an exponent below every format's.
+    """
     small = (as_unsigned(a) & 0x7F800000) == 0
     word = as_unsigned(abs(where(small, a * float(1 << 24), a)))
     field = as_signed(lshr(word, 23))
@@ -85,19 +86,18 @@ def encode(
     seed: Value | None = None,
     fp16_ovfl: int = 0,
 ) -> Value:
-    """f32 to a code of `form` in the low bits of a u32.
+    """Rounds f32 to a code of `form` in the low bits of a u32.
 
-    scale: exponent field (i32) of the power of two that divides a, bias 127, 255 giving NaN;
-    seed: random u32 for stochastic rounding: its top bits are added below the last kept bit, then
-    the sum is truncated; without it, to nearest even. fp16_ovfl: MODE's bit, a finite number then
-    saturates.
+    scale: exponent field (i32) of the power of two that divides a, bias 127; 255 gives NaN. seed: random u32 for
+    stochastic rounding: its top bits are added below the last kept bit, then the sum is truncated; without it, the
+    rounding is to nearest even. fp16_ovfl: MODE's bit; a finite number then saturates.
     """
     e, m = _unpack(a)
     if scale is not None:
         e = e - (scale - 127)
     lowest = 1 - form.bias
     above = imax(e - lowest, 0)
-    below = as_unsigned(imin(imax(lowest - e, 0), 31))  # bits that a denormal result loses more
+    below = as_unsigned(imin(imax(lowest - e, 0), 31))  # bits that a denormal result loses in addition
     drop = 23 - form.fraction
     kept = lshr(m, below)
     if seed is None:
@@ -105,7 +105,7 @@ def encode(
         half = (1 << (drop - 1)) - 1
         odd = lshr(kept, drop) & 1
         sticky = where(lost, const(m, 1), 0)
-        # nearest even: `half` plus one if the kept part is odd or bits below were lost
+        # nearest even: `half`, plus one if the kept part is odd or bits below were lost
         kept = kept + half + (odd | sticky)
     else:
         kept = kept + lshr(seed, 32 - drop)
@@ -122,7 +122,7 @@ def encode(
 
 
 def decode(code: Value, form: SmallFloat) -> Value:
-    """The f32 value of the code in the low bits of a u32; exact."""
+    """Returns the f32 value of the code in the low bits of a u32; exact."""
     sign = shl(lshr(code, form.width - 1) & 1, 31)
     magnitude = code & ((1 << (form.width - 1)) - 1)
     normal = shl(magnitude, 23 - form.fraction) + ((127 - form.bias) << 23)
@@ -140,7 +140,7 @@ def decode(code: Value, form: SmallFloat) -> Value:
 
 
 def decode_scaled(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
-    """The code's value times 2**(scale - 127), rounded to f32, f16 or bf16; NaN for scale 255."""
+    """Returns the code's value times 2**(scale - 127), rounded to f32, f16 or bf16; NaN for scale 255."""
     value = cast(ldexp(decode(code, form), scale - 127), type_)
     return where(scale == SCALE_NAN, _nan(value), value)
 
@@ -152,7 +152,7 @@ def _nan(like: Value) -> Value:
 
 
 def stochastic_f16(a: Value, seed: Value) -> Value:
-    """f32 to f16 with the seed's top 13 bits added below the last kept bit, then truncated.
+    """Rounds f32 to f16: the seed's top 13 bits are added below the last kept bit, then it is truncated.
 
     A finite number that outgrows f16 becomes infinite; a NaN is quieted.
     """
@@ -166,6 +166,6 @@ def stochastic_f16(a: Value, seed: Value) -> Value:
 
 
 def stochastic_bf16(a: Value, seed: Value) -> Value:
-    """f32 to bf16 with the seed's top 16 bits added below the last kept bit, then truncated."""
+    """Rounds f32 to bf16: the seed's top 16 bits are added below the last kept bit, then it is truncated."""
     word = cast(lshr(as_unsigned(a) + lshr(seed, 16), 16), t.u16)
     return where(abs(a) < float("inf"), bits(word, t.bf16), cast(a, t.bf16))

@@ -1,4 +1,4 @@
-"""The bits of 2/π that V_TRIG_PREOP_F64 serves for argument reduction."""
+"""The bits of 2/π that V_TRIG_PREOP_F64 returns for argument reduction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _WORDS = 38
 
 
 def _fraction_words() -> tuple[int, ...]:
-    """2/π cut after BITS bits, as 32-bit words, most significant first, zero-padded.
+    """Returns 2/π cut after BITS bits, as 32-bit words, most significant first, zero-padded.
 
-    π by Machin's formula in integers with 64 guard bits.
+    π comes from Machin's formula in integers with 64 guard bits.
     """
     scale = 1 << (BITS + 64)
 
@@ -33,7 +33,7 @@ TWO_OVER_PI = _fraction_words()
 
 
 def _word(index: Value) -> Value:
-    """Word number index / 32 (index: u32, a multiple of 32), widened to u64; 0 past the end."""
+    """Returns word number index / 32 (index: u32, a multiple of 32), widened to u64; 0 past the end."""
     word = const(index, 0)
     for i, value in enumerate(TWO_OVER_PI):
         word = where(index == 32 * i, const(index, value), word)
@@ -41,7 +41,7 @@ def _word(index: Value) -> Value:
 
 
 def fifty_three_bits(shift: Value) -> Value:
-    """Bits shift .. shift + 52 of 2/π after the binary point, as a u64 integer; shift: u32."""
+    """Returns bits shift .. shift + 52 of 2/π after the binary point, as a u64 integer; shift: u32."""
     index, offset = shift & 0xFFFFFFE0, cast(shift & 31, t.u64)
     first, second, third = _word(index), _word(index + 32), _word(index + 64)
     top = shl(shl(first, 32) | second, offset) | lshr(shl(third, offset), 32)

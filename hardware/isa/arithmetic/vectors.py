@@ -1,12 +1,11 @@
 """Operand types with several elements, and the modifier type.
 
-A parameter or result whose type has kind `pair` is a Python tuple of `bits // element.bits`
-values inside a body, element 0 in the low bits of the first register.
+A parameter or result whose type has kind `pair` is a Python tuple of `bits // element.bits` values inside a body,
+element 0 in the low bits of the first register.
 
-A parameter of type `modifier` is a Python int known when the body is traced: the instruction's
-modifier of that name (`op_sel`, `bitop3`, `clamp`), or a bit of MODE (`ieee`, `fp16_ovfl`).
-The function's default is its value where the instruction does not set it. An integer body that
-has a `clamp` parameter saturates by itself.
+A parameter of type `modifier` is a Python int known when the body is traced. It is the instruction's modifier of that
+name (`op_sel`, `bitop3`, `clamp`), or a bit of MODE (`ieee`, `fp16_ovfl`). The function's default applies if the
+instruction does not set it. An integer body with a `clamp` parameter saturates by itself.
 """
 
 from __future__ import annotations

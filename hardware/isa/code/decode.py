@@ -1,7 +1,7 @@
-"""Bytes to `Instruction`: which encoding a word belongs to, and the table of its opcodes.
+"""Bytes to `Instruction`: the encoding of a word, and the table of its opcodes.
 
-`table(target)` maps (encoding field, opcode) to a spec and its reader; it is built once for a
-target from the registry. FLAT's three segments are encodings of their own here.
+`table(target)` maps (encoding field, opcode) to a spec and its reader; it is built once for a target from the registry.
+FLAT's three segments are separate encodings here.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ READERS: dict[Encoding, Reader] = {
     "vop3p": vector_formats.read_vop3p,
     "mai": vector_formats.read_mai,
 }
-# Where VOP3 has the e64 forms of the short vector encodings.
+# First opcode of the short vector encodings' e64 forms in VOP3.
 E64_BASE: dict[Encoding, int] = {"vop1": 0x140, "vop2": 0x100, "vopc": 0}
 SEGMENTS = ("flat", "scratch", "global", "")
 
 
 @cache
 def table(target: str) -> dict[Key, tuple[Spec, Reader]]:
-    """The target's specs and their readers, by encoding and opcode. Raises TargetError."""
+    """Returns the target's specs and their readers, by encoding and opcode. Raises TargetError."""
     if target not in TARGETS:
         raise TargetError(f"unknown target {target!r}; there are {', '.join(TARGETS)}")
     entries: dict[Key, tuple[Spec, Reader]] = {}
@@ -78,7 +78,7 @@ def _keys(spec: Spec, opcode: int) -> Iterable[tuple[Key, Reader]]:
 
 @cache
 def _prefix(high: int) -> tuple[str, int, int]:
-    """The encoding, opcode shift and opcode mask of words with these top nine bits."""
+    """Returns the encoding, opcode shift and opcode mask of words with these top nine bits."""
     if high < 0x100:
         op = high >> 2
         if op == 0x3F:
@@ -103,7 +103,7 @@ MEMORY_PREFIX = {
     0b111010: ("mtbuf", 15, 0xF),
 }
 
-# GFX9 encodings that no compute kernel has: prefix, name, what they do.
+# GFX9 encodings that no compute kernel has: prefix, name, purpose.
 FOREIGN = {
     0b110001: ("exp", "export"),
     0b110101: ("v_interp", "pixel attribute interpolation"),
@@ -112,11 +112,14 @@ FOREIGN = {
 
 
 def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
-    """The instruction at byte `offset`.
+    """Decodes the instruction at byte `offset`.
 
-    Raises DecodeError, with the offset and the bytes, for what the target does not define and for
-    code that ends within the instruction, ForeignInstruction (a DecodeError and an
-    UnsupportedInstruction) for graphics encodings; TargetError for an unknown target.
+    Raises DecodeError, with the offset and the bytes, for bits that the target does not define and for code that ends
+    within the instruction. Raises ForeignInstruction (a DecodeError and an UnsupportedInstruction) for graphics
+    encodings, TargetError for an unknown target.
+
+    >>> decode(bytes.fromhex("000081bf"), 0, "gfx942").mnemonic
+    's_endpgm'
     """
     word = int.from_bytes(code[offset : offset + 8], "little")
     encoding, shift, mask = _prefix(word >> 23 & 0x1FF)
@@ -152,7 +155,7 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
 def _scaled(
     code: bytes | memoryview, offset: int, word: int, target: str, spec: Spec, reader: Reader
 ) -> tuple[Spec, Decoded]:
-    """The instruction that begins with a scale load: with the matrix instruction behind it, or the scale load alone."""
+    """Reads the instruction that begins with a scale load: with the matrix instruction after it, or the scale load only."""
     second = int.from_bytes(code[offset + 8 : offset + 16], "little")
     if second >> 23 & 0x1FF == 0x1A7:
         found = table(target).get(("scaled", second >> 16 & 0x7F))
@@ -172,7 +175,7 @@ def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str
 
 
 def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, Instruction | None]]:
-    """Offset and instruction, or None for four bytes that are none, as data among code is."""
+    """Yields offset and instruction, or None for four bytes that are none, such as data among code."""
     offset = 0
     while offset < len(code):
         try:
@@ -186,7 +189,7 @@ def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, 
 
 
 def decode_all(code: bytes | memoryview, target: str) -> list[Instruction]:
-    """The instructions from the first byte to the last. Raises what `decode` raises."""
+    """Decodes the instructions from the first byte to the last. Raises what `decode` raises."""
     instructions = []
     offset = 0
     while offset < len(code):

@@ -1,7 +1,7 @@
-"""Control flow: where an instruction leads, and the basic blocks of a graph of instructions.
+"""Control flow: successors of an instruction, and the basic blocks of a graph of instructions.
 
-Addresses count bytes from wherever the caller's do: in memory, in a code object or in a buffer. They are computed, never looked
-up: a target may be outside the code or in the middle of an instruction.
+Addresses count bytes from the caller's origin: in memory, in a code object or in a buffer. They are computed, never
+looked up: a target may be outside the code or in the middle of an instruction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES)
 
 
 def branch_target(inst: Instruction, at: int) -> int | None:
-    """The address that a direct branch or call at address `at` goes to; None of other instructions.
+    """Returns the address that a direct branch or call at address `at` goes to; None for other instructions.
 
     Source: ISA guides, S_BRANCH: "PC = PC + signext(SIMM16 * 4) + 4".
     """
@@ -34,14 +34,15 @@ def branch_target(inst: Instruction, at: int) -> int | None:
 
 
 def falls_through(control: ControlKind) -> bool:
-    """Whether the next instruction may run after one of this kind; of a call, when the function has returned."""
+    """True if the next instruction may run after one of this kind; for a call, when the function has returned."""
     return control is ControlKind.NONE or control not in STOPS
 
 
 def successors(inst: Instruction, at: int) -> list[int]:
-    """The addresses to which an instruction at address `at` leads: first the next one, then the branch's target.
+    """Returns the successors of an instruction at address `at`: first the next one, then the branch's target.
 
-    Conditional branches go both ways, those that a debugger decides included. Targets of `INDIRECT` jumps are not known here.
+    Conditional branches go both ways, including those that a debugger decides. Targets of `INDIRECT` jumps are not
+    known here.
     """
     if inst.spec.control is ControlKind.NONE:
         return [at + inst.size]
@@ -51,7 +52,7 @@ def successors(inst: Instruction, at: int) -> list[int]:
 
 
 class Blocks:
-    """The basic blocks of a graph that its entries reach, numbered in reverse postorder: only loops lead to a lower number.
+    """Basic blocks of a graph that its entries reach, numbered in reverse postorder: only loops lead to a lower number.
 
     nodes: those of each block, in order; following, preceding: the blocks after and before each; entries: blocks.
     """
@@ -71,7 +72,7 @@ class Blocks:
 
 
 def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[int]:
-    """Entries, nodes where ways meet, and nodes after one that leads to several."""
+    """Returns entries, nodes where paths meet, and nodes after one that leads to several."""
     ways = [0] * len(following)
     for after in following:
         for node in after:
@@ -81,7 +82,7 @@ def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[
 
 
 def _lines(following: Sequence[Sequence[int]], leaders: set[int]) -> dict[int, list[int]]:
-    """From each leader the nodes up to the next one, or to one that does not lead to a single node."""
+    """Returns from each leader the nodes up to the next one, or to one that does not lead to a single node."""
     lines = {}
     for leader in leaders:
         lines[leader] = line = [leader]
@@ -91,7 +92,7 @@ def _lines(following: Sequence[Sequence[int]], leaders: set[int]) -> dict[int, l
 
 
 def _reverse_postorder(following: Mapping[int, Sequence[int]], entries: Sequence[int]) -> list[int]:
-    """The nodes that entries reach, by the reverse of the order in which a depth-first walk leaves them."""
+    """Returns the nodes that entries reach, by the reverse of the order in which a depth-first walk leaves them."""
     entered: set[int] = set()
     left: list[int] = []
     for entry in entries:

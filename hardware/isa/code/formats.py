@@ -1,8 +1,8 @@
 """Scalar and memory encodings: the fields of a word to the operands of an instruction.
 
-A reader takes the spec, 64 bits of code (the literal or second dword in the high half) and the
-target, and returns a `Decoded`. Field places: ISA guides, "Microcode formats"; gfx90a moves the
-AccVGPR bit into TFE's place and adds SCC, gfx942 calls the cache bits SC0, SC1 and NT.
+A reader takes the spec, 64 bits of code (the literal or second dword in the high half) and the target, and returns a
+`Decoded`. Field positions: ISA guides, "Microcode formats". gfx90a moves the AccVGPR bit to TFE's place and adds SCC;
+gfx942 calls the cache bits SC0, SC1 and NT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CACHE_NAMES = {
 
 
 class Decoded(NamedTuple):
-    """What a reader found in a word; the fields are those of `Instruction`."""
+    """The operands of a word; the fields are those of `Instruction`."""
 
     form: str
     args: dict[str, Operand]
@@ -41,15 +41,15 @@ class Decoded(NamedTuple):
 class OperandTypes(NamedTuple):
     """The types of a spec's operands."""
 
-    sources: tuple[Type, ...]  # of src0, src1, src2 in order, lane masks included
+    sources: tuple[Type, ...]  # of src0, src1, src2 in order, including lane masks
     literal: int  # the place among them of the parameter k of v_madmk and v_madak, or -1
-    result: Type | None  # of vdst, or of sdst where the result is scalar
-    mask: bool  # whether it writes a lane mask
+    result: Type | None  # of vdst, or of sdst if the result is scalar
+    mask: bool  # True if it writes a lane mask
 
 
 @cache
 def operand_types(spec: Spec) -> OperandTypes:
-    """The `OperandTypes` of a spec of SOP, VOP or VOP3P."""
+    """Returns the `OperandTypes` of a spec of SOP, VOP or VOP3P."""
     operands = [p for p in spec.params if p.type.state in ("", "sgpr")]
     sources = [p for p in operands if p.name not in ("vdst", "sdst", "simm16")]
     names = [p.name for p in sources]
@@ -64,7 +64,7 @@ def operand_types(spec: Spec) -> OperandTypes:
 
 
 def _pair(element: Type) -> Type:
-    """The type of a packed instruction's operand whose elements are of type `element`."""
+    """Returns the type of a packed instruction's operand whose elements are of type `element`."""
     return PAIRS.get(element.name, element)
 
 
@@ -159,7 +159,7 @@ def read_smem(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def data_dwords(spec: Spec, memory: Memory) -> int:
-    """The number of registers of a load's result, or of one data operand of a store or atomic."""
+    """Returns the number of registers of a load's result, or of one data operand of a store or atomic."""
     if memory.op == "atomic":
         return sum(p.type.dwords for p in spec.params[1:])
     if memory.format and memory.d16:
@@ -172,7 +172,7 @@ def _data_file(word: int, target: str, bit: int) -> str:
 
 
 def _cache_bits(target: str, glc: int, slc: int, scc: int) -> dict[str, Any]:
-    """The cache policy bits under their names on the target, in LLVM's order."""
+    """Returns the cache policy bits under their names on the target, in LLVM's order."""
     names = CACHE_NAMES[target]
     return {name: True for name, bit in zip(names, (glc, slc, scc), strict=False) if bit}
 
@@ -201,7 +201,7 @@ def read_ds(spec: Spec, word: int, target: str) -> Decoded:
 
 @cache
 def ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
-    """The operands in printed order: (name, number of the field among addr data0 data1 vdst, registers)."""
+    """Returns the operands in printed order: (name, number of the field among addr data0 data1 vdst, registers)."""
     flags, memory = spec.flags, spec.memory
     if spec.kind == "wave":
         data = [("data0", 1, 1)] if any(p.name == "data0" for p in spec.params) else []
@@ -230,7 +230,7 @@ def read_flat(spec: Spec, word: int, target: str) -> Decoded:
     memory = spec.memory
     assert memory is not None
     modern = target in SINCE_GFX942
-    # LLVM reads the bit on gfx908 too.
+    # LLVM also reads the bit on gfx908.
     file = "a" if word >> 55 & 1 else "v"
     cache_bits = _cache_bits(target, word >> 16 & 1, word >> 17 & 1, word >> 25 & 1)
     count = data_dwords(spec, memory)
@@ -307,7 +307,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[str, Any]) -> Reg:
-    """The operand vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
+    """Reads the operand vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
     count = data_dwords(spec, memory)
     if word >> 55 & 1 and target not in UNIFIED:
         mods["tfe"] = True

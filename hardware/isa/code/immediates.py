@@ -1,7 +1,7 @@
-"""Immediates with a syntax of their own: waits, messages, hardware registers, swizzles, DPP.
+"""Immediates with a special syntax: waits, messages, hardware registers, swizzles, DPP.
 
-Names and fields: ISA guides (S_WAITCNT, S_SENDMSG, S_GETREG_B32, DS_SWIZZLE_B32), and LLVM's
-"AMDGPU instruction operand syntax" for what is printed of them.
+Names and fields: ISA guides (S_WAITCNT, S_SENDMSG, S_GETREG_B32, DS_SWIZZLE_B32); printed forms: LLVM's "AMDGPU
+instruction operand syntax".
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ NUMBER_FORMATS = ["UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT", "RESER
 
 
 def small(value: int, target: str = "") -> str:
-    """The text of a 16-bit immediate: decimal where it is an inline constant, else hexadecimal."""
+    """Returns the text of a 16-bit immediate: decimal if it is an inline constant, else hexadecimal."""
     return str(value) if value <= 64 else f"0x{value:x}"
 
 
 def wait_counts(value: int) -> dict[str, int]:
-    """The counters of an s_waitcnt, by name."""
+    """Returns the counters of an s_waitcnt, by name."""
     return {name: _gather(value, pieces) for name, pieces in WAIT_COUNTERS}
 
 
@@ -97,14 +97,14 @@ def _gather(value: int, pieces: tuple[tuple[int, int], ...]) -> int:
 
 
 def waitcnt(value: int, target: str) -> str:
-    """The text of the counters below their maximum, or of all if none is."""
+    """Returns the text of the counters below their maximum, or of all if none is."""
     counts, most = wait_counts(value), wait_counts(0xFFFF)
     shown = [name for name in counts if counts[name] != most[name]] or list(counts)
     return " ".join(f"{name}({counts[name]})" for name in shown)
 
 
 def sendmsg(value: int, target: str) -> str:
-    """The text of a message: its name, operation and stream where they have names."""
+    """Returns the text of a message: its name, operation and stream, if they have names."""
     message, operation, stream = value & 15, value >> 4 & 7, value >> 8 & 3
     names = OPERATIONS.get(message)
     streams = message in (GS, GS_DONE) and operation > 0
@@ -122,7 +122,7 @@ def sendmsg(value: int, target: str) -> str:
 
 
 def hwreg(value: int, target: str) -> str:
-    """The text of a field of a hardware register."""
+    """Returns the text of a field of a hardware register."""
     number, offset, width = value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
     names = HARDWARE_REGISTERS
     if target in SINCE_GFX942:
@@ -132,7 +132,7 @@ def hwreg(value: int, target: str) -> str:
 
 
 def gpr_index(value: int, target: str) -> str:
-    """The text of the operands that VGPR indexing concerns."""
+    """Returns the text of the operands of VGPR indexing."""
     if value > 15:
         return f"0x{value:x}"
     return f"gpr_idx({','.join(m for i, m in enumerate(GPR_INDEX_MODES) if value >> i & 1)})"
@@ -143,7 +143,7 @@ def decimal(value: int, target: str) -> str:
 
 
 def optional(value: int, target: str) -> str:
-    """The number, or nothing for 0."""
+    """Returns the number, or nothing for 0."""
     return str(value) if value else ""
 
 
@@ -170,7 +170,7 @@ SOPK_IMMEDIATES: dict[ControlKind, Callable[[int, str], str]] = {
 
 
 def dpp(control: int) -> str:
-    """The text of dpp_ctrl, as LLVM prints it."""
+    """Returns the text of dpp_ctrl, as LLVM prints it."""
     if control <= 0xFF:
         lanes = ",".join(str(control >> shift & 3) for shift in (0, 2, 4, 6))
         return f"quad_perm:[{lanes}]"
@@ -182,7 +182,7 @@ def dpp(control: int) -> str:
 
 
 def swizzle(offset: int) -> str:
-    """The text of ds_swizzle_b32's pattern."""
+    """Returns the text of ds_swizzle_b32's pattern."""
     if offset >= 0xE000:
         return f"swizzle(FFT,{offset & 31})"
     if offset >= 0xC000:
@@ -204,7 +204,7 @@ def swizzle(offset: int) -> str:
 
 
 def _bit_pattern(keep: int, force: int, flip: int) -> str:
-    """A letter for each lane bit from the top: 0, 1, p (kept) or i (inverted)."""
+    """Returns a letter for each lane bit from the top: 0, 1, p (kept) or i (inverted)."""
     zero, one = (bit & keep | force for bit in (0, 31))
     zero, one = zero ^ flip, one ^ flip
     letters = {(0, 0): "0", (1, 1): "1", (0, 1): "p", (1, 0): "i"}
@@ -212,7 +212,7 @@ def _bit_pattern(keep: int, force: int, flip: int) -> str:
 
 
 def buffer_format(value: int) -> str:
-    """The text of MTBUF's format (data format in bits 3:0, number format in 6:4); empty for 8-bit UNORM."""
+    """Returns the text of MTBUF's format (data format in bits 3:0, number format in 6:4); empty for 8-bit UNORM."""
     data, number = value & 15, value >> 4
     parts = []
     if data != 1:

@@ -15,7 +15,7 @@ from simgpu.hardware.isa.types import Type
 VGPR_BASE = 256
 VCC_PAIR = Reg("s", isa.VCC, 2)
 LAST_SGPR = 101
-LAST_IN_TUPLE = 105  # LLVM lets a tuple run on into flat_scratch and xnack_mask
+LAST_IN_TUPLE = 105  # LLVM lets a tuple continue into flat_scratch and xnack_mask
 LAST_TTMP = 123
 
 # Two-register specials by the number of their low half.
@@ -46,7 +46,7 @@ CONSTANTS = {
     isa.SCC_SOURCE: "src_scc",
     isa.LDS_DIRECT: "src_lds_direct",
 }
-# What LLVM also takes as a lane mask's destination; as sources GFX9 has none of the first three.
+# Other destinations of a lane mask that LLVM accepts; as sources GFX9 has none of the first three.
 MASK_NAMES = {
     125: "null",
     230: "src_flat_scratch_base_lo",
@@ -57,12 +57,12 @@ INVERSE_TWO_PI_F64 = "0.15915494309189532"
 
 
 class UndefinedBits(Exception):
-    """Bits that no instruction of the target has; `decode` adds where and which."""
+    """Bits that no instruction of the target has; `decode` adds the place."""
 
 
 @cache
 def vector(index: int, count: int, file: str = "v") -> Reg:
-    """The `count` VGPRs or AccVGPRs from `index` on. Raises Undefined if they pass register 255."""
+    """Returns the `count` VGPRs or AccVGPRs from `index` on. Raises Undefined if they pass register 255."""
     if index + count > 256:
         raise UndefinedBits(f"{file}{index} has no {count} registers after it")
     return Reg(file, index, count)
@@ -70,7 +70,7 @@ def vector(index: int, count: int, file: str = "v") -> Reg:
 
 @cache
 def scalar(code: int, count: int) -> Reg:
-    """The `count` scalar registers (SGPRs, specials, ttmp) from the number `code` on.
+    """Returns the `count` scalar registers (SGPRs, specials, ttmp) from the number `code` on.
 
     Raises Undefined for others; pairs start at an even register, larger tuples at a multiple of four.
     """
@@ -92,7 +92,7 @@ def scalar(code: int, count: int) -> Reg:
 
 @cache
 def source(code: int, count: int) -> Operand:
-    """The operand of a source field without literals: VGPRs, scalar registers or a constant."""
+    """Returns the operand of a source field without literals: VGPRs, scalar registers or a constant."""
     if code >= VGPR_BASE:
         return vector(code - VGPR_BASE, count)
     if code in CONSTANTS:
@@ -101,18 +101,18 @@ def source(code: int, count: int) -> Operand:
 
 
 def source_or_literal(code: int, count: int, word: int) -> Operand:
-    """The operand of a source field; 255 is the 32-bit literal in the high half of the 64-bit `word`."""
+    """Returns the operand of a source field; 255 is the 32-bit literal in the high half of the 64-bit `word`."""
     return Literal(word >> 32) if code == isa.LITERAL else source(code, count)
 
 
 def mask_destination(code: int) -> Operand:
-    """The operand that a lane mask is written to: an SGPR pair, or one of `MASK_NAMES`."""
+    """Returns the operand that a lane mask is written to: an SGPR pair, or one of `MASK_NAMES`."""
     return Const(code) if code in MASK_NAMES else scalar(code, 2)
 
 
 @cache
 def register_text(reg: Reg) -> str:
-    """The text of a register operand, as LLVM prints it."""
+    """Returns the text of a register operand, as LLVM prints it."""
     if reg.file == "s" and reg.index > LAST_SGPR:
         if isa.TTMP <= reg.index <= LAST_TTMP:
             return _range("ttmp", reg.index - isa.TTMP, reg.count)
@@ -125,7 +125,7 @@ def register_text(reg: Reg) -> str:
 
 def _constant_text(code: int, type_: Type | None) -> str:
     if type_ and code in FLOATS:
-        # Printed as the f16 bits that they would stand for elsewhere: what LLVM 22 prints, not what the operand reads.
+        # Printed as the f16 bits of the constant, as LLVM 22 does; the operand reads other bits.
         if type_.bits == 16 and type_.is_int:
             return f"0x{FLOATS[code].f16:x}"
         if type_.bits == 64 and type_.kind != "pair" and code == 248:
@@ -138,7 +138,7 @@ def _range(prefix: str, index: int, count: int) -> str:
 
 
 def operand_text(operand: Operand, type_: Type | None = None) -> str:
-    """The text of an operand, as LLVM prints it; `type_` matters to inline floats."""
+    """Returns the text of an operand, as LLVM prints it; `type_` matters to inline floats."""
     if isinstance(operand, Reg):
         return register_text(operand)
     if isinstance(operand, Const):

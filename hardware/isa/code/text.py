@@ -16,7 +16,7 @@ from simgpu.hardware.targets import architecture
 SHORT = ("vop1", "vop2", "vopc")
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
-# Two sources, but op_sel[3:2] choose the byte that is written.
+# Two sources, but op_sel[3:2] select the byte that is written.
 BYTE_SELECTED = (
     "v_cvt_sr_fp8_f32",
     "v_cvt_sr_bf8_f32",
@@ -24,10 +24,10 @@ BYTE_SELECTED = (
     "v_cvt_scalef32_pk_fp4_bf16",
 )
 OMOD = ("", "mul:2", "mul:4", "div:2")
-# Modifiers of memory instructions without a value, in printed order: those before the offsets, those behind.
+# Modifiers of memory instructions without a value, in printed order: those before the offsets, those after.
 MEMORY_FLAGS = ("idxen", "offen")
 CACHE_FLAGS = ("gds", "glc", "sc0", "slc", "nt", "scc", "sc1", "tfe")
-# What prints simm16: by control kind, and for all others.
+# Printers of simm16: by control kind, and for all others.
 IMMEDIATES = {
     "sopp": (immediates.SOPP_IMMEDIATES, immediates.small),
     "sopk": (immediates.SOPK_IMMEDIATES, immediates.hexadecimal),
@@ -35,14 +35,17 @@ IMMEDIATES = {
 
 
 def text(instruction: Instruction) -> str:
-    """The text of an instruction, in LLVM's syntax."""
+    """Returns the text of an instruction, in LLVM's syntax."""
     return PRINTERS[instruction.spec.encoding](instruction)
 
 
 def disassemble(code: bytes | memoryview, target: str) -> list[tuple[int, str]]:
-    """The byte offset and text of every instruction. Raises DecodeError at undefined bytes, TargetError for an unknown target.
+    """Returns the byte offset and text of every instruction; target: an architecture or a board.
 
-    target: an architecture or a board, as everywhere.
+    Raises DecodeError at undefined bytes, TargetError for an unknown target.
+
+    >>> disassemble(bytes.fromhex("000081bf"), "mi300x")
+    [(0, 's_endpgm')]
     """
     return [(instruction.offset, text(instruction)) for instruction in decode_all(code, architecture(target))]
 
@@ -84,7 +87,7 @@ def _smem(inst: Instruction) -> str:
 
 
 def _memory(inst: Instruction) -> str:
-    """The text of an instruction of DS, FLAT, MUBUF or MTBUF."""
+    """Returns the text of an instruction of DS, FLAT, MUBUF or MTBUF."""
     mods = inst.mods
     modifiers = []
     if "format" in mods:
@@ -106,7 +109,7 @@ def _offset(inst: Instruction, value: int) -> str:
 
 
 def _vector(inst: Instruction) -> str:
-    """The text of an instruction of VOP1, VOP2, VOPC or VOP3, in every form."""
+    """Returns the text of an instruction of VOP1, VOP2, VOPC or VOP3, in every form."""
     spec, mods = inst.spec, inst.mods
     if "attribute" in mods:
         return _interpolation(inst)
@@ -144,7 +147,7 @@ def _output(inst: Instruction) -> list[str]:
 
 
 def _op_sel(inst: Instruction) -> list[str]:
-    """The modifier op_sel: the bits of the sources, then bit 3 for the destination."""
+    """Returns the modifier op_sel: the bits of the sources, then bit 3 for the destination."""
     bits = inst.mods.get("op_sel", 0)
     count = 3 if inst.mnemonic in BYTE_SELECTED else len(operand_types(inst.spec).sources)
     return _select_bits("op_sel", bits & (1 << count) - 1 | bits >> 3 << count, count + 1)
@@ -171,7 +174,7 @@ def _operands(inst: Instruction) -> list[str]:
 
 
 def _modified(inst: Instruction, number: int, operand: Operand, shown: str) -> str:
-    """The text of a source with its sext, abs and neg."""
+    """Returns the text of a source with its sext, abs and neg."""
     modifiers = inst.src_mods
     if modifiers.sext >> number & 1:
         shown = f"sext({shown})"
@@ -224,7 +227,7 @@ def _packed(inst: Instruction) -> str:
 
 
 def _mixed(negative: int, absolute: int, operand: Operand, shown: str) -> str:
-    """The text of a source of mad_mix or fma_mix: neg_lo negates, neg_hi takes the magnitude."""
+    """Returns the text of a source of mad_mix or fma_mix: neg_lo negates, neg_hi takes the magnitude."""
     if absolute:
         return f"-|{shown}|" if negative else f"|{shown}|"
     if negative:
@@ -237,7 +240,7 @@ def _matrix(inst: Instruction) -> str:
     wide = f64 if Flag.F64 in inst.spec.flags else None
     modifiers = []
     if Flag.SCALED in inst.spec.flags:
-        # Two scales, but the printer counts three sources; the third is always 0.
+        # The instruction has two scales, but the printer counts three sources; the third is always 0.
         modifiers += _select_bits("op_sel", mods.get("op_sel", 0), 3)
         modifiers += _select_bits("op_sel_hi", mods["op_sel_hi"], 3, -1)
     modifiers += [f"{name}:{mods[name]}" for name in ("cbsz", "abid", "blgp") if name in mods]

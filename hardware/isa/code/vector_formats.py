@@ -21,7 +21,7 @@ from simgpu.hardware.isa.types import Type
 
 SDWA, DPP = 0xF9, 0xFA
 SDWA_DWORD = 6
-# These select a source only.
+# Mnemonics whose SDWA form only selects a source.
 SDWA_WHOLE_RESULT = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")
 ROW_NEWBCAST = range(0x150, 0x160)
 LAST_CONSTANT = 248
@@ -30,7 +30,7 @@ WITHOUT_OP_SEL = ("v_cvt_pk_bf16_f32",)
 
 @cache
 def signed_sources(spec: Spec) -> int:
-    """The sources that take neg and abs, as bits: floats, and the values of v_cndmask_b32."""
+    """Returns the sources that take neg and abs, as bits: floats, and the values of v_cndmask_b32."""
     chosen = 0
     for i, type_ in enumerate(operand_types(spec).sources):
         value = type_.element or type_
@@ -40,7 +40,7 @@ def signed_sources(spec: Spec) -> int:
 
 
 def _result(spec: Spec, code: int) -> dict[str, Operand]:
-    """The operand vdst, or sdst where the result is scalar, of a vector encoding's 8-bit field."""
+    """Returns the operand vdst, or sdst if the result is scalar, of a vector encoding's 8-bit field."""
     type_ = operand_types(spec).result
     if type_ is None:
         return {}
@@ -50,7 +50,7 @@ def _result(spec: Spec, code: int) -> dict[str, Operand]:
 
 
 def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
-    """The operands src0, src1, src2, with the literal k at its place among them."""
+    """Returns the operands src0, src1, src2, with the literal k at its place among them."""
     args: dict[str, Operand] = {}
     at = operand_types(spec).literal
     for i, operand in enumerate(sources):
@@ -63,7 +63,7 @@ def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[
 
 
 def _vector_sources(spec: Spec, first: Operand, word: int) -> list[Operand]:
-    """The sources: src0 as given, src1 of VOP2's and VOPC's VGPR field, an implied carry of VCC."""
+    """Returns the sources: src0 as given, src1 of VOP2's and VOPC's VGPR field, an implied carry of VCC."""
     sources: list[Operand] = []
     for i, type_ in enumerate(operand_types(spec).sources):
         if type_.name == "mask":
@@ -205,7 +205,7 @@ def _output(clamp: int, omod: int) -> dict[str, Any]:
 
 
 def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
-    """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the form is VOP3B where a mask is written beside vdst."""
+    """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the form is VOP3B if a mask is written in addition to vdst."""
     if Flag.INTERP in spec.flags:
         return _interpolation(word)
     shape = operand_types(spec)
@@ -228,7 +228,7 @@ def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
     if beside:
         absolute = 0
     elif any(p.name == "bitop3" for p in spec.params):
-        # The truth table takes the places of abs, neg and omod.
+        # The truth table uses the fields of abs, neg and omod.
         mods.pop("omod", None)
         mods["bitop3"] = word >> 61 | (word >> 8 & 7) << 3 | (word >> 59 & 3) << 6
     if Flag.SWAP in spec.flags:
@@ -241,7 +241,7 @@ def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
 def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
     """Raises Undefined for a source in the wrong file: lane numbers are scalar, wide operands and v_readlane's row are VGPRs.
 
-    A lane mask is no constant. LLVM takes VGPRs for it; what executes them must refuse.
+    A lane mask is no constant. LLVM accepts VGPRs for it; the executing code must refuse them.
     """
     if type_.name == "mask" and 128 <= code <= LAST_CONSTANT:
         raise UndefinedBits("a lane mask is a pair of scalar registers")

@@ -2,7 +2,7 @@
 
     sop.py          SOP2, SOPC, SOPK: scalar arithmetic with two operands
     sop1.py         SOP1: scalar arithmetic with one
-    sop_control.py  SOPP and what belongs to it: flow, messages, waits, hardware registers
+    sop_control.py  SOPP and related instructions: flow, messages, waits, hardware registers
     smem.py         scalar memory, caches, clocks
     vop1.py         VOP1: one operand
     vop1_cvt.py     its conversions

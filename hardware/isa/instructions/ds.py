@@ -28,7 +28,7 @@ RETURNING = 32  # opcode distance of the forms that return the old value
 def _atomic(
     opcode: int, stem: str, suffix: str, width: int, body: Body, targets: tuple[str, ...] = TARGETS
 ) -> None:
-    """The form without and the form with return."""
+    """Registers the forms without and with return."""
     plain = Memory("ds", "atomic", bits=width)
     returning = Memory("ds", "atomic", bits=width, returns=True)
     row("ds", f"ds_{stem}_{suffix}", opcode, plain, body, targets=targets)
@@ -57,7 +57,7 @@ for _width, _base in ((32, 0), (64, 64)):
         _kind = (SIGNED if _letter == "i" else UNSIGNED)[_width]
         _body = operation(_operation, _kind)
         _atomic(_base + _op, _name, f"{_letter}{_width}", _width, _body)
-        # LDS to LDS: the second operand lies at the address plus the offset.
+        # LDS to LDS: the second operand is at the address plus the offset.
         _memory = Memory("ds", "atomic", bits=_width)
         _flags = (Flag.SRC2,)
         _source2 = f"ds_{_name}_src2_{_letter}{_width}"
@@ -168,10 +168,10 @@ def ds_bpermute_b32(addr: u32, data0: u32, active: EXEC, offset: modifier = 0) -
 
 @ds(61, kind="wave")
 def ds_swizzle_b32(addr: u32, active: EXEC, offset: modifier = 0) -> u32:
-    """addr's register of the lane that the pattern `offset` names; 0 from an inactive lane.
+    """Reads addr's register of the lane that the pattern `offset` selects; 0 from an inactive lane.
 
-    Patterns of the Vega ISA guide, within groups of 32 lanes: and/or/xor of the lane number,
-    rotation, FFT order; with bit 15 alone a permutation of each quad.
+    Patterns of the Vega ISA guide, within groups of 32 lanes: and/or/xor of the lane number, rotation, FFT order; with
+    only bit 15 set, a permutation of each quad.
     """
     lane = lane_id(addr)
     if offset >= 0xE000:
@@ -190,7 +190,7 @@ def ds_swizzle_b32(addr: u32, active: EXEC, offset: modifier = 0) -> u32:
 
 
 def _fft(lane: Value, keep: int) -> Value:
-    """The lane's five bits reversed, past the kept ones."""
+    """Reverses the lane's five bits, past the kept ones."""
     order = const(lane, 0)
     for i in range(5):
         order = order | shl(lshr(lane, i) & 1, 4 - i)

@@ -11,7 +11,7 @@ from simgpu.hardware.isa.spec import Memory, row
 
 SPACES = ("flat", "global", "scratch")
 
-# Opcode, name after the space, and what it moves; the same opcodes serve MUBUF.
+# Opcode, name after the space, and the data that it moves; the same opcodes serve MUBUF.
 PLAIN: tuple[tuple[int, str, dict[str, object]], ...] = (
     (16, "load_ubyte", {"op": "load", "bits": 8}),
     (17, "load_sbyte", {"op": "load", "bits": 8, "sign": True}),

@@ -31,7 +31,7 @@ def v_accvgpr_write_b32(a: u32) -> u32:
 
 @vop3p(LOAD_SCALE, targets=GFX950, control=ControlKind.LD_SCALE)
 def v_mfma_ld_scale_b32(a: u32, b: u32) -> None:
-    """The scales of the matrix instruction that follows; part of its text when one does."""
+    """Holds the scales of the following matrix instruction; part of its text if there is one."""
 
 
 @cache

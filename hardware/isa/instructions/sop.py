@@ -108,7 +108,7 @@ sop2(9, name="s_max_u32")(_least(u32, imax, operator.gt))
 
 def _select(kind: Type):
     def body(a: kind, b: kind, scc: SCC) -> kind:
-        """a where SCC is set, else b."""
+        """Selects a if SCC is set, else b."""
         return where(scc, a, b)
 
     return body
@@ -125,7 +125,7 @@ def _logic(kind: Type, relation: Callable[[Value, Value], Value]):
 
 def _shift(kind: Type, shift: Callable[[Value, Value], Value]):
     def body(a: kind, b: u32) -> (kind, SCC):
-        """The count is taken modulo the width; SCC is set when the result is not 0."""
+        """Shifts by the count modulo the width; SCC is set if the result is not 0."""
         result = shift(a, b)
         return result, result != 0
 
@@ -178,7 +178,7 @@ sop2(40, name="s_bfe_i64")(_extract(i64))
 
 @sop2(36)
 def s_mul_i32(a: u32, b: u32) -> u32:
-    """The low half of the product; SCC is kept."""
+    """Returns the low half of the product; SCC is kept."""
     return a * b
 
 
@@ -240,7 +240,7 @@ def _compare(kind: Type, relation: Callable[[Value, Value], Value]):
 
 def _bit_is(kind: Type, wanted: int):
     def body(a: kind, b: u32) -> SCC:
-        """Whether the bit of a that b names (modulo the width) has this value."""
+        """Tests if the bit of a with number b (modulo the width) has this value."""
         return (lshr(a, b) & 1) == wanted
 
     return body

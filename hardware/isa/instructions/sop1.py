@@ -54,7 +54,7 @@ def _any_of_four(a: Value) -> Value:
 
 def _whole_quads(kind: Type):
     def body(a: kind) -> (kind, SCC):
-        """Four set bits for each quad with any set bit."""
+        """Sets four bits for each quad with any set bit."""
         result = _any_of_four(a) * 15
         return result, result != 0
 
@@ -63,7 +63,7 @@ def _whole_quads(kind: Type):
 
 def _quad_mask(kind: Type):
     def body(a: kind) -> (kind, SCC):
-        """One bit for each quad with any set bit."""
+        """Sets one bit for each quad with any set bit."""
         x = _any_of_four(a)
         for shift, keep in ((3, 0x0303030303030303), (6, 0x000F000F000F000F), (12, 0x000000FF000000FF)):
             x = (x | lshr(x, shift)) & (keep & (1 << kind.bits) - 1)
@@ -109,7 +109,7 @@ def _leading(kind: Type):
 
 def _set_bit(kind: Type, value: int):
     def body(a: u32, sdst: kind) -> kind:
-        """The destination with bit a (modulo the width) set to this value."""
+        """Returns the destination with bit a (modulo the width) set to this value."""
         bit = shl(const(sdst, 1), a)
         return sdst | bit if value else sdst & ~bit
 

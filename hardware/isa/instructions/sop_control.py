@@ -69,7 +69,7 @@ for _op, _control in PROGRAM.items():
 
 @sop1(28, control=ControlKind.GETPC)
 def s_getpc_b64() -> u64:
-    """The address of the next instruction."""
+    """Returns the address of the next instruction."""
 
 
 @sop1(29, control=ControlKind.SETPC)
@@ -144,7 +144,7 @@ def s_cbranch_i_fork(sdst: u64, simm16: i16) -> None:
 
 @sopk(17, control=ControlKind.GETREG)
 def s_getreg_b32(simm16: u16) -> u32:
-    """A field of a hardware register: id simm16[5:0], offset [10:6], width - 1 [15:11]."""
+    """Reads a field of a hardware register: id simm16[5:0], offset [10:6], width - 1 [15:11]."""
 
 
 @sopk(18, control=ControlKind.SETREG)

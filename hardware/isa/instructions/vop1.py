@@ -47,10 +47,10 @@ def v_clrexcp() -> None:
 
 @vop1(55)
 def v_screen_partition_4se_b32(a: u32) -> u32:
-    """Which of four shader engines a rectangle of 32 x 32-pixel tiles covers, one bit each.
+    """Returns the shader engines, of four, that a rectangle of 32 x 32-pixel tiles covers, one bit each.
 
-    a: x_min, y_min, x_max, y_max, two bits each from bit 7 down, all modulo 4. Tile (x, y) belongs to
-    engine {x[0] ^ y[1], y[0] ^ x[1]} (Vega ISA guide: the formula behind its table of 256 entries).
+    a: x_min, y_min, x_max, y_max, two bits each from bit 7 down, all modulo 4. Tile (x, y) belongs to engine
+    {x[0] ^ y[1], y[0] ^ x[1]} (Vega ISA guide: the formula of its table of 256 entries).
     """
     covered = const(a, 0)
     for tile in range(16):
@@ -62,7 +62,7 @@ def v_screen_partition_4se_b32(a: u32) -> u32:
 
 
 def _in_ring(at: int, low: Value, high: Value) -> Value:
-    """Whether at lies between low and high, counted upwards modulo 4."""
+    """True if at is between low and high, counted upwards modulo 4."""
     return ((const(low, at) - low) & 3) <= ((high - low) & 3)
 
 
@@ -90,7 +90,7 @@ def v_swap_b32(a: u32, vdst: u32) -> (u32, u32):
 
 @vop1(2, kind="wave", flags=E32_ONLY)
 def v_readfirstlane_b32(a: u32, active: EXEC) -> s32:
-    """The lowest active lane's value, lane 0 if none is active."""
+    """Returns the lowest active lane's value, lane 0 if none is active."""
     return read_lane(a, cttz(active))
 
 
@@ -109,12 +109,12 @@ def v_permlane16_swap_b32(a: u32, vdst: u32) -> (u32, u32):
 
 @vop1(90, targets=GFX950, kind="wave", flags=(Flag.NO_SDWA, Flag.NO_DPP, Flag.SWAP))
 def v_permlane32_swap_b32(a: u32, vdst: u32) -> (u32, u32):
-    """The upper half of vdst exchanges with the lower half of src0."""
+    """Exchanges the upper half of vdst with the lower half of src0."""
     return _swap_rows(a, vdst, 32)
 
 
 def prng(a: Value) -> Value:
-    """One step of the linear feedback shift register of V_PRNG_B32."""
+    """Runs one step of the linear feedback shift register of V_PRNG_B32."""
     return shl(a, 1) ^ where((a & 0x80000000) != 0, const(a, 197), 0)
 
 
@@ -165,7 +165,7 @@ def v_ceil_f32(a: f32) -> f32:
 
 @vop1(30)
 def v_rndne_f32(a: f32) -> f32:
-    """To the nearest integer, ties to even."""
+    """Rounds to the nearest integer, ties to even."""
     return rint(a)
 
 
@@ -192,7 +192,7 @@ def v_ceil_f64(a: f64) -> f64:
 
 @vop1(25, flags=WIDE)
 def v_rndne_f64(a: f64) -> f64:
-    """To the nearest integer, ties to even."""
+    """Rounds to the nearest integer, ties to even."""
     return rint(a)
 
 
@@ -224,7 +224,7 @@ def v_trunc_f16(a: f16) -> f16:
 
 @vop1(71)
 def v_rndne_f16(a: f16) -> f16:
-    """To the nearest integer, ties to even."""
+    """Rounds to the nearest integer, ties to even."""
     return rint(a)
 
 

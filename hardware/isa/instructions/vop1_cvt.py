@@ -81,7 +81,7 @@ def v_cvt_flr_i32_f32(a: f32) -> i32:
 
 @vop1(14)
 def v_cvt_off_f32_i4(a: u32) -> f32:
-    """The signed low 4 bits over 16: -0.5 to 0.4375."""
+    """Returns the signed low 4 bits over 16: -0.5 to 0.4375."""
     return cast(signed_field(a, 0, 4), f32) * 0.0625
 
 
@@ -174,7 +174,7 @@ def v_cvt_norm_u16_f16(a: f16) -> u16:
 
 @vop1(79)
 def v_sat_pk_u8_i16(a: i16x2) -> u16:
-    """Both signed halves limited to 0..255, packed into 16 bits."""
+    """Limits both signed halves to 0..255, packed into 16 bits."""
     low, high = (as_unsigned(imax(imin(half, 255), 0)) for half in a)
     return low | shl(high, 8)
 
@@ -194,12 +194,12 @@ _FROM_FP8 = (
 def _define_from_fp8(opcode: int, packed: int, form: small.SmallFloat, target: str) -> None:
     @vop1(opcode, targets=(target,), name=f"v_cvt_f32_{form.name}")
     def one(a: u32) -> f32:
-        """The low byte (SDWA selects another); exact."""
+        """Converts the low byte (SDWA selects another); exact."""
         return small.decode(a & 0xFF, form)
 
     @vop1(packed, targets=(target,), name=f"v_cvt_pk_f32_{form.name}")
     def two(a: u32) -> f32x2:
-        """The two low bytes (SDWA selects the other two); exact."""
+        """Converts the two low bytes (SDWA selects the other two); exact."""
         return small.decode(a & 0xFF, form), small.decode(lshr(a, 8) & 0xFF, form)
 
 

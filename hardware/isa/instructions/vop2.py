@@ -367,5 +367,5 @@ def v_dot8c_i32_i4(a: i32, b: i32, vdst: i32, clamp: modifier = 0) -> i32:
 
 @vop2(60)
 def v_pk_fmac_f16(a: f16x2, b: f16x2, vdst: f16x2) -> f16x2:
-    """Both halves a·b + vdst, rounded once."""
+    """Computes a·b + vdst in both halves, rounded once."""
     return fma(a[0], b[0], vdst[0]), fma(a[1], b[1], vdst[1])

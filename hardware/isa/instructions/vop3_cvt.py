@@ -77,31 +77,31 @@ def v_cvt_pknorm_u16_f16(a: f16, b: f16) -> u16x2:
 
 @vop3(662)
 def v_cvt_pkrtz_f16_f32(a: f32, b: f32) -> f16x2:
-    """Both rounded toward zero, whatever MODE says."""
+    """Rounds both toward zero, whatever MODE is."""
     return to_f16_toward_zero(a), to_f16_toward_zero(b)
 
 
 @vop3(663)
 def v_cvt_pk_u16_u32(a: u32, b: u32) -> u16x2:
-    """Both limited to 65535."""
+    """Limits both to 65535."""
     return cast(imin(a, 0xFFFF), u16), cast(imin(b, 0xFFFF), u16)
 
 
 @vop3(664)
 def v_cvt_pk_i16_i32(a: i32, b: i32) -> i16x2:
-    """Both limited to -32768..32767."""
+    """Limits both to -32768..32767."""
     return clamp_to(a, i16), clamp_to(b, i16)
 
 
 @vop3(615, targets=GFX950)
 def v_cvt_pk_f16_f32(a: f32, b: f32) -> f16x2:
-    """Both to nearest even."""
+    """Rounds both to nearest even."""
     return cast(a, f16), cast(b, f16)
 
 
 @vop3(616, targets=GFX950)
 def v_cvt_pk_bf16_f32(a: f32, b: f32) -> bf16x2:
-    """Both to nearest even."""
+    """Rounds both to nearest even."""
     return cast(a, bf16), cast(b, bf16)
 
 
@@ -118,7 +118,7 @@ def v_cvt_sr_bf16_f32(a: f32, b: u32) -> bf16:
 
 
 def destination_byte(op_sel: int) -> int:
-    """The byte of vdst that op_sel[3:2] names: bit 3 is the high bit of the index."""
+    """Returns the byte of vdst that op_sel[3:2] selects: bit 3 is the high bit of the index."""
     return op_sel >> 2 & 3
 
 

@@ -26,7 +26,7 @@ def v_mad_f32(a: f32, b: f32, c: f32) -> f32:
 
 
 def _major_axis(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
-    """Whether z has the largest magnitude, and whether y has a larger one than x."""
+    """Tests if z has the largest magnitude, and if y has a larger one than x."""
     return both(abs(z) >= abs(x), abs(z) >= abs(y)), abs(y) >= abs(x)
 
 
@@ -42,7 +42,7 @@ def v_cubeid_f32(a: f32, b: f32, c: f32) -> f32:
 
 @vop3(453)
 def v_cubesc_f32(a: f32, b: f32, c: f32) -> f32:
-    """The s coordinate on the cube face, unscaled."""
+    """Returns the s coordinate on the cube face, unscaled."""
     z_major, y_major = _major_axis(a, b, c)
     on_z, on_x = where(c < 0.0, -a, a), where(a < 0.0, c, -c)
     return where(z_major, on_z, where(y_major, a, on_x))
@@ -50,7 +50,7 @@ def v_cubesc_f32(a: f32, b: f32, c: f32) -> f32:
 
 @vop3(454)
 def v_cubetc_f32(a: f32, b: f32, c: f32) -> f32:
-    """The t coordinate on the cube face, unscaled."""
+    """Returns the t coordinate on the cube face, unscaled."""
     z_major, y_major = _major_axis(a, b, c)
     return where(z_major, -b, where(y_major, where(b < 0.0, -c, c), -b))
 
@@ -80,13 +80,13 @@ def v_max3_f32(a: f32, b: f32, c: f32, ieee: modifier = 1) -> f32:
 
 @vop3(470)
 def v_med3_f32(a: f32, b: f32, c: f32, ieee: modifier = 1) -> f32:
-    """The middle of three; the minimum if one is a NaN."""
+    """Returns the middle of three; the minimum if one is a NaN."""
     return floats.median(a, b, c, ieee)
 
 
 @vop3(478)
 def v_div_fixup_f32(a: f32, b: f32, c: f32) -> f32:
-    """The quotient c/b from its approximation a, special cases put right."""
+    """Returns the quotient c/b from its approximation a, with special cases corrected."""
     return division.fixup(a, b, c)
 
 

@@ -131,13 +131,13 @@ def v_fma_f16(a: f16, b: f16, c: f16) -> f16:
 
 @vop3(519, flags=KEEP)
 def v_div_fixup_f16(a: f16, b: f16, c: f16) -> f16:
-    """The quotient c/b from its approximation a, special cases put right."""
+    """Returns the quotient c/b from its approximation a, with special cases corrected."""
     return fixup(a, b, c)
 
 
 @vop3(563, targets=GFX950, flags=KEEP)
 def v_bitop3_b16(a: u16, b: u16, c: u16, bitop3: modifier = 0) -> u16:
-    """The truth table `bitop3` of a, b and c."""
+    """Applies the truth table `bitop3` to a, b and c."""
     return bit_table(a, b, c, bitop3)
 
 

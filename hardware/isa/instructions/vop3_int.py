@@ -77,7 +77,7 @@ def v_lerp_u8(a: u32, b: u32, c: u32) -> u32:
 
 
 def _funnel(a: Value, b: Value, count: Value) -> Value:
-    """The low 32 bits of {a, b} >> count, count < 32."""
+    """Returns the low 32 bits of {a, b} >> count, count < 32."""
     return cast(lshr(shl(cast(a, u64), 32) | cast(b, u64), count), u32)
 
 
@@ -114,7 +114,7 @@ def v_max3_u32(a: u32, b: u32, c: u32) -> u32:
 
 
 def middle(a: Value, b: Value, c: Value) -> Value:
-    """The median of three integers."""
+    """Returns the median of three integers."""
     return imax(imin(a, b), imin(imax(a, b), c))
 
 
@@ -222,7 +222,7 @@ def _permuted_byte(a: Value, b: Value, selector: Value) -> Value:
 
 
 def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
-    """Each byte of the result from that of c."""
+    """Computes each byte of the result from that of c."""
     result = const(c, 0)
     for i in range(4):
         result = result | shl(one(byte(c, i)), 8 * i)
@@ -231,7 +231,7 @@ def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
 
 @vop3(493)
 def v_perm_b32(a: u32, b: u32, c: u32) -> u32:
-    """Each byte of c selects a byte of {a, b}; see `_permuted_byte`."""
+    """Selects a byte of {a, b} for each byte of c; see `_permuted_byte`."""
     usual = _bytes_by(c, lambda selector: _of_eight(a, b, selector))
     return rarely((c & 0xF8F8F8F8) != 0, usual, lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
 
@@ -289,7 +289,7 @@ def bit_table(a: Value, b: Value, c: Value, table: int) -> Value:
 
 @vop3(564, targets=GFX950)
 def v_bitop3_b32(a: u32, b: u32, c: u32, bitop3: modifier = 0) -> u32:
-    """The truth table `bitop3` of a, b and c; see `bit_table`."""
+    """Applies the truth table `bitop3` to a, b and c; see `bit_table`."""
     return bit_table(a, b, c, bitop3)
 
 

@@ -55,7 +55,7 @@ def _pack(codes: list[Value], width: int) -> Values:
 
 
 def _unpack(words: Values, width: int) -> list[Value]:
-    """The inverse of `_pack`."""
+    """Reverses `_pack`."""
     codes = []
     for first in range(0, 32 * len(words), width):
         word, at = divmod(first, 32)
@@ -67,7 +67,7 @@ def _unpack(words: Values, width: int) -> list[Value]:
 
 
 def _source_byte(a: Value, op_sel: int) -> Value:
-    """The byte of a that op_sel[1:0] names."""
+    """Returns the byte of a that op_sel[1:0] selects."""
     return lshr(a, 8 * (op_sel & 3)) & 0xFF
 
 
@@ -76,7 +76,7 @@ def _pair_to_fp8(form: SmallFloat, type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=KEEP, name=f"v_cvt_scalef32_pk_{form.name}_{type_.name}")
     def body(a: pair, scale: f32, fp16_ovfl: modifier = 0) -> u16:
-        """Both halves of a, into the half of vdst that op_sel[3] names."""
+        """Converts both halves of a, into the half of vdst that op_sel[3] selects."""
         low, high = _codes(a, form, scale, fp16_ovfl)
         return cast(low | shl(high, 8), u16)
 
@@ -102,7 +102,7 @@ def _fp8_to_pair(form: SmallFloat, type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_{form.name}")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> pair:
-        """The two codes in the half of a that op_sel[0] names."""
+        """Converts the two codes in the half of a that op_sel[0] selects."""
         half = lshr(a, 16 * (op_sel & 1))
         codes = (half & 0xFF, lshr(half, 8) & 0xFF)
         return tuple(_decoded(code, form, scale, type_) for code in codes)
@@ -113,7 +113,7 @@ def _fp8_to_one(form: SmallFloat, type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=flags, name=f"v_cvt_scalef32_{type_.name}_{form.name}")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> type_:
-        """The code in byte op_sel[1:0] of a; an f16 goes to the half that op_sel[3] names."""
+        """Converts the code in byte op_sel[1:0] of a; an f16 goes to the half that op_sel[3] selects."""
         return _decoded(_source_byte(a, op_sel), form, scale, type_)
 
 
@@ -134,7 +134,7 @@ def _pair_to_fp4(type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_fp4_{type_.name}")
     def body(a: pair, scale: f32, vdst: u32, op_sel: modifier = 0) -> u32:
-        """Both elements of a, into byte op_sel[3:2] of vdst."""
+        """Converts both elements of a, into byte op_sel[3:2] of vdst."""
         return _into_byte(vdst, _codes(a, FP4, scale), op_sel)
 
 
@@ -143,7 +143,7 @@ def _stochastic_fp4(type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_sr_pk_fp4_{type_.name}")
     def body(a: pair, b: u32, scale: f32, vdst: u32, op_sel: modifier = 0) -> u32:
-        """Both elements of a, stochastically with random bits b, into byte op_sel[3:2] of vdst."""
+        """Converts both elements of a, stochastically with random bits b, into byte op_sel[3:2] of vdst."""
         return _into_byte(vdst, _codes(a, FP4, scale, seed=b), op_sel)
 
 
@@ -152,7 +152,7 @@ def _fp4_to_pair(type_: Type, opcode: int) -> None:
 
     @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_fp4")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> pair:
-        """The two codes in byte op_sel[1:0] of a."""
+        """Converts the two codes in byte op_sel[1:0] of a."""
         codes = _source_byte(a, op_sel)
         return tuple(_decoded(code, FP4, scale, type_) for code in (codes & 15, lshr(codes, 4)))
 

@@ -1,4 +1,4 @@
-"""VOP3-only instructions on 64-bit operands, and those that read or write single lanes."""
+"""VOP3-only instructions on 64-bit operands, and on single lanes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def v_ldexp_f64(a: f64, b: i32) -> f64:
 
 @vop3(479)
 def v_div_fixup_f64(a: f64, b: f64, c: f64) -> f64:
-    """The quotient c/b from its approximation a, special cases put right."""
+    """Returns the quotient c/b from its approximation a, with special cases corrected."""
     return division.fixup(a, b, c)
 
 

@@ -177,7 +177,7 @@ def v_pk_add_f32(a: f32, b: f32) -> f32:
 
 @vop3p(51, targets=SINCE_GFX90A)
 def v_pk_mov_b32(a: u32x2, b: u32x2, op_sel: modifier = 0) -> u32x2:
-    """The register of a that op_sel[0] names, then the register of b that op_sel[1] names."""
+    """Returns the register of a that op_sel[0] selects, then the register of b that op_sel[1] selects."""
     return a[op_sel & 1], b[op_sel >> 1 & 1]
 
 
@@ -189,13 +189,13 @@ def v_fma_mix_f32(a: f32, b: f32, c: f32) -> f32:
 
 @vop3p(33, flags=(Flag.MIX, Flag.PRESERVE_HIGH))
 def v_fma_mixlo_f16(a: f32, b: f32, c: f32) -> f16:
-    """The f32 result of v_fma_mix_f32 rounded to f16, into the low half of vdst."""
+    """Rounds the f32 result of v_fma_mix_f32 to f16, into the low half of vdst."""
     return cast(fma(a, b, c), f16)
 
 
 @vop3p(34, flags=(Flag.MIX, Flag.WRITE_HIGH))
 def v_fma_mixhi_f16(a: f32, b: f32, c: f32) -> f16:
-    """The f32 result of v_fma_mix_f32 rounded to f16, into the high half of vdst."""
+    """Rounds the f32 result of v_fma_mix_f32 to f16, into the high half of vdst."""
     return cast(fma(a, b, c), f16)
 
 

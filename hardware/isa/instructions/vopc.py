@@ -90,8 +90,10 @@ def _define_family(type_: Type, base: int, predicates: dict[str, Predicate]) -> 
 
 
 def classify(a: Value) -> Value:
-    """The number of a's class, as an unsigned word of a's width: 0 signaling NaN, 1 quiet NaN,
-    2 -inf, 3 -normal, 4 -denormal, 5 -0, 6 +0, 7 +denormal, 8 +normal, 9 +inf."""
+    """Returns the number of a's class, as an unsigned word of a's width.
+
+    Classes: 0 signaling NaN, 1 quiet NaN, 2 -inf, 3 -normal, 4 -denormal, 5 -0, 6 +0, 7 +denormal, 8 +normal, 9 +inf.
+    """
     fields, word = format_of(a), magnitude(a)
     infinity = fields.max_field << fields.fraction
     size = where(word < fields.implicit, where(word == 0, const(word, 0), 1), 2)
@@ -104,7 +106,7 @@ def classify(a: Value) -> Value:
 
 def _define_class(type_: Type, opcode: int, exec_too: bool) -> None:
     def body(a: Value, b: Value) -> Value:
-        """Whether the bit of b that stands for a's class is set; see `classify`."""
+        """Tests if the bit of b for a's class is set; see `classify`."""
         return (lshr(b, classify(a)) & 1) != 0
 
     body.__annotations__ = {"a": type_, "b": u32, "return": mask}

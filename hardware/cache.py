@@ -50,11 +50,11 @@ def _locked(file: int, seconds: float) -> bool:
 
 
 class CacheRefused(RuntimeWarning):
-    """The cache is in a place where another user could change it, so it is not used."""
+    """Warning: another user could change the cache, so it is not used."""
 
 
 class Folder:
-    """The folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory; made if it is missing.
+    """Folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory; made if it is missing.
 
     If it cannot be used, nothing is found and nothing is kept, which only costs time. If it is unsafe, a warning gives
     the reason.
@@ -80,7 +80,7 @@ class Folder:
 
     @property
     def path(self) -> Path | None:
-        """The folder with the files, None if it is not used."""
+        """Path of the folder with the files, None if it is not used."""
         return self._path if self._usable else None
 
     def load(self, name: str) -> bytes | None:
@@ -101,7 +101,7 @@ class Folder:
         return content if kept == self._packed(name, content) else None
 
     def store(self, name: str, content: bytes) -> None:
-        """Keeps a file, whole or not at all, and replaces any file of that name; a failure only costs time."""
+        """Keeps a file, whole or not at all; it replaces another with this name. A failure only costs time."""
         if self._usable:
             self._written(name, self._packed(name, content))
 
@@ -201,7 +201,7 @@ def _place(kind: str) -> Path:
 
 
 class _Refused(Exception):
-    """The reason why a folder must not be used."""
+    """Reason why a folder must not be used."""
 
 
 _ADVICE = "Set SIMGPU_CACHE_DIR to a folder that only you can write, such as one in your home."

@@ -18,7 +18,7 @@ WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]
 
 @dataclass(frozen=True)
 class MFMAAtom:
-    """One matrix instruction D(m,n) += A(m,k) B(k,n).
+    """A matrix instruction D(m,n) += A(m,k) B(k,n).
 
     >>> atom = MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")
     >>> atom.mnemonic, atom.passes, atom.flops, atom.acc_registers
@@ -74,7 +74,7 @@ class MFMAAtom:
 
 @dataclass(frozen=True)
 class HardwareDescriptor:
-    """The essential figures of one GPU (one GCD if a package has two).
+    """Essential figures of one GPU (one GCD if a package has two).
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
     Matrix peaks follow from the atoms. Raises TargetError unless counts are positive and wavefront_size is 64.

@@ -38,7 +38,7 @@ class MemoryFault(SimError):
 
 
 class KernelTrap(SimError):
-    """The kernel ended itself by s_trap: a failed assertion."""
+    """A kernel that ended itself by s_trap: a failed assertion."""
 
 
 class Deadlock(SimError):
@@ -46,11 +46,11 @@ class Deadlock(SimError):
 
 
 class InstructionLimit(SimError):
-    """The launch executed more instructions than its budget allows."""
+    """A launch that executed more instructions than its budget allows."""
 
 
 class TimeLimit(SimError):
-    """The launch took longer than it may."""
+    """A launch that took longer than its limit."""
 
 
 class HostCallError(SimError):
@@ -70,7 +70,7 @@ class TargetError(SimError):
 
 
 class ToolchainError(SimError):
-    """No usable clang or lld, or an assembly that they reject."""
+    """Missing clang or lld, or an assembly that they reject."""
 
 
 class HipError(SimError):

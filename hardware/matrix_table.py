@@ -2,9 +2,9 @@
 
 `hardware/targets.py` takes the boards' atoms from here, `hardware/mfma` adds layouts and arithmetic, `hardware/isa` the specs.
 
-Sources: mnemonics and opcodes, LLVM 22 (assembled and disassembled); shapes and passes, AMD Matrix
-Instruction Calculator 1.3.2 for gfx908, gfx90a and gfx942; for gfx950, which the calculator does
-not have, passes from LLVM's hazard distances. A pass is 4 clocks of a SIMD's matrix unit.
+Sources: mnemonics and opcodes, LLVM 22 (assembled and disassembled). Shapes and passes, AMD Matrix Instruction Calculator
+1.3.2 for gfx908, gfx90a and gfx942. The calculator does not have gfx950; its passes are from LLVM's hazard distances. A pass is
+4 clocks of a SIMD's matrix unit.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 @dataclass(frozen=True)
 class Entry:
-    """The table's data of one instruction on one target: D[m][n] += A[m][k] B[k][n].
+    """Table data of one instruction on one target: D[m][n] += A[m][k] B[k][n].
 
     `MatrixInstruction` adds behaviour.
     """

@@ -29,7 +29,7 @@ class Scope(IntEnum):
 
     @property
     def words(self) -> str:
-        """The scope as HIP, OpenCL and LLVM name it."""
+        """Name of the scope as HIP, OpenCL and LLVM name it."""
         return ("wavefront", "workgroup", "agent", "system")[self]
 
 
@@ -37,12 +37,12 @@ Kind = Literal["load", "store", "atomic"]
 Order = Literal["monotonic", "acquire", "release", "acq_rel", "seq_cst"]
 RELEASES, ACQUIRES = ("release", "acq_rel", "seq_cst"), ("acquire", "acq_rel", "seq_cst")
 L2_ONLY = "buffer_invl2"  # leaves the L1 as it is
-LDS_SCOPE = Scope.WORKGROUP  # of its atomics, whatever they ask for: LDS is one workgroup's, and has no cache
+LDS_SCOPE = Scope.WORKGROUP  # of its atomics, whatever scope they have: LDS is one workgroup's, and has no cache
 BITS = ("glc", "sc0", "sc1")  # cache bits that choose a scope; slc and nt are hints for replacement and choose none
 
 
 class Reach(NamedTuple):
-    """The widest scope that an access with some cache bits serves."""
+    """Widest scope that an access with some cache bits serves."""
 
     targets: tuple[str, ...]
     kind: Kind
@@ -135,7 +135,7 @@ def cache_operation(target: str, mnemonic: str, bits: Iterable[str]) -> CacheOpe
 
 
 class Lowering(NamedTuple):
-    """The lowering of an atomic or a fence, in order. Cache operations are texts; waits are for outstanding operations."""
+    """Lowering of an atomic or a fence, in order. Cache operations are texts; waits are for outstanding operations."""
 
     before: tuple[str, ...]  # cache operations before the wait
     waits: bool  # for vmcnt(0) before the access, or before the fence's later side

@@ -26,7 +26,13 @@ __tracebackhide__ = says_it_all
 
 
 class Kernel(engine.Kernel):
-    """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`."""
+    """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`.
+
+    >>> from simgpu import asm, operators
+    >>> emitted = asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x"))
+    >>> Device("mi300x").load(emitted.assemble())[emitted.name].resources["max_workgroup_size"]
+    256
+    """
 
     def launch(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
@@ -35,9 +41,9 @@ class Kernel(engine.Kernel):
     ) -> Run:  # fmt: skip
         """Runs the kernel to its end. `Run.time` predicts its time on a GPU, `Run.html` shows the run.
 
-        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial); block: work-items
-        of a workgroup; args: one entry per explicit argument; dynamic_lds: bytes; cooperative: have all workgroups
-        resident at once, so that they may wait for each other.
+        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial).
+        block: work-items of a workgroup. args: one entry per explicit argument. dynamic_lds: bytes.
+        cooperative: have all workgroups resident at once, so that they may wait for each other.
 
         executor: where to run the workgroups, in `slices` consecutive ranges (default: a range per core of this host).
         The result is that of the ranges run in order (docs/cluster.md). A launch that cannot be cut runs whole, and
@@ -47,6 +53,13 @@ class Kernel(engine.Kernel):
         KernelTrap, UnsupportedInstruction or DecodeError if the kernel fails. An exception in this thread, such as
         KeyboardInterrupt or one from a signal handler, ends the launch; its buffers then hold the values written so
         far.
+
+        >>> from simgpu import asm, operators
+        >>> gpu = Device("mi300x")
+        >>> x, y = gpu.zeros((64, 64)), gpu.empty((64, 64))
+        >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")), gpu, x, x, y)
+        >>> run.kernel.launch(**run.call).counters["mfma_flops"]   # the kernel again, with the same arguments
+        524288
         """
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
@@ -69,10 +82,18 @@ class Kernel(engine.Kernel):
     ) -> Prediction:  # fmt: skip
         """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/timing.md).
 
-        Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default:
-        the clock that the board is known to hold); warm: True if the caches hold what an earlier launch left; events:
-        the number of instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of
-        `launch`. Also raises LaunchError if no time can be predicted.
+        Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default: the
+        clock that the board is known to hold). warm: True if the caches hold what an earlier launch left. events: the number
+        of instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of `launch`.
+        Also raises LaunchError if no time can be predicted.
+
+        >>> from simgpu import asm, operators
+        >>> gpu = Device("mi300x")
+        >>> x, y = gpu.zeros((64, 64)), gpu.empty((64, 64))
+        >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")), gpu, x, x, y)
+        >>> predicted = run.kernel.time(**run.call)
+        >>> predicted.low < predicted.seconds < predicted.high, predicted.limit
+        (True, 'launch')
         """
         from simgpu.sampling.samples import time_launch
 
@@ -81,7 +102,12 @@ class Kernel(engine.Kernel):
 
 
 class Module(engine.Module):
-    """A loaded code object: kernels by name."""
+    """A loaded code object: kernels by name.
+
+    >>> from simgpu import asm, operators
+    >>> list(Device("mi300x").load(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")).assemble()))
+    ['gemm_f32_nn_32x32x64']
+    """
 
     kernel_class = Kernel
 
@@ -104,9 +130,9 @@ class Device(engine.Device):
 
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
 
-    >>> device = Device("mi300x")
-    >>> device.upload([1.0, 2.0]).nbytes
-    16
+    >>> gpu = Device("mi300x", check=True)
+    >>> gpu.upload([1.0, 2.0]).download()
+    array([1., 2.])
     """
 
     module_class = Module

@@ -74,7 +74,7 @@ class Profile:
     Samples of launches below a millisecond are few and favour one part of the launch: see `even`.
     """
 
-    opcodes: tuple[Opcode, ...]  # those that were executed, the most time first
+    opcodes: tuple[Opcode, ...]  # executed opcodes, the most time first
     others: dict[str, float]  # seconds of other code that workers executed, by name: the scheduler's loop, libraries
     seconds: float  # the workers' processor time, summed
     samples: int  # all that were taken

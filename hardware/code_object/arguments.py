@@ -31,7 +31,11 @@ def dispatch_number(x: int, y: int, z: int, across: int, down: int) -> int:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The extent of a launch."""
+    """Extent of a launch.
+
+    >>> Geometry.of(grid=3, block=(64, 2)).global_size
+    (192, 2, 1)
+    """
 
     block: tuple[int, int, int]  # work-items of a workgroup
     global_size: tuple[int, int, int]  # work-items in all

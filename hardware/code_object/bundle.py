@@ -113,6 +113,6 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
 
 
 def _distance(entry: BundleEntry) -> tuple[int, int]:
-    """Returns the distance of an entry's features from the device's: settings that differ, less those that agree."""
+    """Returns the distance of an entry's features from the device's: settings that differ, minus settings that agree."""
     named = set(entry.target.split(":")[1:])
     return len(named - FEATURES), -len(named & FEATURES)

@@ -203,6 +203,11 @@ class CodeObject:
         """Parses the code object in `data`: an ELF, an offload bundle, or a host file with a fat binary.
 
         target selects an entry if a bundle holds several. Raises DecodeError with a message of one line.
+
+        >>> from simgpu import asm, operators
+        >>> code = asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")).assemble()
+        >>> list(CodeObject.parse(code).kernels)
+        ['gemm_f32_nn_32x32x64']
         """
         try:
             return _parse_elf(cls, _unwrap(bytes(data), target))

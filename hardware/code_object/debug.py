@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DebugInformation:
-    """The debug information of an ELF. Each part is read once, on first use."""
+    """Debug information of an ELF. Each part is read once, on first use."""
 
     def __init__(self, data: bytes, kernels: Collection[str]) -> None:
         """data: of the ELF; kernels: the names of functions whose parameters may be requested."""

@@ -40,7 +40,7 @@ class Steps:
 
 
 class DebugSections:
-    """The debug sections of an ELF file by name, without their compression. Raises DebugLimit if they are too large."""
+    """Debug sections of an ELF file by name, without their compression. Raises DebugLimit if they are too large."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._content: dict[str, bytes] = {}

@@ -43,7 +43,7 @@ class DebugEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Abbreviation:
-    """The layout of an entry of debug information."""
+    """Layout of an entry of debug information."""
 
     tag: int
     children: bool
@@ -53,7 +53,7 @@ class Abbreviation:
 
 
 class Entries:
-    """The entries of a file, for a reader of some attributes. Damaged information raises IndexError, KeyError or ValueError."""
+    """Debug entries of a file, for a reader of some attributes. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections, wanted: Mapping[int, frozenset[int]]) -> None:
         """wanted: the attributes by the tag of entries; entries of other tags are skipped."""

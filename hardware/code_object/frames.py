@@ -37,7 +37,7 @@ def users_line(frames: Sequence[Frame]) -> SourceLine | None:
 
 
 def library_words(source: str, frames: Sequence[str]) -> str:
-    """Describes the code that was inlined at a user's line: `in __syncthreads, hip.h:61`; "" for an instruction of that
+    """Describes the code that was inlined at a user's line: `in __syncthreads, hip.h:61`; "" for an instruction of the
     line itself.
 
     source: the line, one of the frames' (printed frames, innermost first). The function is the one that the line calls.

@@ -89,7 +89,7 @@ class _Variable(NamedTuple):
 
 
 class Locals:
-    """The local variables of a file. Damaged information raises IndexError, KeyError or ValueError."""
+    """Local variables of a file. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections) -> None:
         self._sections = sections

@@ -1,6 +1,6 @@
 """Inline constants: the bits of a number of an operand field (128 to 208, 240 to 248), by operand type.
 
-The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), whose comments correct the guides:
+The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), because the guides mislead:
 
 * an integer is sign-extended to the operand's 32 or 64 bits, packed halves or not;
 * a float has the operand's format, in the low bits, with zeros above: packed halves read it only in the low one;

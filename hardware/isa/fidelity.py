@@ -13,7 +13,7 @@ from simgpu.hardware.isa.kinds import Flag
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How far a result is the hardware's."""
+    """Agreement of a result with the hardware."""
 
     # bounded: by a documented error; unverified: by a rule that nothing public confirms
     kind: Literal["exact", "bounded", "unverified"]
@@ -56,7 +56,12 @@ OPEN = {
 
 
 def fidelity_of(inst: Instruction) -> Fidelity:
-    """Returns the fidelity of one instruction of its target."""
+    """Returns the fidelity of one instruction of its target.
+
+    >>> from simgpu.hardware.isa import decode
+    >>> fidelity_of(decode(bytes.fromhex("0203047e"), 0, "gfx942")).kind
+    'exact'
+    """
     if inst.spec.kind == "matrix":
         return _matrix(inst.mnemonic, inst.target)
     if inst.mnemonic in BOUNDS:

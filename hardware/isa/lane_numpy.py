@@ -360,6 +360,10 @@ def evaluate(spec: Spec, *raw: Any, **modifiers: int) -> Any:
 
     raw: one array for each parameter that is no modifier, in order (see `wrap`); modifiers: values of the body's `modifier`
     parameters.
+
+    >>> from simgpu.hardware.isa import table
+    >>> evaluate(table("gfx942")["vop2", 1][0], np.float32(1.5).view("u4"), np.float32(2).view("u4")).view("f4")
+    array(3.5, dtype=float32)
     """
     operands = [p for p in spec.params if p.type.state != "modifier"]
     if len(operands) != len(raw):

@@ -45,13 +45,14 @@ def multiply(
 ) -> np.ndarray:
     """Computes D = A·B + C as raw bits, as on the row's target.
 
-    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's bits each; `blocks`
-    may be any number. D has C's shape, uint32 (uint64 for f64). An smfmac takes a (blocks, m, k/2), the stored values,
-    and index (blocks, m, k/4), the 4-bit fields. f8f6f4: cbsz and blgp select the formats; scale_a (blocks, m, k/32)
-    and scale_b (blocks, k/32, n) are E8M0 bytes. With cbsz and abid, block i reads A of the block that they select;
-    with blgp the columns of B move as the lanes do, which needs all the row's blocks. Every NaN of D is the default
-    one. neg: signs of f64 A, B, C flipped. clamp: i32 sums saturate instead of wrapping. Raises TargetError for shapes
-    or options that the instruction does not have.
+    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's bits each.
+    `blocks` may be any number. D has C's shape, uint32 (uint64 for f64). Every NaN of D is the default one.
+    An smfmac takes a (blocks, m, k/2), the stored values, and index (blocks, m, k/4), the 4-bit fields.
+    f8f6f4: cbsz and blgp select the formats; scale_a (blocks, m, k/32) and scale_b (blocks, k/32, n) are E8M0 bytes.
+    With cbsz and abid, block i reads A of the block that they select. With blgp the columns of B move as the lanes do,
+    which needs all the row's blocks.
+    neg: signs of f64 A, B, C flipped. clamp: i32 sums saturate instead of wrapping.
+    Raises TargetError for shapes or options that the instruction does not have.
 
     >>> from simgpu.hardware import mfma
     >>> row = mfma.find("v_mfma_f32_4x4x1f32", "mi100")

@@ -1,15 +1,19 @@
 """Clocks and depths inside a compute unit, L2, and the way to memory; one row an architecture. `sustained` has bandwidths.
 
-Legend of the tags: [RPC] ROCm Compute Profiler, "Pipeline descriptions" [GPUB] te42kyfo/gpu-benches: gpu-latency,
-gpu-strides, gpu-stream on MI210 and MI100 [GLUON] ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on
-MI355X; memory latency on MI300X [GCN] AMD GCN3 and CDNA3 ISA guides and white papers [MCA] llvm-mca's scheduling model
-[ORI] ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks [C&C] Chips and Cheese,
-"Testing AMD's Giant MI300X" [CHASE] a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns,
-Infinity Cache 262 ns, 1 GiB 353 ns) [UMC] Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's
-memory, 32 channels of 256 bytes [ATL] Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the
-address's, on MI200 of up to four each
+Legend of the tags:
+[RPC]    ROCm Compute Profiler, "Pipeline descriptions"
+[GPUB]   te42kyfo/gpu-benches: gpu-latency, gpu-strides, gpu-stream on MI210 and MI100
+[GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
+[GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
+[MCA]    llvm-mca's scheduling model
+[ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
+[C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
+[CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
+[UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
+[ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
+
 A figure that nobody published is a neighbour's, and its comment says so.
 """
 
@@ -68,7 +72,7 @@ class Pipelines:
     def queued(self, load: float) -> float:
         """Returns nanoseconds that a request waits for others at a load of memory of 0 to 1.
 
-        The load is served evenly: half the service time of each request, times the length of such a queue.
+        It is the mean wait in a queue with even service: queue_ns / 2 · load / (1 - load).
         """
         return self.queue_ns / 2 * load / (1 - load)
 

@@ -86,7 +86,12 @@ def _numbered(file: str, first: int, count: int) -> frozenset[Register]:
 
 
 def effect_of(inst: Instruction) -> Effect:
-    """Returns the effect of a decoded instruction."""
+    """Returns the effect of a decoded instruction.
+
+    >>> from simgpu.hardware.isa import decode
+    >>> effect_of(decode(bytes.fromhex("0203047e"), 0, "gfx942")).access.writes
+    frozenset({('v', 2)})
+    """
     spec = inst.spec
     if spec.kind == "matrix":
         return _matrix(inst)

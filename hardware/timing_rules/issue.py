@@ -76,7 +76,12 @@ class Issue:
 
 
 def issue_of(inst: Instruction) -> Issue:
-    """Returns how an instruction issues on its target."""
+    """Returns how an instruction issues on its target.
+
+    >>> from simgpu.hardware.isa import decode
+    >>> issue_of(decode(bytes.fromhex("0203047e"), 0, "gfx942")).unit.name
+    'VALU'
+    """
     spec = inst.spec
     if spec.kind == "matrix":
         return _matrix(inst)

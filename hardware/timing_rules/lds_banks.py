@@ -34,7 +34,7 @@ def _consecutive(lanes: int) -> tuple[Lanes, ...]:
 
 @dataclass(frozen=True)
 class Phases:
-    """The LDS's banks and phases for an access."""
+    """LDS banks and phases for an access."""
 
     banks: int
     phases: tuple[Lanes, ...]  # the lanes that go together, in order

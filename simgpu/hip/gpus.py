@@ -44,7 +44,7 @@ class Owned:
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """The shape of a launch."""
+    """Shape of a launch."""
 
     size: tuple[int, int, int]  # work-items in x, y and z
     block: tuple[int, int, int]  # work-items of a workgroup
@@ -80,7 +80,7 @@ class GPU:
 
 
 class GPUs:
-    """All devices of a program. A thread that changes them or runs a kernel holds `busy`."""
+    """Devices of a program. A thread that changes them or runs a kernel holds `busy`."""
 
     def __init__(self, options: Options, arena: Arena) -> None:
         self.options = options

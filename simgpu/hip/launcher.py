@@ -27,7 +27,7 @@ VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
 
 @dataclass
 class ProgramOutcome:
-    """The result of a program that ran."""
+    """Result of a program that ran."""
 
     status: int  # its exit status, as shells report it
     processes: list[dict[str, Any]] = field(default_factory=list)  # the records of its processes that called HIP

@@ -16,7 +16,7 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# Names by which programs of HIP 5, 6 and 7 look for it, also those that open a library themselves. All are one file. So a
+# Names by which programs of HIP 5, 6 and 7 look for it, also programs that open a library themselves. All are one file. So a
 # program that loads two names, as hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images

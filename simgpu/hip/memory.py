@@ -15,7 +15,7 @@ GAP = 1 << 16  # unmapped bytes after a reservation
 
 
 class Arena:
-    """The file of the program's arena, mapped here too; code objects and kernels' heaps are at its end.
+    """File of the program's arena, mapped here too; code objects and kernels' heaps are at its end.
 
     base: the address of its first byte in the program; shadow: a file of equal length, with the bits that nothing wrote.
     """

@@ -120,7 +120,7 @@ def _packed(value: object, format: str) -> tuple[object, ...]:
 
 
 def attributes(told: dict[str, object], board: HardwareDescriptor) -> dict[int, int]:
-    """Returns values by the number of a hipDeviceAttribute_t; those that do not fit an int become the largest int."""
+    """Returns values by the number of a hipDeviceAttribute_t; values that do not fit an int become the largest int."""
     found = {field.attribute: value for field in PROPERTIES if field.attribute is not None
              and isinstance(value := told.get(field.name, 0), int)}  # fmt: skip
     grid, block = told["maxGridSize"], told["maxThreadsDim"]

@@ -90,7 +90,7 @@ class HipStatus(IntEnum):
 
 
 class Ended(Exception):
-    """The program's end of a socket is closed."""
+    """Raised when the program's end of a socket is closed."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 @dataclass
 class KernelRecord:
-    """All launches of a kernel of a program."""
+    """Launches of a kernel of a program."""
 
     name: str  # as users write it
     board: str
@@ -53,7 +53,7 @@ class KernelRecord:
 
 
 class ProcessRecord:
-    """The record of a process. tell: prints a line for people, at once."""
+    """Record of a process. tell: prints a line for people, at once."""
 
     def __init__(self, path: str, process: int, tell: Callable[[str], None]) -> None:
         self.path, self.process = path, process

@@ -24,9 +24,9 @@ from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 
 
 class Frame(WaveFrame):
-    """One handler under construction.
+    """A handler under construction.
 
-    hooks: in checked mode, those that follow the wave's path and accesses; inst: the handler's instruction; body: emits
+    hooks: in checked mode, the hooks that follow the wave's path and accesses; inst: the handler's instruction; body: emits
     that instruction, in this frame or another; dry: True if only the undefined bits move (`checks.uninitialized.instrument`),
     so that a body may omit counts and other side effects; lean: True if the handler leaves unusual cases to the handler that
     serves all.
@@ -180,7 +180,7 @@ class Hooks:
 
     @property
     def kind(self) -> type[Hooks]:
-        """The class; handlers' keys contain its name."""
+        """Class of the check; handlers' keys contain its name."""
         return type(self)
 
     def concerns(self, inst: Instruction) -> bool:

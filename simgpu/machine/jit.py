@@ -49,7 +49,7 @@ CALLED: dict[str, Callable[[str], ModuleSource]] = {}
 
 
 class Host:
-    """The machine that handlers run on, and LLVM's code for it.
+    """Machine that handlers run on, and LLVM's code for it.
 
     triple: this machine's, or that of another machine, whose code is only read. cpu, features: LLVM's name and
     comma-separated +this,-that. The default is NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else this machine's; a name

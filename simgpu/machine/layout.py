@@ -99,7 +99,7 @@ CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 
 
 class Context(Structure):
-    """The first fields of a worker's context, by name."""
+    """First fields of a worker's context, by name."""
 
     _fields_ = _context.all
 
@@ -126,7 +126,7 @@ BITMAP_PAGE = 12  # log2 of the bytes of bitmaps per page byte, which says if a 
 
 
 class AllocationEntry(Structure):
-    """One allocation of a launch's table, by name."""
+    """An allocation of a launch's table, by name."""
 
     _fields_ = _allocation.all
 

@@ -42,7 +42,7 @@ class BadRegister(DecodeError):
 
 @dataclass
 class Plan:
-    """The record of one instruction under construction: slots, and the key of its handler."""
+    """Record of one instruction under construction: slots, and the key of its handler."""
 
     instruction: Instruction
     slots: list[int] = field(default_factory=list)

@@ -19,7 +19,7 @@ class TraceBuffer(Structure):
     _fields_ = (
         ("address", c_int64),
         ("room", c_int64),  # bytes
-        ("used", c_int64),  # bytes, including those that did not fit
+        ("used", c_int64),  # bytes, including appends that did not fit
     )
 
 
@@ -54,7 +54,7 @@ class TraceMemory:
 
     @property
     def wanted(self) -> np.ndarray:
-        """Words that were appended to each buffer, including those that did not fit."""
+        """Words that were appended to each buffer, including words that did not fit."""
         return np.asarray(self.headers["used"] // self.words.itemsize)
 
     @property

@@ -22,7 +22,7 @@ WORDS = ir.VectorType(I32, GROUP)
 
 @dataclass(frozen=True)
 class LaneGroups:
-    """The layout of one type's elements; a row is all lanes' registers of one element."""
+    """Layout of one type's elements; a row is all lanes' registers of one element."""
 
     scalar: ir.Type
     registers: int  # of an element

@@ -22,7 +22,7 @@ from simgpu.memory.whole_wave.direct import BLOCK, LINE
 
 
 class CacheEntry:
-    """The entry for the elements of `spread`, in the cache for A (which = 0) or B (1)."""
+    """Entry for the elements of `spread`, in the cache for A (which = 0) or B (1)."""
 
     def __init__(self, spread: Spread, which: int, kind: str) -> None:
         """kind: name of the decoded form; entries of one name decode the bits of an element type equally."""

@@ -1,10 +1,10 @@
-"""f32 and f64 matrix instructions of a tile, run as one.
+"""Tiles: f32 and f64 matrix instructions that run as one.
 
 A single f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D. That takes longer than the
 multiplications. So the first instruction of a tile also does the work of the following ones on the same D, in order, and of
-those that read the same registers as A at each step, for another D. The others do nothing. The result is exact under three
-conditions: no instruction between them accesses their D's or writes their sources; none of them reads what another writes;
-all of them run in sequence, within a straight run that no branch enters or leaves.
+others that read the same registers as A at each step, for another D. The others do nothing. The result is exact under three
+conditions. No instruction between them accesses their D's or writes their sources. None of them reads what another writes.
+All of them run in sequence, within a straight run that no branch enters or leaves.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ OfByte = Callable[[IrValue], IrValue]
 
 
 def torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
-    """Returns i1: some lane of the mask has bytes in more dwords than an aligned access of that size."""
+    """Returns i1: some lane of the mask has bytes in more dwords than an aligned access of this size."""
     return (lanes & ((offsets & 3).unsigned > max(0, 4 - rows.lane_bytes)).bitcast(I64)) != 0
 
 

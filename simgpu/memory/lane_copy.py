@@ -95,7 +95,7 @@ def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The relation of staged bytes to registers: one element of `bits` a lane."""
+    """Relation of staged bytes to registers: one element of `bits` a lane."""
 
     bits: int  # 8, 16 or a multiple of 32
     sign: bool = False  # sign-extend a narrow element
@@ -155,7 +155,7 @@ def interleaved(registers: list[IrValue]) -> IrValue:
 
 @dataclass(frozen=True)
 class Narrow:
-    """The lanes' addresses as a common start plus a register row (pointer) of 32-bit offsets."""
+    """Addresses of the lanes as a common start plus a register row (pointer) of 32-bit offsets."""
 
     row: IrValue
     start: IrValue

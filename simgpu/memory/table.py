@@ -59,7 +59,7 @@ class Bitmaps:
 
 
 class AllocationTable:
-    """The allocations of a launch, sorted by address.
+    """Allocations of a launch, sorted by address.
 
     rows: (entries, COLUMNS) int64, one `AllocationEntry` each, after an empty one, in which the search for a low
     address ends; tracked: True for allocations whose bytes are counted; bitmaps: room for them, None if none are
@@ -82,7 +82,7 @@ class AllocationTable:
 
     @property
     def entries(self) -> Any:
-        """The rows as a ctypes array of `AllocationEntry`."""
+        """Rows as a ctypes array of `AllocationEntry`."""
         return (AllocationEntry * len(self.rows)).from_buffer(self.rows.data)
 
     @property

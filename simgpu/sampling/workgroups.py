@@ -42,7 +42,7 @@ class Streams:
 
 
 class AllStopped(Exception):
-    """All waves of a workgroup reached their limit or ended."""
+    """Raised when all waves of a workgroup reached their limit or ended."""
 
 
 class Sampling(Supervisor):

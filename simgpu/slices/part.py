@@ -43,7 +43,7 @@ class Slice(Supervisor):
 class SliceElsewhere(Slice):
     """A slice that runs without the other workgroups: one that waits for them ends with InstructionLimit.
 
-    alone: after the run, the reason why its result may depend on where it ran, or "".
+    `alone`: after the run, the reason why its result may depend on where it ran, or "".
     """
 
     alone = ""

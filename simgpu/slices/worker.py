@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a slice, or the reason why it has none."""
+    """Result of a slice, or the reason why it has none."""
 
     refused: str = ""  # why the worker runs no task of the caller's
     failed: str = ""  # the kernel's error
@@ -163,8 +163,7 @@ def _module(task: Task) -> Module:
 def _loaded(
     target: str, checked: bool, code: str, size: int, fixed: tuple[tuple[int, str], ...], folder: str
 ) -> Module:
-    """Loads the module on a device of its own; fixed: addresses of its segments, and hashes of those that nobody writes
-    to."""
+    """Loads the module on a new device; fixed: addresses of its segments, and hashes of read-only segments."""
     from simgpu.checks.suite import CHECKS  # only for checked mode
 
     device = Device(target, check=checked, checks=CHECKS if checked else ())

@@ -8,7 +8,7 @@
     units.py         its units, a few functions each
     cu.py            a compute unit, event by event
     dispatch.py      which workgroups a CU gets, where they differ
-    stretches.py     stretches of code that one wave runs alone
+    stretches.py     stretches of code that waves run at the same time
     gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
     predict.py       a launch by its samples, at the clock that the board holds: cycles and time
     lines.py         where the time goes, by instruction

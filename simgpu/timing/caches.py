@@ -111,8 +111,8 @@ def shares(
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
-    warm: True if all that fits the last cache is already there; whole: workgroups to their ends, which supply the stores if
-    none of the workgroups that run together came to one.
+    warm: True if all that fits the last cache is already there. whole: workgroups that ran to their ends; they supply the
+    stores if none of the workgroups that run together came to one.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on

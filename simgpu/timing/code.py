@@ -24,7 +24,7 @@ class CodeColumns:
     unit: np.ndarray  # see `Unit`
     kind: np.ndarray  # see `Kind`
     clocks: np.ndarray  # that it occupies its unit; the priority, for s_setprio
-    shadow: np.ndarray  # clocks until the other users of a matrix instruction's issue port may go
+    shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
     flags: np.ndarray  # see above
@@ -47,7 +47,7 @@ class CodeColumns:
 
 
 def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:
-    """Returns `count` columns' rows; `instructions` holds those that were executed, by number."""
+    """Returns columns of `count` numbers; `instructions` holds the executed instructions, by number."""
     return columns({number: (issue_of(inst), inst.size // 4) for number, inst in instructions.items()}, count, row)
 
 

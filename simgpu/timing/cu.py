@@ -1,7 +1,7 @@
 """Models a compute unit event by event: when each wave issues each instruction, and why it waits until then.
 
 Four SIMDs take turns, one a clock. In its turn a SIMD issues at most one instruction of a wave and one a unit: VALU with
-matrix, scalar, vector memory, LDS, branch. Each unit and queue stores the time at which it takes the next instruction, so
+matrix, scalar, vector memory, LDS, branch. Each unit and queue stores the time at which it takes the next instruction. So
 a wave's next issue is the later of two times, and the model goes from issue to issue. Among waves that can go at the same
 time, priority decides, then age. The units themselves are in `simgpu.timing.units`.
 """

@@ -1,4 +1,4 @@
-"""Models the GPU by one of its CUs, at a clock, in rounds: its part of L2, Infinity Cache and memory while all CUs want some."""
+"""Models the GPU by one of its CUs, at a clock, in rounds. It has a part of L2, Infinity Cache and memory."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Gpu:
         if whole and rest and self.on.rounds:  # a last round runs on some CUs, which have the memory to themselves
             more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
-            # If the full rounds saturated memory, that adds too little. The longer time is that of the last round at
-            # the mean load.
+            # If the full rounds saturated memory, that adds too little. Then the workgroups share memory evenly over
+            # whole + 1 rounds.
             made = max(made, _extrapolated(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
         return max(made, self.dispatched)
 

@@ -22,7 +22,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class TimedLine:
-    """One instruction, summed over all waves of the modelled CU."""
+    """An instruction, summed over all waves of the modelled CU."""
 
     offset: int  # bytes from the kernel's first instruction
     number: int  # see `CodeColumns`

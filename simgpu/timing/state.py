@@ -137,7 +137,7 @@ class Cu(NamedTuple):
     lds: np.ndarray
     vmem: np.ndarray
     owed: np.ndarray  # by level and instruction: bytes not yet passed on
-    waits: np.ndarray  # by level and instruction: requests that do not wait yet
+    waits: np.ndarray  # by level and instruction: requests not yet counted as waiting
     code_time: np.ndarray  # when each line of instructions arrives; -1: not requested
     scalar_seen: np.ndarray  # by instruction: 1 if the scalar cache has its data
     progress: np.ndarray

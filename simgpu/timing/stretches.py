@@ -29,6 +29,10 @@ def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1
 
     waves: waves that begin the stretch at the same time, alone on their compute unit. Raises TargetError for an architecture
     without figures.
+
+    >>> from simgpu.hardware.timing_rules.issue import Issue, Unit
+    >>> issue_clocks([[Issue(Unit.VALU), Issue(Unit.VALU)]], "gfx942")[0].tolist()
+    [[0, 4]]
     """
     row = pipelines(arch)
     numbers: dict[Issue, int] = {}

@@ -36,12 +36,18 @@ def device(
 ) -> Iterator[Session]:  # fmt: skip
     """Runs the Triton kernels that the block launches on a simulated GPU.
 
-    target: as for `simgpu.Device`, or several equal ones, "mi300x:2"; each thread has a current one. check: True raises
-    KernelFinding at a launch's first finding. "collect" gathers findings in the session's `findings`; a launch that
-    faults ends there. "performance" is True with notes on what costs time, which raise nothing. threads,
-    max_instructions: as for `simgpu.Device`. guard: with "storage" a kernel may reach all of the memory that an
-    argument is a view of; with "view" only the bytes between the view's own elements. suppressions: a file of findings
-    that are not reported (`simgpu.checks.suppressions`). Tensors are numpy arrays or CPU tensors. Blocks may be nested.
+    target: as for `simgpu.Device`, or several equal ones, "mi300x:2"; each thread has a current one.
+    check: True raises KernelFinding at a launch's first finding. "collect" gathers findings in the session's `findings`;
+    a launch that faults ends there. "performance" is True with notes on what costs time, which raise nothing.
+    threads, max_instructions: as for `simgpu.Device`.
+    guard: with "storage" a kernel may reach all of the memory that an argument is a view of; with "view" only the bytes
+    between the view's own elements.
+    suppressions: a file of findings that are not reported (`simgpu.checks.suppressions`).
+    Tensors are numpy arrays or CPU tensors. Blocks may be nested.
+
+    >>> with device("mi300x", check=True) as session:
+    ...     session.board
+    'mi300x'
     """
     session = Session(target, check, threads, max_instructions, guard, suppressions)
     forget_quietly()

@@ -93,7 +93,7 @@ class DeviceInterface:
 
 
 class SimDriver(DriverBase):
-    """The driver of a session's devices, with stream 0 of each."""
+    """Driver of a session's devices, with stream 0 of each."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ class BenchClock:
 
     @contextlib.contextmanager
     def sampling(self, alone: bool) -> Iterator[None]:
-        """Runs a block of benchmarks; alone: launches end after their samples, because nobody needs their results."""
+        """Runs a block of benchmarks; `alone`: launches end after their samples, because nobody needs their results."""
         outer, self.samples = self.samples, self.samples or alone
         try:
             yield
@@ -37,7 +37,7 @@ class BenchClock:
 
     @contextlib.contextmanager
     def sweeping(self, alone: bool) -> Iterator[None]:
-        """Runs a block that goes through the shapes of a benchmark; alone: launches that are not timed do not run."""
+        """Runs a block that goes through the shapes of a benchmark; `alone`: launches that are not timed do not run."""
         outer, self.sweeps = self.sweeps, self.sweeps or alone
         try:
             with self.sampling(alone):

@@ -118,7 +118,7 @@ def _with_values(own: Callable[..., None]) -> Callable[..., None]:
 def profiled(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
     """Runs a block in which Proton's sessions are those of the simulated device.
 
-    alone: returns True if only samples of launches run; called when a session begins.
+    `alone`: returns True if only samples of launches run; called when a session begins.
     """
     try:
         from triton._C.libproton import proton as native

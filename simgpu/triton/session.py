@@ -70,11 +70,11 @@ Before = Callable[[Kernel, Geometry, list[object], Sequence[ArgumentValue]], Non
 class Session:
     """A simulated device in use by Triton, or several equal ones; each thread has a current one.
 
-    name: the target, as it was given; board: without the number of devices; gpus: the `simgpu.Device`s; findings: those
-    that `check="collect"` gathered, over all launches; suppressions: findings that are not reported; checked: True in
-    checked mode; launches: the number that began; used: their totals, by the kernel's name; clock: modelled time
-    (docs/timing.md); before: called before each launch, when the memory is in place; set on the class, for all
-    sessions.
+    name: the target, as it was given. board: the name without the number of devices. gpus: the `simgpu.Device`s.
+    checked: True in checked mode. suppressions: findings that are not reported.
+    findings: gathered over all launches, with `check="collect"`.
+    launches: the number that began. used: their totals, by the kernel's name. clock: modelled time (docs/timing.md).
+    before: called before each launch, when the memory is in place; set on the class, for all sessions.
     """
 
     before: Before | None = None

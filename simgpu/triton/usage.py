@@ -23,7 +23,7 @@ class Launched:
 
 @dataclass
 class LaunchUse:
-    """All launches of the kernels of one name; registers, spills and LDS are the last one's, 0 if none finished."""
+    """Launches of the kernels of one name; registers, spills and LDS are the last one's, 0 if none finished."""
 
     kernel: str
     launches: int = 0  # that began

@@ -88,9 +88,9 @@ def encode(
 ) -> Value:
     """Rounds f32 to a code of `form` in the low bits of a u32.
 
-    scale: exponent field (i32) of the power of two that divides a, bias 127; 255 gives NaN. seed: random u32 for
-    stochastic rounding: its top bits are added below the last kept bit, then the sum is truncated; without it, the
-    rounding is to nearest even. fp16_ovfl: MODE's bit; a finite number then saturates.
+    scale: exponent field (i32) of the power of two that divides a, bias 127; 255 gives NaN.
+    seed: random u32 for stochastic rounding. Its top bits are added below the last kept bit, then the sum is truncated.
+    Without a seed, the rounding is to nearest even. fp16_ovfl: MODE's bit; a finite number then saturates.
     """
     e, m = _unpack(a)
     if scale is not None:

@@ -5,7 +5,7 @@ element 0 in the low bits of the first register.
 
 A parameter of type `modifier` is a Python int known when the body is traced. It is the instruction's modifier of that
 name (`op_sel`, `bitop3`, `clamp`), or a bit of MODE (`ieee`, `fp16_ovfl`). The function's default applies if the
-instruction does not set it. An integer body with a `clamp` parameter saturates by itself.
+instruction does not set it. An integer body with a `clamp` parameter saturates its result itself.
 """
 
 from __future__ import annotations

@@ -47,7 +47,11 @@ SEGMENTS = ("flat", "scratch", "global", "")
 
 @cache
 def table(target: str) -> dict[Key, tuple[Spec, Reader]]:
-    """Returns the target's specs and their readers, by encoding and opcode. Raises TargetError."""
+    """Returns the target's specs and their readers, by encoding and opcode. Raises TargetError.
+
+    >>> table("gfx942")["vop1", 1][0]
+    <vop1 v_mov_b32>
+    """
     if target not in TARGETS:
         raise TargetError(f"unknown target {target!r}; there are {', '.join(TARGETS)}")
     entries: dict[Key, tuple[Spec, Reader]] = {}
@@ -175,7 +179,11 @@ def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str
 
 
 def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, Instruction | None]]:
-    """Yields offset and instruction, or None for four bytes that are none, such as data among code."""
+    """Yields offset and instruction, or None for four bytes that are none, such as data among code.
+
+    >>> [(offset, inst and inst.mnemonic) for offset, inst in decode_around(bytes.fromhex("ffffffff000081bf"), "gfx942")]
+    [(0, None), (4, 's_endpgm')]
+    """
     offset = 0
     while offset < len(code):
         try:
@@ -189,7 +197,11 @@ def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, 
 
 
 def decode_all(code: bytes | memoryview, target: str) -> list[Instruction]:
-    """Decodes the instructions from the first byte to the last. Raises what `decode` raises."""
+    """Decodes the instructions from the first byte to the last. Raises what `decode` raises.
+
+    >>> [inst.mnemonic for inst in decode_all(bytes.fromhex("0203047e000081bf"), "gfx942")]
+    ['v_mov_b32', 's_endpgm']
+    """
     instructions = []
     offset = 0
     while offset < len(code):

@@ -41,7 +41,7 @@ def falls_through(control: ControlKind) -> bool:
 def successors(inst: Instruction, at: int) -> list[int]:
     """Returns the successors of an instruction at address `at`: first the next one, then the branch's target.
 
-    Conditional branches go both ways, including those that a debugger decides. Targets of `INDIRECT` jumps are not
+    Conditional branches go both ways, including debugger branches. Targets of `INDIRECT` jumps are not
     known here.
     """
     if inst.spec.control is ControlKind.NONE:

@@ -29,7 +29,7 @@ CACHE_NAMES = {
 
 
 class Decoded(NamedTuple):
-    """The operands of a word; the fields are those of `Instruction`."""
+    """Operands of a word; the fields are those of `Instruction`."""
 
     form: str
     args: dict[str, Operand]
@@ -39,7 +39,7 @@ class Decoded(NamedTuple):
 
 
 class OperandTypes(NamedTuple):
-    """The types of a spec's operands."""
+    """Types of a spec's operands."""
 
     sources: tuple[Type, ...]  # of src0, src1, src2 in order, including lane masks
     literal: int  # the place among them of the parameter k of v_madmk and v_madak, or -1

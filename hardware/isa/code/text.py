@@ -35,7 +35,12 @@ IMMEDIATES = {
 
 
 def text(instruction: Instruction) -> str:
-    """Returns the text of an instruction, in LLVM's syntax."""
+    """Returns the text of an instruction, in LLVM's syntax.
+
+    >>> from simgpu.hardware.isa import decode
+    >>> text(decode(bytes.fromhex("0203047e"), 0, "gfx942"))
+    'v_mov_b32_e32 v2, v2'
+    """
     return PRINTERS[instruction.spec.encoding](instruction)
 
 

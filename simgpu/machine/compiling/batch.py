@@ -1,4 +1,4 @@
-"""Functions that are compiled together, such as those that a launch lowers."""
+"""Functions that are compiled together, such as the handlers of a launch."""
 
 from __future__ import annotations
 

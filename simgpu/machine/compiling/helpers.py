@@ -35,7 +35,7 @@ def hardware_threads() -> int:
 class CompileJob:
     """A function to compile. The largest comes first, so that all processes end at about the same time.
 
-    alone: True if it needs an object file of its own. Functions that others call by name are loaded before their callers; a
+    `alone`: True if it needs an object file of its own. Functions that others call by name are loaded before their callers; a
     function that calls others may not be loadable in a process that needs another function of its file.
     """
 

@@ -32,7 +32,7 @@ BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
 class Expressions:
-    """The expressions of a function under translation; a method for each kind of node."""
+    """Expressions of a function under translation; a method for each kind of node."""
 
     module: ir.Module
     build: Builder

@@ -130,7 +130,7 @@ def together(kind: type[tuple[Any, ...]], values: Iterable[Any]) -> Any:
 
 
 def types(form: Any) -> list[ir.Type]:
-    """Returns the LLVM types of the pieces of a value of that form."""
+    """Returns the LLVM types of the pieces of a value with this form."""
     if form is int:
         return [I64]
     if _is_tuple(form):
@@ -139,7 +139,7 @@ def types(form: Any) -> list[ir.Type]:
 
 
 def whole(form: Any, parts: Iterator[IrValue]) -> Any:
-    """Builds a value of that form from the next pieces."""
+    """Builds a value with this form from the next pieces."""
     if form is int:
         return next(parts)
     if form[0] is StructRecord:

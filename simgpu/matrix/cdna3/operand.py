@@ -26,7 +26,7 @@ GRID = 12  # bits of an integer below its leading one: the product of two has no
 
 
 class FastOperand:
-    """The fast path's view of A (which = 0) or B (1)."""
+    """View of the fast path of A (which = 0) or B (1)."""
 
     def __init__(self, spread: Spread, which: int, order: np.ndarray, paired: bool) -> None:
         """order: the lanes in the rows of `exponents`; paired: True if integers are summed in pairs."""

@@ -21,7 +21,7 @@ LOWEST, HIGHEST = -50, 60
 
 
 class Scales:
-    """The scales of A and B, spread to rows, each byte in place of an exponent of f32."""
+    """Scales of A and B, spread to rows, each byte in place of an exponent of f32."""
 
     def __init__(self, frame: Frame, instruction: Any, chosen: tuple[IrValue, IrValue]) -> None:
         """instruction: its row of the table; chosen: <64 x i32> of the bytes of A's and B's scale registers."""

@@ -1,5 +1,4 @@
-"""A launch in slices: ranges of its workgroups run apart, in any `concurrent.futures.Executor`, and their writes are
-merged.
+"""A launch in slices: any `concurrent.futures.Executor` runs ranges of its workgroups, and their writes are merged.
 
     touched.py    the bytes that a slice read and wrote: where slices meet, and what goes into memory
     part.py       some of a launch's workgroups

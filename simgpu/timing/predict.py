@@ -88,12 +88,8 @@ def predict(
     sampled: Sampled, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch.
-
-    mhz: a fixed clock (default: the clock that the board holds); warm: True if caches hold what an earlier launch left;
-    events: events of the CU to keep; row: figures instead of the architecture's; watched: see `Gpu`.
-    Raises LaunchError without a whole workgroup.
-    """
+    """Predicts the time of a launch. mhz: fixed clock (default: the board's). warm: caches hold an earlier launch's lines.
+    events: CU events to keep. row: other figures. watched: see `Gpu`. Raises LaunchError without a whole workgroup."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:

@@ -1,24 +1,24 @@
-// What the parts of the HIP library share. The server (simgpu/hip/server.py) is the other side of `connection.c`.
+// Declarations that the parts of the HIP library share. `connection.c` talks to the server (simgpu/hip/server.py).
 //
-//   base/       connection.c    the server: how it is found, requests, the log of allocations
+//   base/       connection.c    the connection to the server, requests, the log of allocations
 //               errors.c        names of errors, a thread's last error
-//               handles.c       objects that programs hold: validated whenever they come back
+//               handles.c       objects that programs hold, and checks of them
 //               devices.c       devices, properties, peers
 //               contexts.c      contexts
 //   memory/     memory.c        the arena, allocations
 //               registered.c    the program's own memory
-//               pointers.c      what is known of a pointer
+//               pointers.c      queries about a pointer
 //               advice.c        advice on memory
-//               mapping.c       addresses and memory of their own, mapped by hand
+//               mapping.c       reserved addresses, and memory mapped there by hand
 //               shared.c        memory that processes share
 //               pools.c         memory in the order of a stream
-//               images.c        there are none
-//               transfers.c     a copy or a fill: what is wrong with it, and how it is carried out
-//               copies.c, copies_3d.c, fills.c   their calls
+//               images.c        arrays and textures: devices have none
+//               transfers.c     copies and fills: checks, and execution
+//               copies.c, copies_3d.c, fills.c   calls that copy or fill
 //   work/       queues.c        queues of work, waiting
-//               streams.c, events.c              their calls
+//               streams.c, events.c              calls for streams and events
 //               shared_events.c events that processes share
-//               callbacks.c     what a stream does on the host
+//               callbacks.c     work that a stream does on the host
 //               launches.c, occupancy.c          kernels
 //               per_thread.c    the same calls with a default stream for each thread
 //   graphs/     graphs.c        recorded work: nodes and their order
@@ -27,13 +27,13 @@
 //               user_objects.c  objects that graphs keep
 //               capture.c       work recorded from streams
 //               execution.c     graphs made executable
-//               attributes.c    of kernels' nodes
+//               attributes.c    attributes of kernel nodes
 //               dot.c           graphs as text
 //   modules/    modules.c       code objects, kernels, variables
-//               registration.c  what the compiler registers of a program
+//               registration.c  binaries, kernels and variables that compiled programs register
 //               functions.c     attributes of kernels
 //               compiler.c      hiprtc
-//               linker.c        its linker, and the runtime's
+//               linker.c        the linkers of hiprtc and of the runtime
 #ifndef SIMGPU_INTERNAL_H
 #define SIMGPU_INTERNAL_H
 
@@ -57,7 +57,7 @@ typedef struct {
     u32 x, y, z;
 } Dim3;
 
-// hipError_t: the values that this library answers; errors.c names all of them.
+// hipError_t: the values that this library returns; errors.c names all of them.
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
@@ -108,11 +108,11 @@ enum {
 
 // -- errors.c ------------------------------------------------------------------------------------
 
-Error done(Error error);  // the error, kept as the thread's last one
-void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on stderr that names us
-Error missing(const char *name);  // NOT_SUPPORTED; says the name the first time
+Error done(Error error);  // returns the error, and keeps it as the thread's last one
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // prints a line on stderr
+Error missing(const char *name);  // NOT_SUPPORTED; prints the name the first time
 Error missing_of(const char *name, const void *first);  // the same for a call whose first argument must not be NULL
-Error no_images(const char *name);  // the same, of arrays, textures and surfaces
+Error no_images(const char *name);  // NOT_SUPPORTED, for arrays, textures and surfaces
 Error no_image(const char *name, const void *first);  // the same for a call whose first argument must not be NULL
 
 // -- handles.c -----------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ typedef struct {
     u64 seal;
 } Handle;  // the first member of every object
 
-void *make_handle(Kind kind, size_t bytes);  // zeroed; NULL where memory is out
+void *make_handle(Kind kind, size_t bytes);  // zeroed; NULL if there is no memory left
 bool is_handle(const void *pointer, Kind kind);
-bool was_handle(const void *pointer, Kind kind);  // destroyed before
+bool was_handle(const void *pointer, Kind kind);  // true if the object is destroyed
 void end_handle(void *pointer, Kind kind);
 
 // -- connection.c --------------------------------------------------------------------------------
@@ -135,21 +135,21 @@ typedef struct {
     u8 *data;
     size_t bytes;
     Error status;
-} Reply;  // data is malloc'ed, with a 0 behind it
+} Reply;  // data is malloc'ed, and ends with an extra 0
 
 typedef struct {
     u64 memory;  // bytes
-    u32 attributes;  // how many
+    u32 attributes;  // number of attributes
     const int *attribute;  // pairs: number, value
     const u8 *old_properties, *properties;  // hipDeviceProp_t of HIP 5 and of HIP 6
     u32 old_bytes, bytes;
     u32 compute_units, lds, lds_granule;
-    Error failure;  // of a kernel: answered until the device is reset
-    u32 refused;  // times that it was
+    Error failure;  // error of a kernel: calls return it until the device is reset
+    u32 refused;  // number of calls that returned `failure`
     u64 used;  // bytes allocated
-    bool peer[MAX_DEVICES];  // whose memory it may reach
+    bool peer[MAX_DEVICES];  // devices whose memory it may access
     struct Stream *null;
-    struct Stream *streams;  // all, null first
+    struct Stream *streams;  // all streams of the device, newest first
     u32 flags;
     struct Pool *pool, *default_pool, *graph_pool;
 } Device;
@@ -158,16 +158,16 @@ extern struct State {
     bool checked;  // definedness is tracked
     u32 devices;
     Device device[MAX_DEVICES];
-    u8 *shadow;  // of the arena's first byte, where checked
+    u8 *shadow;  // shadow of the arena's first byte, if checked
     int shadow_file;
 } state;
 
-extern pthread_mutex_t lock;  // of everything below, but the copies themselves
+extern pthread_mutex_t lock;  // guards everything below, except running copies
 extern __thread int current_device;
 
-Error begin(void);  // connected to the server: first in every call
+Error begin(void);  // connects to the server: every call starts with it
 Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
-Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *));  // the first error of the replies
+Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *));  // returns the replies' first error
 void finding(const char *kind, void *site, const char *format, ...) __attribute__((format(printf, 3, 4)));
 u64 log_position(void);
 
@@ -175,8 +175,8 @@ u64 log_position(void);
 
 enum { SPIN = 1, SCHEDULE = 7, MAP_HOST = 8, RESIZE = 16 };  // flags of a device
 
-int hip_version(void);  // that a program was linked against, by the name under which it found this library
-Error check_device(int device);  // whether there is one of the number
+int hip_version(void);  // version that the program was linked against, by the name under which it loads this library
+Error check_device(int device);  // INVALID_DEVICE if there is no device of this number
 
 // -- memory ---------------------------------------------------------------------------------------
 
@@ -187,64 +187,64 @@ Error check_device(int device);  // whether there is one of the number
 
 typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY, MAPPED_MEMORY, SHARED_MEMORY } Memory;
 
-typedef struct {  // what hipMemAdvise and hipMemPrefetchAsync were told of an allocation
+typedef struct {  // advice on an allocation, by hipMemAdvise and hipMemPrefetchAsync
     bool read_mostly, coarse;
     int preferred, prefetched;  // devices
-    u32 accessed;  // a bit each, the host's first
+    u32 accessed;  // a bit for each device, the host's first
 } Advice;
 
 typedef struct {
     u64 address, bytes;
-    u64 number;  // the n-th
+    u64 number;  // position in the order of allocations
     Memory memory;
     int device;
     u32 flags;
     bool freed;
-    u64 home;  // of memory that is mapped by hand: where in the arena its bytes are
-    uint16_t access, read_only;  // of the same, by device: a bit each
+    u64 home;  // memory mapped by hand: address of its bytes in the arena
+    uint16_t access, read_only;  // memory mapped by hand: a bit for each device
     Advice advice;
-    struct Pool *pool;  // NULL where it is of none
+    struct Pool *pool;  // NULL if it is from no pool
 } Allocation;
 
 enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
 void log_allocation(u32 kind, const Allocation *of, void **sites);
 void log_peer(u32 kind, u32 device, u32 peer);
 
-bool is_device_memory(Memory memory);  // out of the host's reach, by HIP's rules
-bool map_arena(int *descriptor);  // false where it is not to be had
-int open_file_of(u32 process, int file);  // the file behind another process's descriptor; -1: it cannot be had
+bool is_device_memory(Memory memory);  // true if the host must not access it, by HIP's rules
+bool map_arena(int *descriptor);  // false if it fails
+int open_file_of(u32 process, int file);  // opens the file of another process's descriptor; -1 if it fails
 
 typedef struct {  // hipIpcMemHandle_t, hipIpcEventHandle_t: 64 bytes
-    u64 seal;  // one of the two
+    u64 seal;  // IPC_MEMORY or IPC_EVENT
     u32 process;
-    int file;  // its descriptor of its arena's file
-    u64 address, bytes;  // of the allocation, in that process
-    u64 offset;  // in the allocation; of an event's page: in the file
+    int file;  // descriptor of that process's arena
+    u64 address, bytes;  // allocation in that process
+    u64 offset;  // memory: offset in the allocation; event: offset of its page in the file
     u64 unused[2];
 } IpcHandle;
 enum { IPC_MEMORY = 0x6d656d6f, IPC_EVENT = 0x65766e74 };
 
-Error allocate_page(void **page);  // of the arena, for the library's own use; zeroed
+Error allocate_page(void **page);  // a page of the arena for the library's own use; zeroed
 void name_page(const void *page, IpcHandle *handle);
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);
-void revive(void *pointer, bool anew);  // device memory that was freed is there again, at its address; anew: nothing is written in it
-Allocation *find_allocation(const void *pointer);  // that holds the address, freed ones too; NULL: none. Under the lock
-bool look_up(const void *pointer, Allocation *copy);  // of one that is not freed
+void revive(void *pointer, bool anew);  // makes freed device memory valid again, at its address; anew: its bytes are undefined
+Allocation *find_allocation(const void *pointer);  // allocation with this address, even if freed; NULL: none. Hold the lock
+bool look_up(const void *pointer, Allocation *copy);  // copies the allocation with this address; false if none, or freed
 bool in_arena(const void *pointer);
 void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
-void count_release(struct Pool *pool, u64 bytes);  // of memory of a pool; under the lock
-void count_allocation(struct Pool *pool, u64 bytes);
-void count_graph_memory(const void *pointer, int device);  // of a node that allocates it
+void count_release(struct Pool *pool, u64 bytes);  // hold the lock
+void count_allocation(struct Pool *pool, u64 bytes);  // hold the lock
+void count_graph_memory(const void *pointer, int device);  // counts the memory of a node that allocates
 
 // -- queues.c ------------------------------------------------------------------------------------
 
 struct Stream;
 typedef struct Operation {
     struct Operation *next;
-    size_t bytes;  // of all of it, to copy it
-    Error (*run)(struct Operation *);  // in the stream's thread
+    size_t bytes;  // size of the whole operation, for copies
+    Error (*run)(struct Operation *);  // runs in the stream's thread
     struct Stream *stream;
 } Operation;
 
@@ -254,10 +254,10 @@ typedef struct Stream {
     u32 flags;
     int priority;
     bool null, per_thread, started, ended;
-    u64 id, submitted, completed;  // operations
+    u64 id, submitted, completed;  // submitted, completed: number of operations
     Operation *head, *tail;
     pthread_cond_t work;
-    struct Stream *following;  // of the device
+    struct Stream *following;  // next stream of the device
     // capture
     struct Graph *capture;
     int capture_mode;
@@ -275,24 +275,24 @@ typedef struct Event {
     u32 flags;
     bool recorded;
     Stream *stream;
-    u64 ticket;  // complete when the stream has completed so many
+    u64 ticket;  // number of operations that the stream completes before the event is done
     u64 time;  // ns
-    SharedEvent *shared;  // of one that processes share; NULL
-    bool opened;  // it is another process's
-    struct Graph *capture;  // of a stream that captures
+    SharedEvent *shared;  // NULL unless processes share it
+    bool opened;  // another process made it
+    struct Graph *capture;  // graph, if a stream that captures recorded it
     struct Node **last;
     u32 lasts;
 } Event;
 
-Error find_stream(void *given, Stream **found);  // NULL, 1 and 2 are the default ones; INVALID_HANDLE
+Error find_stream(void *given, Stream **found);  // NULL, 1 and 2 are the default streams; INVALID_HANDLE if none
 void *make_operation(size_t bytes, Error (*run)(Operation *));
-Error submit(Stream *stream, Operation *operation);  // queues it, or captures it; owns it
-Error submit_now(Stream *stream, Operation *operation);  // the same, never captured
-Stream *implicit_capture(Stream *stream);  // one that captures and that the null stream would wait for; NULL: none. Under the lock
+Error submit(Stream *stream, Operation *operation);  // queues or captures the operation, and owns it
+Error submit_now(Stream *stream, Operation *operation);  // queues the operation, and owns it
+Stream *implicit_capture(Stream *stream);  // stream that captures and that the null stream waits for; NULL: none. Hold the lock
 Error wait_stream(Stream *stream);
-Error wait_default(int device);  // as hipMemcpy does: for the null stream and those that block with it
+Error wait_default(int device);  // waits as hipMemcpy does, for the null stream and the streams that block with it
 Error wait_device(int device);
-bool wait_all(u32 seconds);  // for all devices, so long at most; whether all is done
+bool wait_all(u32 seconds);  // waits for all devices, at most this long; true if all work is done
 Error device_error(int device);
 Stream *default_stream(int device);
 u64 now(void);
@@ -301,9 +301,9 @@ void read_callback(const Operation *operation, void (**call)(void *), void **dat
 Error run_callback(Operation *operation);
 Error record_event(Stream *stream, Event *event);
 Error wait_event(Stream *stream, Event *event);
-extern __thread int default_is_per_thread;  // while one of the calls that end with _spt runs
+extern __thread int default_is_per_thread;  // set while a call runs whose name ends with _spt
 
-// The stream of a call; what is wrong is answered at once.
+// Finds the stream of a call; returns from the call if there is an error.
 #define WITH_STREAM(GIVEN, NAME)                   \
     Stream *NAME;                                  \
     Error error = begin();                         \
@@ -312,12 +312,12 @@ extern __thread int default_is_per_thread;  // while one of the calls that end w
 
 // -- transfers.c ---------------------------------------------------------------------------------
 
-typedef struct {  // of the address `to`, or from `from` as well; rows of `width` bytes
+typedef struct {  // a fill of `to`, or a copy from `from`; rows of `width` bytes
     Operation operation;
     u8 *to;
     const u8 *from;
     size_t width, height, depth, to_pitch, from_pitch, to_slice, from_slice;
-    u32 element, value;  // of a fill: bytes, value
+    u32 element, value;  // fill: bytes of an element, its value
     void *site;
     const char *call;
 } Transfer;
@@ -371,7 +371,7 @@ typedef struct {
 typedef struct Function {
     Handle handle;
     struct Module *module;
-    u32 number;  // the server's
+    u32 number;  // number at the server
     u32 kernarg_bytes, explicit_bytes, arguments, max_block, lds, private_bytes, vgprs, agprs, sgprs, version;
     int attribute_lds, attribute_carveout;
     Argument *argument;
@@ -399,14 +399,14 @@ size_t image_bytes(const void *image);
 #define MAX_WAVES 16  // of a block
 
 u32 largest_block(const Function *function);  // threads
-Error blocks_per_cu(const Function *function, u32 dynamic_lds, u32 blocks[MAX_WAVES]);  // that reside at once, of 1, 2, … waves
+Error blocks_per_cu(const Function *function, u32 dynamic_lds, u32 blocks[MAX_WAVES]);  // resident blocks of 1, 2, … waves
 
 // -- launches.c ----------------------------------------------------------------------------------
 
 typedef struct {
     Operation operation;
     Function *function;
-    const void *host;  // as the program names it, where it does: the function's stub
+    const void *host;  // the function's stub, if the program launched by it
     Dim3 size;  // work-items
     Dim3 block;
     u32 dynamic_lds, cooperative;
@@ -415,21 +415,21 @@ typedef struct {
 } Launch;
 
 enum { MAX_BATCH = 64 };
-u32 batch_of(const Operation *first);  // how many of a queue's first operations are launches that may be sent at once
-Error run_batch(Operation *const *operations, u32 count);  // of launches
+u32 batch_of(const Operation *first);  // number of launches at a queue's head that may be sent together
+Error run_batch(Operation *const *operations, u32 count);  // runs launches
 Error run_launch(Operation *operation);
-bool grid_items(Dim3 grid, Dim3 block, Dim3 *size);  // work-items of a grid of blocks; false where they are too many
+bool grid_items(Dim3 grid, Dim3 block, Dim3 *size);  // work-items of a grid of blocks; false if they are too many
 Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,
                   Launch **made);
 
 // -- capture.c -----------------------------------------------------------------------------------
 
-Error capture(Stream *stream, Operation *operation);  // a node of the stream's graph
+Error capture(Stream *stream, Operation *operation);  // adds a node to the stream's graph
 Error capture_record(Stream *stream, Event *event);
 Error capture_wait(Stream *stream, Event *event);
 Error capture_allocation(Stream *stream, void *pointer);
 Error capture_free(Stream *stream, void *pointer, void *site);
-Error unsafe_in_capture(void);  // CAPTURE_UNSUPPORTED where a call must not be made while some stream captures
-void end_capture(Stream *stream);  // of a stream that is destroyed
+Error unsafe_in_capture(void);  // CAPTURE_UNSUPPORTED if the call is forbidden while some stream captures
+void end_capture(Stream *stream);  // ends the capture of a stream that is destroyed
 
 #endif

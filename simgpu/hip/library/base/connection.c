@@ -1,7 +1,7 @@
-// The server: how it is found, requests and replies, the log of allocations.
+// Connection to the server: finding it, requests and replies, the log of allocations.
 //
-// Two sockets: requests go through one, launches through the other, so that neither waits for the other. Allocations are written
-// into a log in shared memory; a launch names the position up to which the server reads it first.
+// There are two sockets, so that requests and launches do not wait for each other. The library writes allocations into a log in
+// shared memory. Each launch names a position in the log: the server first reads the log up to there.
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ __thread int current_device;
 
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static enum { UNTRIED, CONNECTED, FAILED, FORKED } phase = UNTRIED;
-static Error failure;  // what calls answer where there is no server
+static Error failure;  // answer of all calls if there is no server
 
 typedef struct {
     int socket;
@@ -126,7 +126,7 @@ static Error lost(void) {
     return UNKNOWN_ERROR;
 }
 
-// A request, and its reply unless that is NULL; the answer is the reply's status.
+// Sends a request and reads its reply, unless `reply` is NULL; returns the reply's status.
 static Error exchange(Channel *channel, u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes,
                       Reply *reply) {
     u32 frame[2] = {kind, (u32)(head_bytes + body_bytes)};
@@ -170,7 +170,7 @@ Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(c
     return fine ? error : lost();
 }
 
-// The program's innermost call; NULL where it is not known.
+// Returns the program's innermost call; NULL if unknown.
 static void *outer_call(void) {
     enum { DEEP = 24 };
     void *frames[DEEP];
@@ -211,7 +211,7 @@ static int connect_to(const char *path) {
     return made;
 }
 
-// A server of our own: the command of SIMGPU_HIP_SERVER, with its end of a socket as the descriptor named behind it.
+// Starts a server by the command in SIMGPU_HIP_SERVER; its last argument is the descriptor of the server's end of a socket.
 static int start_server(const char *command) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) return -1;
@@ -272,7 +272,7 @@ static const u8 *blob(Cursor *cursor, u32 *bytes) {
     return found;
 }
 
-// The server's answer to the greeting: its options, then the devices. The bytes stay: properties point into them.
+// Reads the server's answer to the greeting: its options, then the devices. The caller keeps the bytes: properties point into them.
 static bool configure(const Reply *reply) {
     Cursor cursor = {reply->data, reply->data + reply->bytes};
     state.checked = number(&cursor);
@@ -348,8 +348,8 @@ Error begin(void) {
     return answer;
 }
 
-// At the program's end: work that is queued ends, and the server has told all that it found. What takes too long is left: a kernel
-// that spins would keep the program for all of its budget, a stream that waits for a value for ever.
+// Runs at the program's end: waits for queued work, then for the server's report of its findings. It gives up after a while:
+// otherwise a kernel that spins would keep the program for all of its budget, and a stream that waits for a value for ever.
 __attribute__((destructor)) static void finish(void) {
     if (phase != CONNECTED) return;
     if (!wait_all(SECONDS_AT_EXIT)) {

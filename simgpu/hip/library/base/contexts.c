@@ -1,4 +1,4 @@
-// Contexts: a device has one, the primary one.
+// Contexts: each device has only the primary one.
 #include "internal.h"
 
 extern Error hipGetDevice(int *device);

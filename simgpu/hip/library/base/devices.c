@@ -1,4 +1,4 @@
-// Devices, their properties and peers. What a board has is the server's to say (simgpu/hip/properties.py).
+// Devices, their properties and peers. The server sends the properties of a board (simgpu/hip/properties.py).
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -211,7 +211,7 @@ API Error hipGetDeviceFlags(u32 *flags) {
     return done(error);
 }
 
-// There is nothing to set: no cache has a preference, and banks of LDS are 4 bytes wide (1, hipSharedMemBankSizeFourByte).
+// These settings change nothing: no cache has a preference, and LDS banks are 4 bytes wide (1, hipSharedMemBankSizeFourByte).
 static Error get_config(int *config, int value) { return config ? (*config = value, done(begin())) : done(INVALID_VALUE); }
 static Error set_config(int config, int most) { return done(config < 0 || config > most ? INVALID_VALUE : begin()); }
 
@@ -267,7 +267,7 @@ API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hop
 
 // -- functions by name ---------------------------------------------------------------------------
 
-// version: that of HIP whose hipDeviceProp_t is meant, as 600.
+// version: the HIP version whose hipDeviceProp_t the program uses, such as 600.
 API Error hipGetProcAddress(const char *name, void **function, int version, u64 flags, int *status) {
     (void)flags;
     if (!name || !*name || !function) return done(INVALID_VALUE);

@@ -1,4 +1,4 @@
-// Names of errors and what they say; a thread's last error; what is missing.
+// Names and messages of errors, a thread's last error, calls that are missing.
 #include "internal.h"
 
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static const Row *row_of(Error error) {
     return NULL;
 }
 
-// Since HIP 7 it is the last call's that failed; before, the last call's.
+// Keeps the thread's last error: since HIP 7 that of the last call that failed, before that of the last call.
 Error done(Error error) {
     if (hip_version() < 70000000 || (error && error != NOT_READY)) last = error;
     return error;
@@ -112,7 +112,7 @@ void say(const char *format, ...) {
     fprintf(stderr, "simgpu hip: %s\n", text);
 }
 
-// Says something of a name the first time.
+// Refuses a call; prints the reason the first time for each name.
 static Error refuse(const char *name, const char *why) {
     enum { NAMES = 512 };
     static const char *told[NAMES];

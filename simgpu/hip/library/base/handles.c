@@ -1,5 +1,5 @@
-// Objects that programs hold. All lie in one range of addresses that is never used twice, and each begins with a seal made of its
-// kind and its address: whatever a program passes is told apart from an object, and from one that it destroyed.
+// Objects that programs hold. All are in one range of addresses, and no address is used twice. Each begins with a seal made of its
+// kind and its address. So the library recognizes pointers that are no objects, and objects that the program destroyed.
 #include "internal.h"
 
 #include <sys/mman.h>

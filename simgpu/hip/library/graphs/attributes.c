@@ -1,4 +1,4 @@
-// Attributes of kernels' nodes. A node has one at a time; what the GPU does depends on one only, whether the launch is cooperative.
+// Attributes of kernel nodes. A node has one at a time. Only one of them changes the launch: whether it is cooperative.
 #include "graph.h"
 
 enum { NO_ATTRIBUTE, ACCESS_POLICY, COOPERATIVE, PRIORITY = 8 };  // hipLaunchAttributeID
@@ -11,7 +11,7 @@ static bool is_attribute(int attribute) {
     return attribute == ACCESS_POLICY || attribute == COOPERATIVE || attribute == PRIORITY;
 }
 
-// No device sets a part of its cache aside (hipDeviceAttributeAccessPolicyMaxWindowSize is 0): a window has no bytes.
+// No device reserves a part of its cache (hipDeviceAttributeAccessPolicyMaxWindowSize is 0), so a window must have 0 bytes.
 static bool is_valid(int attribute, const Attribute *value) {
     if (attribute == PRIORITY) return value->number >= HIGHEST && value->number <= LOWEST;
     if (attribute != ACCESS_POLICY) return true;

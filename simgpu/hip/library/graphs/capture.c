@@ -1,9 +1,10 @@
-// Capture: what streams are given becomes nodes of a graph, each after what its stream, or an event, recorded last.
+// Capture: work submitted to streams becomes nodes of a graph. Each node depends on the last nodes of its stream, and on those of
+// the events that the stream waited for.
 #include "graph.h"
 
 enum { GLOBAL_MODE, THREAD_MODE, RELAXED_MODE };
 
-// Of what streams have captured so far: threads may record in the same streams.
+// Guards the captured nodes: several threads may record in the same streams.
 static pthread_mutex_t capturing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static void leave_capturing(const int *unused) { (void)unused, pthread_mutex_unlock(&capturing); }
 #define WHILE_CAPTURING                                             \
@@ -11,7 +12,7 @@ static void leave_capturing(const int *unused) { (void)unused, pthread_mutex_unl
     (void)locked, pthread_mutex_lock(&capturing)
 
 static u64 captures;
-static u32 capturing_streams;  // that began a capture
+static u32 capturing_streams;  // number of streams that began a capture
 static __thread int thread_mode;
 
 static Error set_last(Node ***last, u32 *lasts, Node *const *nodes, u32 count) {
@@ -126,7 +127,8 @@ static void mark_ancestors(Node *node, u64 mark) {
     for (u32 i = 0; i < node->need_count; i++) mark_ancestors(node->needs[i], mark);
 }
 
-// Whether all that other streams recorded leads to what the stream recorded last, or was waited for; they stop capturing.
+// True if each last node of the other streams is an ancestor of the stream's last nodes, or some stream waited for it. The other
+// streams stop capturing.
 static bool joined(Stream *stream) {
     u64 mark = ++marks;
     bool all = true;
@@ -159,8 +161,9 @@ API Error hipStreamEndCapture(void *given, Graph **graph) {
     return done(error);
 }
 
-// A call that allocates, frees or waits is no work of a stream: while one captures it is not permitted, in the thread that began, or
-// in any where the capture is global, unless the thread chose relaxed mode; the capture is invalid then. 0 where nothing captures.
+// Checks a call that allocates, frees or waits, which cannot become a node. While a stream captures, HIP forbids it in the thread
+// that began the capture; a global capture forbids it in all threads. It then invalidates the capture. Threads in relaxed mode
+// may always call. Returns SUCCESS if the call is permitted.
 Error unsafe_in_capture(void) {
     WHILE_CAPTURING;
     Error error = SUCCESS;
@@ -177,7 +180,7 @@ Error unsafe_in_capture(void) {
     return error;
 }
 
-// Whether the null stream may be asked: not while it would be drawn into a capture.
+// Returns CAPTURE_IMPLICIT if a query of this null stream would join a capture.
 static Error askable(Stream *stream) {
     pthread_mutex_lock(&lock);
     Error error = implicit_capture(stream) ? CAPTURE_IMPLICIT : SUCCESS;

@@ -1,4 +1,4 @@
-// A graph as text for Graphviz: a box a node, an arrow a dependency, child graphs as clusters.
+// Graphs as text for Graphviz: a box for each node, an arrow for each dependency, a cluster for each child graph.
 #include "graph.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void print_graph(FILE *file, const Graph *graph, const char *kind) {
 }
 
 API Error hipGraphDebugDotPrint(Graph *graph, const char *path, u32 flags) {
-    (void)flags;  // how much is told of each node: always the same
+    (void)flags;  // amount of detail: always the same here
     if (!is_handle(graph, GRAPH) || !path) return done(INVALID_VALUE);
     FILE *file = fopen(path, "w");
     if (!file) return done(OPERATING_SYSTEM);

@@ -1,4 +1,4 @@
-// Graphs that were made executable: a list of operations in an order that the dependencies allow, launched as a whole.
+// Executable graphs: lists of operations in an order that the dependencies allow. A launch submits the whole list.
 #include "graph.h"
 
 Step *step_of(Exec *exec, Node *node, int type) {
@@ -133,7 +133,7 @@ API Error hipGraphNodeGetEnabled(Exec *exec, Node *node, u32 *enabled) {
     return done(SUCCESS);
 }
 
-// Takes the operations of a graph of the same shape.
+// Takes over the operations of a graph of the same shape.
 API Error hipGraphExecUpdate(Exec *exec, Graph *graph, Node **wrong, int *result) {
     enum { UPDATED, FAILED, TOPOLOGY, TYPE };
     if (!is_handle(exec, GRAPH_EXEC) || !is_handle(graph, GRAPH) || !wrong || !result) return done(INVALID_VALUE);

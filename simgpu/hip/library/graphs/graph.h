@@ -1,4 +1,4 @@
-// Graphs and their nodes, for what builds them and what captures them.
+// Graphs and their nodes, shared by the files that build them and capture.c.
 #ifndef SIMGPU_GRAPH_H
 #define SIMGPU_GRAPH_H
 
@@ -27,7 +27,7 @@ typedef union {  // hipKernelNodeAttrValue
         int miss;
         size_t bytes;
     } window;
-    int number;  // of the others
+    int number;  // value of all other attributes
 } Attribute;
 
 typedef struct Node {
@@ -39,20 +39,20 @@ typedef struct Node {
     Event *event;
     struct Node **needs;
     u32 need_count;
-    struct Node *original;  // of a clone
+    struct Node *original;  // node that this one was cloned from
     u64 mark;
-    u8 raw[RAW_BYTES];  // the parameters as they were given
+    u8 raw[RAW_BYTES];  // parameters as the program gave them
     bool given;
-    void **pointers;  // to a kernel's arguments
-    void *memory;  // that it allocates, or frees
-    u32 holds;  // of a node that allocates: by its graph, and by each executable one
-    bool launched, freed_by_graph;  // of the same
+    void **pointers;  // pointers to a kernel's arguments
+    void *memory;  // memory that it allocates or frees
+    u32 holds;  // node that allocates: number of graphs and executable graphs that hold it
+    bool launched, freed_by_graph;  // node that allocates: state of its memory
     bool joined;  // captured, and some stream waits for it
-    int attribute;  // of a kernel: the one that was set; 0: none
+    int attribute;  // kernel node: attribute that was set; 0: none
     Attribute value;
 } Node;
 
-typedef struct Reference Reference;  // to an object of the program's
+typedef struct Reference Reference;  // reference to a user object
 
 typedef struct Graph {
     Handle handle;
@@ -76,7 +76,7 @@ typedef struct {
     bool enabled;
 } Step;
 
-typedef struct {  // of a graph that was made executable
+typedef struct {  // executable graph
     Handle handle;
     Step *steps;
     u32 count;
@@ -84,23 +84,23 @@ typedef struct {  // of a graph that was made executable
     Reference *references;
 } Exec;
 
-extern pthread_mutex_t building;  // of all graphs
-extern u64 marks;  // given out so far: each walk over nodes has its own
+extern pthread_mutex_t building;  // guards all graphs
+extern u64 marks;  // last mark in use: each walk over nodes takes a new one
 
 Graph *new_graph(void);
 Error check_needs(Graph *graph, Node *const *needs, size_t count);
 Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made);  // owns the operation
 Operation *copied(const Operation *operation);
-Node **ordered(const Graph *graph);  // each behind what it needs; NULL where there is a cycle
+Node **ordered(const Graph *graph);  // each node after those that it needs; NULL if there is a cycle
 void end_graph(Graph *graph);
 Error clone_graph(const Graph *graph, Graph **made);
-void apply_attribute(const Node *node, Operation *launch);  // what was set of a kernel's node
-Step *step_of(Exec *exec, Node *node, int type);  // NULL where it has none
+void apply_attribute(const Node *node, Operation *launch);  // copies a kernel node's attribute into its launch
+Step *step_of(Exec *exec, Node *node, int type);  // NULL if it has none
 
 Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs, size_t count, AllocateParameters *p);
 Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, size_t count, void *pointer);
 
-// Memory nodes, by their operations; of other operations they do nothing.
+// Memory nodes, by their operations. These functions ignore other operations.
 int memory_node_type(const Operation *operation);
 void hold_memory(const Operation *operation);
 void drop_memory(const Operation *operation);

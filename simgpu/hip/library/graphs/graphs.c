@@ -1,7 +1,7 @@
-// Graphs: work that is recorded, captured from streams or added node by node, and then launched as a whole.
+// Graphs: work that is captured from streams or added node by node, and then launched as a whole.
 //
-// A node holds an operation as a stream would queue it. A graph that is made executable becomes a list of copies in an order that its
-// dependencies allow; a launch queues the list in one stream.
+// A node holds an operation as a stream would queue it. An executable graph is a list of copies of these operations, in an order
+// that the dependencies allow. A launch queues the list in one stream.
 #include "graph.h"
 
 pthread_mutex_t building = PTHREAD_MUTEX_INITIALIZER;
@@ -36,7 +36,7 @@ Error check_needs(Graph *graph, Node *const *needs, size_t count) {
     return SUCCESS;
 }
 
-// A node of the graph, which owns the operation.
+// Adds a node to the graph; the node owns the operation.
 Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made) {
     Error error = check_needs(graph, needs, count);
     pthread_mutex_lock(&building);
@@ -63,7 +63,7 @@ Operation *copied(const Operation *operation) {
     return made;
 }
 
-// The graph's nodes in an order in which each follows what it needs; NULL where there is a cycle.
+// Returns the graph's nodes, each after those that it needs; NULL if there is a cycle.
 Node **ordered(const Graph *graph) {
     Node **order = malloc((graph->count + 1) * sizeof *order);
     u64 mark = ++marks;
@@ -82,7 +82,7 @@ Node **ordered(const Graph *graph) {
     return NULL;
 }
 
-// A stream that captures may still name it.
+// Empties the node but keeps its handle: a stream that captures may still name it.
 static void end_node(Node *node) {
     free(node->operation), free(node->needs), free(node->pointers);
     node->operation = NULL, node->needs = NULL, node->pointers = NULL, node->need_count = 0;
@@ -200,7 +200,7 @@ API Error hipGraphRemoveDependencies(Graph *graph, Node *const *from, Node *cons
 
 // -- looking -------------------------------------------------------------------------------------
 
-// Hands out a list as HIP does: its length alone where there is no room, and NULL behind its end.
+// Copies a list into the program's array by HIP's rules: without an array it returns only the length, and NULL fills the rest.
 static Error handed_out(Node *const *found, size_t number, Node **nodes, size_t *count) {
     if (!count) return INVALID_VALUE;
     for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < number ? found[i] : NULL;

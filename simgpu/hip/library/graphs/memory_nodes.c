@@ -1,13 +1,13 @@
 // Memory of a graph: nodes that allocate and free, added, or captured from hipMallocAsync and hipFreeAsync.
 //
-// Memory has its address when its node is made, and keeps it: each launch takes it anew. What the graph itself frees is given back
-// when neither the graph nor an executable one has the node any more; what it does not free is the program's to free.
+// A node's memory gets its address when the node is made, and keeps it for all launches. If the graph frees the memory, the library
+// releases it once no graph or executable graph has the node any more. Otherwise the program must free it.
 #include "graph.h"
 
-typedef struct {  // of a node that allocates, or frees
+typedef struct {  // operation of a node that allocates or frees
     Operation operation;
     void *pointer;
-    Node *owner;  // the node that allocates it; NULL: freed by another graph than that
+    Node *owner;  // node that allocates it; NULL: another graph frees it
     void *site;
 } Held;
 
@@ -36,7 +36,7 @@ void drop_memory(const Operation *operation) {
 void note_launch(const Operation *operation) {
     if (!operation || operation->run != run_take) return;
     ((Held *)operation)->owner->launched = true;
-    revive(((Held *)operation)->pointer, false);  // for the calls that follow; what is queued may still free it once
+    revive(((Held *)operation)->pointer, false);  // for the following calls; queued work may still free it once
 }
 
 static Operation *memory_operation(Error (*run)(Operation *), void *pointer, Node *owner, void *site) {
@@ -76,7 +76,7 @@ Error capture_free(Stream *stream, void *pointer, void *site) {
     return error;
 }
 
-// -- nodes that are added ------------------------------------------------------------------------
+// -- nodes that the program adds -----------------------------------------------------------------
 
 static bool fits(const AllocateParameters *p) {
     enum { PINNED = 1, ON_DEVICE = 1 };

@@ -1,4 +1,4 @@
-// Nodes of a graph by what they do: added, read, changed, and changed where they were made executable.
+// Calls that add nodes of each type, read their parameters, and change them in a graph or an executable graph.
 #include "graph.h"
 
 typedef struct {
@@ -34,7 +34,7 @@ static Error kernel_operation(const KernelParameters *p, Operation **made) {
     return error;
 }
 
-// The parameters of a node, whether it was added or captured; its arguments are the node's own, as long as it stays as it is.
+// Reads the parameters of a node, added or captured. The argument pointers stay valid until the node changes.
 static Error read_kernel(Node *node, KernelParameters *p) {
     Launch *it = (Launch *)node->operation;
     void **pointers = realloc(node->pointers, (it->function->arguments + 1) * sizeof *pointers);
@@ -85,7 +85,7 @@ static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t cou
     return error;
 }
 
-// Each kind of node is added, read, changed, and changed where it was made executable.
+// Defines four calls for a type of node: add it, read it, change it, change it in an executable graph.
 #define NODE_CALLS(NAME, TYPE, PARAMETERS, MAKE, READ)                                                                    \
     API Error hipGraphAdd##NAME##Node(Node **node, Graph *graph, Node *const *needs, size_t count, const PARAMETERS *p) { \
         Operation *operation = NULL;                                                                                      \
@@ -139,7 +139,7 @@ static Error set_copy(Operation **operation, void *to, const void *from, size_t 
     return SUCCESS;
 }
 
-// The address at an offset of a variable; NULL where it has not so many bytes.
+// Returns the address at an offset in a variable; NULL if the variable is too small.
 static void *in_variable(const void *symbol, size_t bytes, size_t offset) {
     void *address;
     size_t size;

@@ -1,4 +1,4 @@
-// Objects of the program that graphs keep: each has a count of references, and is destroyed with the last of them.
+// User objects that graphs keep: each counts its references, and dies with the last one.
 #include "graph.h"
 
 typedef struct UserObject {
@@ -20,7 +20,7 @@ static Error retain(UserObject *object, u64 count) {
     return SUCCESS;
 }
 
-// As HIP has it, more than there are may be released, of an object that is gone as well.
+// By HIP's rules a program may release more references than there are, also those of a destroyed object.
 static Error let_go(UserObject *object, u64 count) {
     if (was_handle(object, USER_OBJECT)) return SUCCESS;
     if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return INVALID_VALUE;
@@ -52,7 +52,7 @@ static Error keep(Reference **list, UserObject *object, u64 count) {
 }
 
 API Error hipGraphRetainUserObject(Graph *graph, UserObject *object, u32 count, u32 flags) {
-    enum { MOVE = 1 };  // the caller's own references become the graph's
+    enum { MOVE = 1 };  // the graph takes over the caller's references
     if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count || count > INT32_MAX || flags & ~(u32)MOVE)
         return done(INVALID_VALUE);
     Error error = keep(&graph->references, object, count);
@@ -67,7 +67,7 @@ API Error hipGraphReleaseUserObject(Graph *graph, UserObject *object, u32 count)
             u64 released = count < at->count ? count : at->count;
             return at->count -= released, done(let_go(object, released));
         }
-    return done(SUCCESS);  // as HIP has it, of an object that the graph does not keep
+    return done(SUCCESS);  // by HIP's rules, even if the graph does not keep the object
 }
 
 Error copy_references(Reference *from, Reference **to) {

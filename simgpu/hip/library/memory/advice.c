@@ -1,4 +1,4 @@
-// Advice on memory, and where it is fetched ahead to. It is kept for each allocation as a whole, and changes nothing here.
+// Advice on memory, and prefetches. The library keeps both for each whole allocation. They change nothing else.
 #include "internal.h"
 
 enum { CPU = -1, NOBODY = -2 };  // hipCpuDeviceId, hipInvalidDeviceId
@@ -8,13 +8,13 @@ enum { SET_READ_MOSTLY = 1, UNSET_READ_MOSTLY, SET_PREFERRED, UNSET_PREFERRED, S
 
 static bool is_place(int device) { return device >= CPU && device < (int)state.devices; }
 
-// The allocation that has all of a range; NULL: none. Under the lock.
+// Returns the allocation that contains a range; NULL: none. Hold the lock.
 static Allocation *whole(const void *pointer, size_t bytes) {
     Allocation *found = find_allocation(pointer);
     return found && !found->freed && bytes <= found->address + found->bytes - (u64)pointer ? found : NULL;
 }
 
-// The same of memory that advice is taken for.
+// Returns the managed allocation that contains a range; NULL: none. Hold the lock.
 static Allocation *advised(const void *pointer, size_t bytes) {
     Allocation *found = whole(pointer, bytes);
     return found && found->memory == MANAGED_MEMORY ? found : NULL;
@@ -61,7 +61,7 @@ API Error hipMemPrefetchAsync(const void *pointer, size_t bytes, int device, voi
     return done(error);
 }
 
-// Those who access, then nobody.
+// Lists the devices that access the memory, then fills up with NOBODY.
 static void list_accessors(u32 accessed, int *list, size_t room) {
     size_t count = 0;
     for (int device = CPU; device < (int)state.devices; device++)

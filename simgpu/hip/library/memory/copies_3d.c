@@ -1,4 +1,4 @@
-// Copies that a structure describes: in three dimensions, and in two.
+// Copies in two and three dimensions that a structure describes.
 #include "transfer.h"
 
 Error transfer_3d(const Copy3D *p, Transfer *wanted) {
@@ -23,7 +23,7 @@ static Error copy_3d(const Copy3D *p, How how, void *site, const char *call) {
 API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
 API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
 
-// hipMemoryType of a side: which of its pointers counts. HIP 5 numbers them 0 host, 1 device, 2 array, 3 unified, 4 managed.
+// Picks the pointer of a side by its hipMemoryType. HIP 5 numbers the types 0 host, 1 device, 2 array, 3 unified, 4 managed.
 static Error pointer_of(int type, void *host, void *device, const void *array, const char *call, void **pointer) {
     enum { HOST = 1, DEVICE, MANAGED, ARRAY = 10, UNIFIED };
     static const int OLD[] = {HOST, DEVICE, ARRAY, UNIFIED, MANAGED};

@@ -1,5 +1,5 @@
-// Arrays, textures and surfaces: no device here has any, so that none that a program lets go of exists. Calls that make or use one
-// are `no_images`.
+// Arrays, textures and surfaces: no device here has any. So calls that free one return INVALID_VALUE, and calls that make or use
+// one return `no_images`.
 #include "internal.h"
 
 #define NONE(NAME)                     \
@@ -11,7 +11,7 @@ NONE(hipArrayDestroy)
 NONE(hipFreeMipmappedArray)
 NONE(hipMipmappedArrayDestroy)
 
-// Those that make one are given a description of it.
+// Calls that make an array take a description of it.
 #define MAKES(NAME)                                                            \
     API Error NAME(const void *image, const void *description);                \
     Error NAME(const void *image, const void *description) {                   \
@@ -24,7 +24,7 @@ MAKES(hipMallocMipmappedArray)
 MAKES(hipArrayCreate)
 MAKES(hipArray3DCreate)
 
-// Copies of rows name their array by other arguments than the first; one that is NULL is no handle.
+// Copies of rows have the array in different places of their arguments. NULL is no handle.
 #define REFUSE(NAME, ARRAY) return ARRAY ? no_images(NAME) : done(INVALID_HANDLE)
 
 API Error hipMemcpy2DToArray(void *to, size_t x, size_t y, const void *from, size_t pitch, size_t width, size_t height, int kind) {

@@ -1,6 +1,6 @@
-// Addresses and memory of their own, mapped by hand: a range of addresses is reserved, memory is made, and mapped into the range.
+// Memory that a program maps by hand: it reserves a range of addresses, makes memory, and maps the memory into the range.
 //
-// The bytes of memory that was made lie in the arena, at its home; where it is mapped, the arena's pages of its home appear once more.
+// The bytes of such memory have a home in the arena. Mapping shows the arena's pages of the home at the reserved addresses, too.
 #include "memory.h"
 
 #include <sys/mman.h>
@@ -27,11 +27,11 @@ typedef struct {  // hipMemAccessDesc
     u32 flags;
 } Access;
 
-typedef struct {  // memory that was made
+typedef struct {  // memory that a program made
     Handle handle;
     Properties properties;
     u64 home, bytes;
-    u32 held;  // by the program's handles, and by each mapping
+    u32 held;  // number of handles and mappings
 } Physical;
 
 typedef struct Range {
@@ -39,8 +39,8 @@ typedef struct Range {
     struct Range *next;
 } Range;
 
-typedef struct {  // a part of a range that has memory; among the registrations, of which it is the first member
-    Registration registration;
+typedef struct {  // memory mapped into a part of a range
+    Registration registration;  // element of the list `registered`
     Physical *memory;
 } Mapping;
 
@@ -125,7 +125,7 @@ API Error hipMemCreate(Physical **result, size_t bytes, const Properties *proper
     return done(error);
 }
 
-static void let_go(Physical *memory) {  // under the lock
+static void let_go(Physical *memory) {  // hold the lock
     if (--memory->held) return;
     state.device[memory->properties.location.id].used -= memory->bytes;
     discard(memory->home, memory->bytes);
@@ -148,7 +148,7 @@ API Error hipMemGetAllocationPropertiesFromHandle(Properties *result, Physical *
     return done(SUCCESS);
 }
 
-static Mapping *mapping_at(u64 address) {  // under the lock
+static Mapping *mapping_at(u64 address) {  // hold the lock
     for (Registration *at = registered; at; at = at->next)
         if (is_mapping(at) && lies_in(address, 1, at->allocation.address, at->allocation.bytes)) return (Mapping *)at;
     return NULL;
@@ -167,7 +167,7 @@ API Error hipMemRetainAllocationHandle(Physical **result, void *pointer) {
 
 // -- mapping -------------------------------------------------------------------------------------
 
-// Shows the arena's pages, and what is known to be undefined in them, of one address at another.
+// Shows the arena's pages of one address, and their shadow, at another address.
 static bool show(u64 address, u64 home, u64 bytes) {
     int all = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
     off_t offset = (off_t)(home - ARENA);
@@ -175,7 +175,7 @@ static bool show(u64 address, u64 home, u64 bytes) {
     return !state.shadow || mmap(state.shadow + (address - ARENA), bytes, all, flags, state.shadow_file, offset) != MAP_FAILED;
 }
 
-static bool can_map(u64 address, u64 bytes) {  // under the lock
+static bool can_map(u64 address, u64 bytes) {  // hold the lock
     bool reserved = false;
     for (Range *at = ranges; at; at = at->next) reserved = reserved || lies_in(address, bytes, at->address, at->bytes);
     for (Registration *at = registered; at && reserved; at = at->next) {
@@ -211,8 +211,8 @@ API Error hipMemMap(void *pointer, size_t bytes, size_t offset, Physical *memory
     return done(error);
 }
 
-// Whether all of a range is mapped; the first mapping of it.
-static bool is_mapped(u64 address, u64 bytes) {  // under the lock
+// True if all of a range is mapped.
+static bool is_mapped(u64 address, u64 bytes) {  // hold the lock
     for (u64 at = address; at < address + bytes;) {
         Mapping *found = mapping_at(at);
         if (!found) return false;
@@ -226,10 +226,10 @@ API Error hipMemUnmap(void *pointer, size_t bytes) {
     u64 address = (u64)pointer;
     if (!error && (!pointer || !bytes || address + bytes < address)) error = INVALID_VALUE;
     if (error) return done(error);
-    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // what uses it ends first
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // running work may use the memory
     pthread_mutex_lock(&lock);
     bool whole = is_mapped(address, bytes);
-    for (Registration *at = registered; at && whole; at = at->next) {  // none of them in part
+    for (Registration *at = registered; at && whole; at = at->next) {  // no mapping may end outside the range
         const Allocation *each = &at->allocation;
         bool touched = is_mapping(at) && each->address < address + bytes && address < each->address + each->bytes;
         whole = !touched || lies_in(each->address, each->bytes, address, bytes);

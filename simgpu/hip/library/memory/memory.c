@@ -1,5 +1,5 @@
-// The arena: one file in memory, mapped here at ARENA and by the server as well, so that pointers are equal on both sides and
-// copies are the program's own. Addresses are never used twice and lie a gap apart: an access past an allocation finds nothing.
+// The arena: one file in memory. This process and the server both map it at ARENA, so pointers are equal on both sides and the
+// program copies its bytes itself. Addresses are never used twice. Gaps separate allocations, so an access past one finds nothing.
 #include "memory.h"
 
 #include <errno.h>
@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #define GAP (64ull << 10)
-#define HOST_BYTES (1ull << 47)  // of the file behind the arena: pages of registered memory, each at its own address
+#define HOST_BYTES (1ull << 47)  // part of the arena's file after ARENA_BYTES: pages of registered memory, each at its own address
 #define FIXED 0x100000  // MAP_FIXED_NOREPLACE
 
 int arena = -1;
 static u64 next = ARENA;
 
-// Allocations of the arena by address, which is also the order in which they were made.
+// Allocations of the arena in the order of their addresses, which is also their order in time.
 static Allocation *table;
 static size_t count, room;
 static u64 made_by_kind[SHARED_MEMORY + 1];
@@ -128,7 +128,7 @@ void add_module_memory(u64 address, u64 bytes, int device) {
 Allocation *find_allocation(const void *pointer) {
     u64 address = (u64)pointer;
     if (in_arena(pointer)) {
-        size_t low = 0, high = count;  // the last one that begins at the address or below
+        size_t low = 0, high = count;  // finds the last one that begins at or below the address
         while (low < high) {
             size_t middle = (low + high) / 2;
             if (table[middle].address <= address) low = middle + 1;
@@ -264,7 +264,7 @@ static Error free_memory(void *pointer, Memory memory, Memory other, void *site,
     Error error = begin();
     if (!error) error = unsafe_in_capture();
     if (error || !pointer) return done(error);
-    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // what uses it ends first
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // running work may use the memory
     return done(release(pointer, memory, other, site, call));
 }
 

@@ -1,4 +1,4 @@
-// The arena's allocations, for what registers the program's own memory, maps memory by hand and looks pointers up.
+// The arena's allocations, shared by the files of this folder.
 #ifndef SIMGPU_MEMORY_H
 #define SIMGPU_MEMORY_H
 
@@ -6,19 +6,19 @@
 
 #define PAGE 4096ull
 
-// Memory that lies out of the arena's table: registered, a module's, or mapped by hand.
+// Memory outside the arena's table: registered, a module's, mapped by hand, or another process's.
 typedef struct Registration {
     Allocation allocation;
     struct Registration *next;
 } Registration;
 
-extern Registration *registered;  // under the lock, as all here
-extern int arena;  // descriptor of the file behind it
+extern Registration *registered;  // hold the lock, as for all here
+extern int arena;  // descriptor of the arena's file
 
 u64 round_up(u64 value, u64 to);
-u64 next_number(Memory memory);  // the n-th of its kind
-u64 take_addresses(u64 bytes, u64 alignment);  // of the arena, never given out before; 0: there are not so many
-void discard(u64 address, u64 bytes);  // whole pages of the arena read as 0 again
-void call_sites(void *site, void **sites);  // addresses of a call and of what called it, from the program's own on
+u64 next_number(Memory memory);  // number of the next allocation of this kind
+u64 take_addresses(u64 bytes, u64 alignment);  // unused addresses of the arena; 0: not enough left
+void discard(u64 address, u64 bytes);  // makes whole pages of the arena read as 0 again
+void call_sites(void *site, void **sites);  // addresses of a call and of its callers, from the program's own code on
 
 #endif

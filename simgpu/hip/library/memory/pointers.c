@@ -1,4 +1,4 @@
-// What is known of a pointer: its allocation, what kind of memory it is, advice on it.
+// Queries about a pointer: its allocation, its kind of memory, advice on it.
 #include "memory.h"
 
 bool look_up(const void *pointer, Allocation *copy) {
@@ -53,7 +53,7 @@ API Error hipMemGetAddressRange(void **base, size_t *bytes, void *pointer) {
     return done(SUCCESS);
 }
 
-// hipMemoryType, which HIP 5 numbers otherwise.
+// Returns the hipMemoryType; HIP 5 has other numbers.
 static int memory_type(const Allocation *found) {
     if (hip_version() < 60000000)
         return is_device_memory(found->memory) ? 1 : found->memory == MANAGED_MEMORY ? 3 : 0;
@@ -84,7 +84,7 @@ API Error hipPointerGetAttributes(PointerAttributes *result, const void *pointer
     return done(SUCCESS);
 }
 
-// hipPointer_attribute, as numbered in hip_runtime_api.h, in what HIP writes of each. What is not known is 0.
+// Writes a hipPointer_attribute (numbers of hip_runtime_api.h) in the size that HIP writes; 0 if unknown.
 static Error pointer_attribute(void *data, int attribute, void *pointer) {
     static const u8 BYTES[] = {[1] = 8, [2] = 4, [3] = 8, [4] = 8, [6] = 1, [7] = 4, [8] = 1, [9] = 4, [11] = 8, [12] = 4, [13] = 1,
                                [16] = 4};

@@ -1,16 +1,16 @@
-// Memory in the order of a stream: it is there at once, and freed when the stream comes to it. A pool is where it is counted.
+// Memory in the order of a stream: it exists at once, and the stream frees it in its order. Pools count this memory.
 #include "internal.h"
 
 typedef struct Pool {
     Handle handle;
     int device;
-    u64 limit, threshold;  // bytes; no limit where it is 0
+    u64 limit, threshold;  // bytes; limit 0: no limit
     u64 used, used_high, reserved, reserved_high;
     int no_reuse[3];
     bool is_default;
 } Pool;
 
-// What was freed stays reserved, up to the threshold.
+// Keeps at most this many bytes reserved, but not less than are used.
 static void keep(Pool *pool, u64 bytes) {
     if (pool->reserved > bytes) pool->reserved = bytes;
     if (pool->reserved < pool->used) pool->reserved = pool->used;
@@ -39,7 +39,7 @@ static Pool *pool_of(int device) {
     return found;
 }
 
-// That counts the memory of graphs' nodes; NULL: no memory for it.
+// Returns the pool that counts the memory of graph nodes; NULL if there is no memory left.
 static Pool *graph_pool(int device) {
     pthread_mutex_lock(&lock);
     Device *owner = &state.device[device];
@@ -69,7 +69,7 @@ static Error run_release(Operation *operation) {
     return release(it->pointer, DEVICE_MEMORY, MANAGED_MEMORY, it->site, "hipFreeAsync");
 }
 
-// pool: NULL is that of the stream's device.
+// pool: NULL means the pool of the stream's device.
 static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, void *site) {
     Stream *found;
     Error error = begin();
@@ -175,7 +175,7 @@ API Error hipMemPoolTrimTo(Pool *pool, size_t bytes) {
     return done(SUCCESS);
 }
 
-// hipMemPoolAttr: 1 to 3 how memory is used again, 4 the threshold, 5 to 8 bytes reserved and used, now and at most.
+// hipMemPoolAttr: 1 to 3 rules of reuse, 4 threshold, 5 to 8 bytes reserved and used, each now and at most.
 static u64 *figure(Pool *pool, int attribute) {
     u64 *all[] = {&pool->threshold, &pool->reserved, &pool->reserved_high, &pool->used, &pool->used_high};
     return attribute >= 4 && attribute <= 8 ? all[attribute - 4] : NULL;
@@ -190,7 +190,7 @@ API Error hipMemPoolGetAttribute(Pool *pool, int attribute, void *value) {
     return done(SUCCESS);
 }
 
-// Of the figures only the threshold may be set, and those of the most be begun anew from what is now.
+// A program may set the threshold and the rules of reuse, and reset a maximum to the present value.
 API Error hipMemPoolSetAttribute(Pool *pool, int attribute, void *value) {
     if (!is_handle(pool, POOL) || !value) return done(INVALID_VALUE);
     pthread_mutex_lock(&lock);
@@ -204,7 +204,7 @@ API Error hipMemPoolSetAttribute(Pool *pool, int attribute, void *value) {
     return done(fine ? SUCCESS : INVALID_VALUE);
 }
 
-// hipGraphMemAttributeType: bytes used, now and at most, and reserved, now and at most; as attributes of a pool.
+// Maps a hipGraphMemAttributeType (bytes used now, at most, reserved now, at most) to the attribute of a pool.
 static Pool *graph_figure(int device, int attribute, int *of_pool) {
     static const int SAME[] = {7, 8, 5, 6};
     if (attribute < 0 || attribute > 3) return NULL;
@@ -242,7 +242,7 @@ typedef struct {
 
 static bool is_device(Location location) { return location.type == 1 && location.id >= 0 && location.id < (int)state.devices; }
 
-// Every device reaches a pool's memory as it does any of its device's; its own cannot be denied.
+// Every device accesses a pool's memory by the rules for device memory. A pool's own device cannot lose access.
 API Error hipMemPoolSetAccess(Pool *pool, const PoolAccess *access, size_t number) {
     bool fine = is_handle(pool, POOL) && access && number && number <= state.devices;
     for (size_t i = 0; i < number && fine; i++) {

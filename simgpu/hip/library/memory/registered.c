@@ -1,10 +1,10 @@
-// The program's own memory, registered: the arena's pages take the place of its own.
+// Registered memory of the program: pages of the arena replace the program's pages.
 #include "memory.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
 
-#define GRANULE 4ull  // bytes: what kernels may reach are multiples (simgpu/engine/allocations.py)
+#define GRANULE 4ull  // bytes: kernels access memory in multiples of it (simgpu/engine/allocations.py)
 
 typedef struct {
     u64 from, bytes;
@@ -12,11 +12,11 @@ typedef struct {
     bool fine;
 } Move;
 
-// Puts the arena's pages in place of the program's, or anonymous ones in place of the arena's; the bytes stay. In a thread of its own,
-// so that the stack that is moved may be the caller's.
+// Replaces the program's pages by the arena's, or the arena's by anonymous pages; the bytes stay the same. It runs in a thread of
+// its own, because the pages may hold the caller's stack.
 //
-// The pages at both ends may have others' bytes as well, which other threads write meanwhile: what they write between the copy and
-// the move is lost. So these two are copied once more, each at the moment before it is moved.
+// The first and last page may hold other bytes, too. Whatever other threads write there between the copy and the move is lost. So
+// these two pages are copied again just before they move.
 static void *move_pages(void *given) {
     Move *move = given;
     int all = PROT_READ | PROT_WRITE;
@@ -26,7 +26,7 @@ static void *move_pages(void *given) {
     if (copy == MAP_FAILED) return NULL;
     memcpy(copy, (void *)move->from, move->bytes);
     u64 end = move->bytes - PAGE, bounds[] = {0, PAGE, end, move->bytes};
-    static const int ORDER[] = {1, 0, 2};  // what lies between, the first page, the last
+    static const int ORDER[] = {1, 0, 2};  // the pages between, the first page, the last
     move->fine = true;
     for (int i = 0; i < 3 && move->fine; i++) {
         u64 at = bounds[ORDER[i]], bytes = ORDER[i] == 2 && !end ? 0 : bounds[ORDER[i] + 1] - at;
@@ -48,7 +48,7 @@ static bool moved(u64 from, u64 to, bool in) {
     return move.fine;
 }
 
-// Whether another registration has a page.
+// True if another registration has the page.
 static bool shared_page(u64 page, const Registration *except) {
     for (Registration *at = registered; at; at = at->next) {
         const Allocation *each = &at->allocation;
@@ -58,7 +58,7 @@ static bool shared_page(u64 page, const Registration *except) {
     return false;
 }
 
-// The pages of a registration, without those at its ends that another one has.
+// Finds the pages of a registration, without pages at its ends that another registration has.
 static void own_pages(const Registration *of, u64 *from, u64 *to) {
     *from = of->allocation.address / PAGE * PAGE;
     *to = round_up(of->allocation.address + of->allocation.bytes, PAGE);
@@ -82,7 +82,7 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
         .address = address, .bytes = bytes, .memory = REGISTERED_MEMORY, .device = current_device, .flags = flags};
     pthread_mutex_lock(&lock);
     bool known = in_arena(pointer);
-    Registration *same = NULL;  // freed and allocated anew, without being unregistered: its pages may be others now
+    Registration *same = NULL;  // freed and allocated again without being unregistered: its pages may be different now
     for (Registration *at = registered; at && !known; at = at->next) {
         const Allocation *each = &at->allocation;
         if (each->memory == REGISTERED_MEMORY && each->address == address && each->bytes == bytes) same = at;

@@ -1,18 +1,18 @@
-// Memory that processes share: what one of them allocated appears in the other's arena as well, at an address of its own.
+// Memory that processes share: an allocation of one process appears in the other's arena, too, at a different address.
 //
-// A handle names the process and its arena's file, which the other process and its server open by /proc.
+// A handle names the process and its arena's file. The other process and its server open the file through /proc.
 #include "memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LAZY_PEER_ACCESS 1u  // hipIpcMemLazyEnablePeerAccess, the only flag there is
+#define LAZY_PEER_ACCESS 1u  // hipIpcMemLazyEnablePeerAccess, the only flag
 
-typedef struct {  // among the registrations, of which it is the first member
-    Registration registration;
+typedef struct {  // another process's memory, opened here
+    Registration registration;  // element of the list `registered`
     u32 process;
-    u64 source;  // its address in that process
-    u32 held;  // times that it was opened and not closed
+    u64 source;  // address in that process
+    u32 held;  // number of opens without a close
 } Import;
 
 API Error hipIpcGetMemHandle(IpcHandle *handle, void *pointer) {
@@ -20,14 +20,14 @@ API Error hipIpcGetMemHandle(IpcHandle *handle, void *pointer) {
     Allocation found;
     if (!error && (!handle || !pointer || !look_up(pointer, &found) || found.memory != DEVICE_MEMORY)) error = INVALID_VALUE;
     if (error) return done(error);
-    // Who else writes it is not seen: from here on all of it counts as written.
+    // The library cannot see what other processes write: from now on all bytes count as written.
     if (state.shadow) memset(state.shadow + (found.address - ARENA), 0, found.bytes);
     *handle = (IpcHandle){.seal = IPC_MEMORY, .process = (u32)getpid(), .file = arena, .address = found.address,
                           .bytes = found.bytes, .offset = (u64)pointer - found.address};
     return done(SUCCESS);
 }
 
-// Those that are open, by their process and address there, or by their own address; NULL: none. Under the lock.
+// Finds opened memory by its process and address there, or by an address here; NULL: none. Hold the lock.
 static Import *find_import(const IpcHandle *handle, u64 address) {
     for (Registration *at = registered; at; at = at->next) {
         Import *import = (Import *)at;
@@ -39,7 +39,7 @@ static Import *find_import(const IpcHandle *handle, u64 address) {
     return NULL;
 }
 
-// The other process's pages in place of the arena's, here and at the server.
+// Replaces the arena's pages by the other process's, here and at the server.
 static Error take_pages(u64 address, const IpcHandle *handle) {
     struct {
         u64 address, bytes, offset;
@@ -106,7 +106,7 @@ API Error hipIpcOpenMemHandle(void **result, IpcHandle handle, u32 flags) {
 API Error hipIpcCloseMemHandle(void *pointer) {
     Error error = begin();
     if (error || !pointer) return done(error ? error : INVALID_VALUE);
-    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // what uses it ends first
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // running work may use the memory
     pthread_mutex_lock(&lock);
     Import *found = find_import(NULL, (u64)pointer);
     bool last = found && --found->held == 0;

@@ -1,4 +1,4 @@
-// Transfers, for the calls that copy and fill.
+// Transfers, shared by the files with calls that copy and fill.
 #ifndef SIMGPU_TRANSFER_H
 #define SIMGPU_TRANSFER_H
 
@@ -8,13 +8,13 @@ enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_POINTE
 
 typedef struct {
     void *stream;
-    bool waits, given;  // returns when it is done; the stream is the call's
+    bool waits, given;  // waits: the call returns when the transfer is done; given: the call names the stream
     int kind;
 } How;
 
 #define AT_ONCE ((How){NULL, true, false, BY_POINTERS})
 
-How in(void *stream);  // in the order of a stream
+How in(void *stream);  // runs in the order of a stream
 How with(How how, int kind);
 Error transfer(Transfer wanted, bool reads, How how);
 Error copy(void *to, const void *from, size_t bytes, How how, void *site, const char *call);

@@ -1,4 +1,4 @@
-// One transfer, a copy or a fill: what is wrong with it, and how it is carried out, at once or in a stream.
+// Transfers, that is copies and fills: checks, and execution at once or in a stream.
 #include "transfer.h"
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@ static u8 *shadow_of(const void *pointer) {
     return state.shadow && in_arena(pointer) ? state.shadow + ((u64)pointer - ARENA) : NULL;
 }
 
-// The bytes of which some bit was never written; *first: the first of them.
+// Counts the bytes that have a bit that was never written; *first: position of the first one.
 static size_t undefined_bytes(const u8 *shadow, size_t bytes, size_t *first) {
     size_t found = 0;
     for (size_t i = 0; i < bytes;) {
@@ -24,7 +24,7 @@ static size_t undefined_bytes(const u8 *shadow, size_t bytes, size_t *first) {
     return found;
 }
 
-// -- carrying out --------------------------------------------------------------------------------
+// -- execution -----------------------------------------------------------------------------------
 
 static u8 *row_to(const Transfer *it, size_t y, size_t z) { return it->to + z * it->to_slice + y * it->to_pitch; }
 static const u8 *row_from(const Transfer *it, size_t y, size_t z) { return it->from + z * it->from_slice + y * it->from_pitch; }
@@ -79,9 +79,9 @@ Error run_fill(Operation *operation) {
     return SUCCESS;
 }
 
-// -- what is wrong with one ----------------------------------------------------------------------
+// -- checks --------------------------------------------------------------------------------------
 
-// The bytes from a transfer's first to behind its last on one side; SIZE_MAX where no memory has so many.
+// Returns the bytes from a transfer's first byte through its last on one side; SIZE_MAX if they overflow.
 static size_t span(const Transfer *it, size_t pitch, size_t slice) {
     size_t rows, planes, all;
     bool past = __builtin_mul_overflow(it->height - 1, pitch, &rows) || __builtin_mul_overflow(it->depth - 1, slice, &planes) ||
@@ -89,13 +89,13 @@ static size_t span(const Transfer *it, size_t pitch, size_t slice) {
     return past ? SIZE_MAX : all;
 }
 
-// Whether the bytes are the program's to access; says what else.
+// True if the program may access the bytes; otherwise reports a finding.
 static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes, bool reads) {
     const char *verb = reads ? "reads" : "writes";
     pthread_mutex_lock(&lock);
     Allocation *known = find_allocation(pointer), found = known ? *known : (Allocation){0};
     while (known && found.memory == MAPPED_MEMORY && bytes > found.address + found.bytes - (u64)pointer) {
-        const void *end = (const void *)(found.address + found.bytes);  // what is mapped behind it goes on
+        const void *end = (const void *)(found.address + found.bytes);  // memory mapped right after it continues it
         Allocation *following = find_allocation(end);
         if (!following || following->memory != MAPPED_MEMORY) break;
         bytes -= (size_t)((u64)end - (u64)pointer), pointer = end;
@@ -108,7 +108,7 @@ static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes,
         return false;
     }
     if (known && bytes > found.address + found.bytes - (u64)pointer) {
-        if (found.memory == REGISTERED_MEMORY) return true;  // the program's own memory goes on
+        if (found.memory == REGISTERED_MEMORY) return true;  // the program's memory continues
         finding("copy-past-allocation", it->site, "%s %s %zu bytes from byte %llu of @%llx, which ends at byte %llu", it->call,
                 verb, bytes, (unsigned long long)((u64)pointer - base), base, (unsigned long long)found.bytes);
         return false;
@@ -131,7 +131,7 @@ Error check_transfer(const Transfer *it, bool reads) {
     return SUCCESS;
 }
 
-// Whether a pointer is to memory that only the host reaches, or only the device.
+// Tells if a pointer is to memory that only the host can access, or only the device.
 static void sides(const void *pointer, bool *pageable, bool *device) {
     pthread_mutex_lock(&lock);
     Allocation *found = find_allocation(pointer);
@@ -140,7 +140,7 @@ static void sides(const void *pointer, bool *pageable, bool *device) {
     pthread_mutex_unlock(&lock);
 }
 
-// A direction that the pointers contradict: HIP goes by the pointers.
+// Reports a direction that the pointers contradict. HIP uses the pointers.
 static void check_direction(const Transfer *it, int kind) {
     bool to_pageable, to_device, from_pageable, from_device;
     sides(it->to, &to_pageable, &to_device), sides(it->from, &from_pageable, &from_device);
@@ -157,7 +157,7 @@ static void check_direction(const Transfer *it, int kind) {
 
 How in(void *stream) { return (How){stream, false, true, BY_POINTERS}; }
 
-// Memory of another device than the current one: its null stream comes first, too.
+// Waits for the null stream of another device if the memory is on it.
 static Error wait_owner(const void *pointer, int current) {
     Allocation found;
     bool other = look_up(pointer, &found) && is_device_memory(found.memory) && found.device != current;

@@ -1,4 +1,4 @@
-// hiprtc: programs that compile kernels while they run. The server has the compiler.
+// hiprtc: programs compile kernels while they run. The server runs the compiler.
 #include "rtc.h"
 
 typedef struct {
@@ -9,10 +9,10 @@ typedef struct {
 typedef struct {
     Handle handle;
     char *source;
-    Texts headers, names, lowered;  // of headers, name and text by turns
+    Texts headers, names, lowered;  // headers: name and text in turn
     char *log, *code;
     size_t log_bytes, code_bytes;
-    bool compiled, is_bitcode;  // -fgpu-rdc: what is to be linked
+    bool compiled, is_bitcode;  // is_bitcode: compiled with -fgpu-rdc, to be linked
 } Program;
 
 static bool add_text(Texts *texts, const char *text) {
@@ -94,7 +94,7 @@ static bool append(Buffer *buffer, const char *text) {
     return true;
 }
 
-// What the server answers: the lengths of log and code, then these, then the names as the compiler made them.
+// Reads the server's answer: lengths of log and code, the log, the code, then the lowered names.
 static int take_answer(Program *program, const Reply *reply) {
     u32 bytes[2];
     if (reply->bytes < sizeof bytes) return INTERNAL;

@@ -28,7 +28,7 @@ API Error hipFuncGetAttributes(FunctionAttributes *result, const void *host) {
     return done(SUCCESS);
 }
 
-// hipFunction_attribute, as numbered in hip_runtime_api.h.
+// attribute: a hipFunction_attribute, by the numbers of hip_runtime_api.h.
 API Error hipFuncGetAttribute(int *result, int attribute, Function *function) {
     Error error = begin();
     if (!error && !result) error = INVALID_VALUE;

@@ -1,13 +1,13 @@
-// hiprtc's linker: bitcode that hiprtc made with -fgpu-rdc, or that clang did, becomes a code object. The server has the linker.
+// hiprtc's linker: turns bitcode of clang, or of hiprtc with -fgpu-rdc, into a code object. The server runs the linker.
 #include "rtc.h"
 
 #include <stdio.h>
 
-enum { BITCODE = 100 };  // HIPRTC_JIT_INPUT_LLVM_BITCODE: of hiprtcJITInputType the one that is taken
+enum { BITCODE = 100 };  // HIPRTC_JIT_INPUT_LLVM_BITCODE, the only hiprtcJITInputType accepted here
 
 typedef struct {
     Handle handle;
-    u8 *parts;  // one behind the other
+    u8 *parts;  // bytes of all parts, in order
     u32 *sizes, count;
     size_t bytes;
     Reply linked;
@@ -77,7 +77,7 @@ API int hiprtcLinkDestroy(Link *link) {
     return COMPILED;
 }
 
-// -- the same by the runtime's names -------------------------------------------------------------
+// -- the same calls under the runtime's names ----------------------------------------------------
 
 static Error of_runtime(int result) {
     return done(result == COMPILED       ? SUCCESS

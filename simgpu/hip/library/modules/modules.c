@@ -39,7 +39,7 @@ static size_t elf_bytes(const u8 *image) {
     return end > segments ? end : segments;
 }
 
-// How many of so many bytes from an address on are mapped.
+// Returns how many of the next `most` bytes are mapped.
 static size_t mapped_bytes(const u8 *from, u64 most) {
     u64 end = (u64)from / 4096 * 4096;
     while (end < (u64)from + most && !msync((void *)end, 4096, MS_ASYNC)) end += 4096;
@@ -52,12 +52,12 @@ static size_t compressed_bytes(const u8 *image) {
     if (version == 2) return word(image + 8, 4);
     if (version == 3) return word(image + 8, 8);
     if (version != 1) return 0;
-    // Only the size expanded is told. What does not compress grows by less than 1/64 and a page, by zlib and by zstd.
+    // Version 1 gives only the expanded size. With zlib and zstd, incompressible data grows by less than 1/64 and a page.
     u64 expanded = word(image + 8, 4);
     return mapped_bytes(image, expanded + expanded / 64 + 4096);
 }
 
-// The bytes of a code object, a bundle or a compressed bundle, as its header says, or at most so many; 0: none of them.
+// Returns the bytes of a code object, a bundle or a compressed bundle by its header, or an upper bound; 0 if it is none of them.
 size_t image_bytes(const void *given) {
     const u8 *image = given;
     if (!memcmp(image, COMPRESSED_MAGIC, 4)) return compressed_bytes(image);
@@ -70,7 +70,7 @@ Error load_module(int device, const void *image, size_t bytes, Module **found) {
     u32 head = (u32)device;
     Reply reply;
     u64 page = (u64)image / 4096 * 4096;
-    // Whatever the header says, only memory that is there is read.
+    // The header may be wrong: read only memory that is mapped.
     if (bytes > LARGEST_BUNDLE - 64 || msync((void *)page, (u64)image + bytes - page, MS_ASYNC) < 0) return INVALID_IMAGE;
     Error error = ask(LOAD, &head, sizeof head, image, bytes, &reply);
     if (!error && reply.bytes >= 4) {
@@ -203,7 +203,7 @@ API Error hipModuleGetGlobal(void **address, size_t *bytes, Module *module, cons
     size_t size;
     if (!error && ((!address && !bytes) || !name || !*name)) error = INVALID_VALUE;
     if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
-    // A managed variable is a pointer; what it points to lies beside it.
+    // A managed variable is a pointer. Its data is the variable NAME.managed.
     char managed[1024];
     if (!error && snprintf(managed, sizeof managed, "%s.managed", name) >= (int)sizeof managed) error = NOT_FOUND;
     if (!error && find_variable(module, managed, &at, &size)) error = find_variable(module, name, &at, &size);

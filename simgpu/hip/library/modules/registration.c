@@ -1,5 +1,5 @@
-// What clang's constructors register of a program: fat binaries, kernels, variables. It is only noted: a fat binary goes to the server
-// when a device first needs it.
+// Fat binaries, kernels and variables that clang's constructors register for a program. Registering only notes them: a fat binary
+// goes to the server when a device first needs it.
 #include "internal.h"
 
 #define FAT_BINARY_MAGIC 0x48495046u  // "HIPF"
@@ -18,7 +18,7 @@ typedef struct FatBinary {
 } FatBinary;
 
 typedef struct {
-    const void *host;  // a function's stub, a variable's copy
+    const void *host;  // stub of a function, host copy of a variable
     FatBinary *binary;
     const char *name;
     Function *function[MAX_DEVICES];
@@ -85,7 +85,7 @@ API void __hipRegisterVar(void **binary, void *host, char *device, char *name, i
     note(host, (FatBinary *)binary, name);
 }
 
-// A managed variable is memory of the arena from the start: the program reads its pointer whenever it likes.
+// Allocates a managed variable in the arena at once: the program may read its pointer at any time.
 API void __hipRegisterManagedVar(void *given, void **pointer, void *initial, const char *name, size_t bytes, u32 align) {
     (void)align;
     FatBinary *binary = given;

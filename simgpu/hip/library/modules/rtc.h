@@ -1,4 +1,4 @@
-// What hiprtc's compiler and its linker answer.
+// Results of hiprtc's compiler and linker.
 #ifndef SIMGPU_RTC_H
 #define SIMGPU_RTC_H
 

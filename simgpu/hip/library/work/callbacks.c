@@ -1,4 +1,4 @@
-// What a stream does on the host when it comes to it: calls back, waits for a value in memory, writes one.
+// Work of a stream on the host: it calls back, waits for a value in memory, or writes one.
 #include "internal.h"
 
 #include <time.h>

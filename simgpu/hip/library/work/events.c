@@ -55,7 +55,7 @@ static Error run_record(Operation *operation) {
     return SUCCESS;
 }
 
-// Puts the event's place behind all that the stream holds now.
+// Queues the event after all operations that the stream holds now.
 Error record_event(Stream *stream, Event *event) {
     Record *made = make_operation(sizeof *made, run_record);
     if (!made) return OUT_OF_MEMORY;

@@ -1,4 +1,4 @@
-// Launches: how many ways there are to say one, what can be wrong with its shape, and how many workgroups fit a compute unit.
+// Launches: all calls that launch kernels, checks of their shapes, and messages to the server.
 #include "internal.h"
 
 #include <stdio.h>
@@ -6,19 +6,19 @@
 #define BUFFER_POINTER ((void *)1)  // HIP_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
 #define BUFFER_SIZE ((void *)2)
 #define PARAMETERS_END ((void *)3)
-#define MAX_BLOCKS_YZ 65536u  // of a grid, in y and in z
+#define MAX_BLOCKS_YZ 65536u  // blocks of a grid in y and in z
 
-// -- carrying out --------------------------------------------------------------------------------
+// -- execution -----------------------------------------------------------------------------------
 
 typedef struct {
-    u32 frame[2];  // kind, bytes behind it
+    u32 frame[2];  // kind, bytes that follow
     u32 function, size[3], block[3], dynamic_lds, cooperative, bytes;
     u64 log;
-    u32 batch, behind;  // the batch's number, and how many of it follow
+    u32 batch, behind;  // number of the batch; launches of the batch that follow
 } Message;
 
-// So many bytes of messages are sent before the first reply is read: they must fit into what a socket holds (212,992 by Linux's
-// net.core.wmem_default), so that neither side waits for the other to read.
+// Most bytes of messages that are sent before the first reply is read. They must fit into a socket's buffer (212,992 bytes by
+// Linux's net.core.wmem_default), or both sides could wait for the other to read.
 #define BATCH_BYTES (32u << 10)
 
 static size_t message_bytes(const Launch *it) { return sizeof(Message) + it->bytes; }
@@ -33,11 +33,11 @@ u32 batch_of(const Operation *first) {
     return count;
 }
 
-static void print(const Reply *reply) {  // what the kernel printed
+static void print(const Reply *reply) {  // prints the kernel's output
     if (reply->data && reply->bytes) fwrite(reply->data, 1, reply->bytes, stdout);
 }
 
-// The server runs none of a batch behind one that failed, as none is sent once a launch failed.
+// Runs a batch. After a launch fails, the server runs none of the batch that follow, and the library sends no more.
 Error run_batch(Operation *const *operations, u32 count) {
     static u32 batches;
     if (device_error(operations[0]->stream->device)) return SUCCESS;
@@ -68,7 +68,7 @@ Error run_batch(Operation *const *operations, u32 count) {
 
 Error run_launch(Operation *operation) { return run_batch(&operation, 1); }
 
-// -- checking and packing ------------------------------------------------------------------------
+// -- checks and packing --------------------------------------------------------------------------
 
 static bool buffer_of(void **extra, const u8 **buffer, size_t *bytes) {
     *buffer = NULL, *bytes = 0;
@@ -185,7 +185,8 @@ static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, vo
     return done(error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
 }
 
-// Calls of modules' kernels answer hipErrorInvalidValue to a shape, but to a block of no threads that is not cooperative.
+// Launches a kernel of a module. These calls return hipErrorInvalidValue for a bad shape, except for a block without threads in a
+// launch that is not cooperative.
 static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds, void **arguments, void **extra, When when) {
     Stream *stream;
     Error error = begin();
@@ -245,7 +246,8 @@ typedef struct {
     void *stream;
 } HostLaunch;
 
-// One launch a device, each in a stream of it; stream: the first launch's, `stride` bytes before the next one's.
+// True if each launch is in a stream of a different device. `stream` points to the first launch's stream; the next one is `stride`
+// bytes further.
 static bool are_one_a_device(const void *stream, size_t stride, int count, u32 flags) {
     bool used[MAX_DEVICES] = {false};
     if (begin() || count <= 0 || count > (int)state.devices || flags > 3) return false;
@@ -342,7 +344,7 @@ API Error hipModuleLaunchCooperativeKernelMultiDevice(ModuleLaunch *list, u32 co
     return done(error);
 }
 
-// The size in work-items; its last blocks may be partial.
+// Launches a grid of x * y * z work-items. The last blocks may be partial.
 API Error hipExtModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *given,
                                    void **arguments, void **extra, void *before, void *after, u32 flags) {
     (void)flags;
@@ -361,7 +363,7 @@ API Error hipHccModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 
     return hipExtModuleLaunchKernel(function, x, y, z, bx, by, bz, lds, stream, arguments, extra, before, after, 0);
 }
 
-// hip_ext.h declares it without extern "C".
+// The C++ name of hipExtModuleLaunchKernel: hip_ext.h declares it without extern "C".
 API Error cxx_launch(Function *, u32, u32, u32, u32, u32, u32, size_t, void *, void **, void **, void *, void *, u32) __asm__(
     "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j");
 Error cxx_launch(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream, void **arguments,
@@ -369,7 +371,7 @@ Error cxx_launch(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz
     return hipExtModuleLaunchKernel(function, x, y, z, bx, by, bz, lds, stream, arguments, extra, before, after, flags);
 }
 
-// -- launches in three calls, as HIP once had them -----------------------------------------------
+// -- launches in three calls, as in old versions of HIP ------------------------------------------
 
 enum { SETUP_BYTES = 4096 };
 static __thread u8 setup[SETUP_BYTES];

@@ -1,11 +1,11 @@
-// How many workgroups of a kernel fit a compute unit.
+// Occupancy: how many workgroups of a kernel fit on a compute unit.
 #include "internal.h"
 
 u32 largest_block(const Function *function) {
     return function->max_block && function->max_block < MAX_BLOCK ? function->max_block : MAX_BLOCK;
 }
 
-// The server's answer, by the GPU's descriptor: the library knows neither granules nor register files.
+// Asks the server, which uses the GPU's descriptor: the library knows neither granules nor register files.
 Error blocks_per_cu(const Function *function, u32 dynamic_lds, u32 blocks[MAX_WAVES]) {
     u32 head[] = {function->number, dynamic_lds};
     Reply reply;

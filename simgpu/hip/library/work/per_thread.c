@@ -1,4 +1,4 @@
-// The calls that -fgpu-default-stream=per-thread compiles to: stream 0 is the calling thread's own.
+// Calls of programs built with -fgpu-default-stream=per-thread: stream 0 is the calling thread's own.
 #include "internal.h"
 
 #define PER_THREAD(NAME, PARAMETERS, ARGUMENTS) \

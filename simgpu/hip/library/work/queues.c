@@ -1,7 +1,7 @@
-// Streams are queues, each with a thread that carries out one operation after the other; events are places in them.
+// Streams are queues, each with a thread that runs one operation after the other. Events are places in queues.
 //
-// An operation's number in its stream is its ticket; `completed` has passed it when the operation ended. Streams wait for each
-// other through operations that wait for a ticket: the null stream's for those that block with it, and the other way round.
+// An operation's number in its stream is its ticket. `completed` reaches the ticket when the operation ends. Streams wait for each
+// other through operations that wait for a ticket: the null stream waits for streams that block with it, and they wait for it.
 #include "work.h"
 
 #include <sched.h>
@@ -11,7 +11,7 @@
 #define STACK_BYTES (1u << 20)  // callbacks run on it
 
 pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
-static __thread bool in_stream;  // this thread is a stream's
+static __thread bool in_stream;  // this thread belongs to a stream
 
 u64 now(void) {
     struct timespec time;
@@ -51,7 +51,7 @@ static void *work(void *given) {
     return NULL;
 }
 
-// The stream's thread, which takes no signals: they are for the program's own.
+// Starts the stream's thread. It takes no signals, as they are meant for the program's threads.
 static bool start_thread(Stream *stream) {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -68,7 +68,7 @@ static bool start_thread(Stream *stream) {
 }
 
 Error push(Stream *stream, Operation *operation) {
-    if (stream->ended) return free(operation), CONTEXT_DESTROYED;  // by another thread, a moment ago
+    if (stream->ended) return free(operation), CONTEXT_DESTROYED;  // another thread ended it a moment ago
     if (!stream->started) {
         if (!start_thread(stream)) return free(operation), OUT_OF_RESOURCES;
         stream->started = true;
@@ -107,7 +107,7 @@ Error push_wait(Stream *stream, Stream *other, u64 ticket) {
 
 bool blocks(const Stream *stream) { return !stream->null && !(stream->flags & NON_BLOCKING); }
 
-// Has the stream wait for what HIP's rules of the null stream say.
+// Makes the stream wait by HIP's rules of the null stream.
 Error push_default_waits(Stream *stream) {
     Stream *null = state.device[stream->device].null;
     Error error = SUCCESS;
@@ -129,7 +129,7 @@ Error submit_now(Stream *stream, Operation *operation) {
     return error;
 }
 
-// The null stream must not be used then.
+// Finds a capture that forbids the use of this null stream.
 Stream *implicit_capture(Stream *stream) {
     if (!stream->null) return NULL;
     for (Stream *other = state.device[stream->device].streams; other; other = other->following)
@@ -153,14 +153,15 @@ void wait_for(Stream *stream, u64 ticket) {
     while (stream->completed < ticket) pthread_cond_wait(&progress, &lock);
 }
 
-// Waiting in a stream's own thread would last for ever.
+// Reports a call that waits in a stream's own thread, as it would wait for ever.
 Error not_from_callbacks(void) {
     if (in_stream)
         finding("callback", NULL, "a callback of a stream waits for the GPU: that is not permitted, and would wait for itself");
     return in_stream ? NOT_SUPPORTED : SUCCESS;
 }
 
-// A program that looks at no error may wait for ever for what a kernel that failed was to write. On hardware the fault ends it.
+// Returns the device's error. A program that ignores errors may poll for ever for a value that a failed kernel did not write. On
+// hardware the fault ends such a program, so it is ended here, too, after many calls.
 Error device_error(int device) {
     enum { MOST = 1000000 };
     pthread_mutex_lock(&lock);

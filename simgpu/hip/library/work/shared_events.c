@@ -1,4 +1,4 @@
-// Events that processes share: how often one was recorded and how far that is done stands in a page that all of them map.
+// Events that processes share. All of them map a page with the event's numbers of records begun and completed.
 #include "work.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 struct SharedEvent {
     u64 recorded, completed;
-    u32 process;  // that recorded it last
+    u32 process;  // process that recorded it last
 };
 
 Error share_event(Event *event) {
@@ -30,7 +30,7 @@ void end_shared_record(SharedEvent *shared, u64 ticket) {
            !__atomic_compare_exchange_n(&shared->completed, &before, ticket, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
 }
 
-// Whether a record is done. One of a process that has ended never will be: it is not waited for.
+// True if a record is done, or if the process that recorded last has ended: its record would never be done.
 static bool is_done(SharedEvent *shared, u64 ticket) {
     if (__atomic_load_n(&shared->completed, __ATOMIC_SEQ_CST) >= ticket) return true;
     return kill((pid_t)__atomic_load_n(&shared->process, __ATOMIC_SEQ_CST), 0) < 0 && errno == ESRCH;
@@ -77,7 +77,7 @@ API Error hipIpcOpenEventHandle(void **result, IpcHandle handle) {
     if (!error && (!result || handle.seal != IPC_EVENT || handle.offset % 4096)) error = INVALID_VALUE;
     if (!error && handle.process == (u32)getpid()) error = INVALID_CONTEXT;
     if (error) return done(error);
-    // It stays mapped for good: a stream may look at it when the event is destroyed.
+    // The page stays mapped for ever: a stream may still use it after the event is destroyed.
     int file = open_file_of(handle.process, handle.file);
     void *page = MAP_FAILED;
     if (file >= 0) page = mmap(NULL, sizeof(SharedEvent), PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)handle.offset);

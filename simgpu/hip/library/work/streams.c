@@ -1,4 +1,4 @@
-// Streams as programs make, use and ask them.
+// Calls that make, use and query streams.
 #include "work.h"
 
 #define LEGACY ((void *)1)

@@ -1,4 +1,4 @@
-// Queues of work, for the calls of streams and of events.
+// Queues of work, shared by the files with calls for streams and events.
 #ifndef SIMGPU_WORK_H
 #define SIMGPU_WORK_H
 
@@ -8,23 +8,23 @@
 #define NO_TIMING 2u  // hipEventDisableTiming
 #define INTERPROCESS 4u  // hipEventInterprocess
 
-extern pthread_cond_t progress;  // some operation ended
+extern pthread_cond_t progress;  // signalled when an operation ends
 
-// All of them under the lock, but `not_from_callbacks`.
-Error push(Stream *stream, Operation *operation);  // queues it; owns it
-Error push_wait(Stream *stream, Stream *other, u64 ticket);  // has the stream wait for another's operation
-Error push_default_waits(Stream *stream);  // for what HIP's rules of the null stream say
-bool blocks(const Stream *stream);  // with the null stream
+// Hold the lock for all of these except `not_from_callbacks`.
+Error push(Stream *stream, Operation *operation);  // queues the operation, and owns it
+Error push_wait(Stream *stream, Stream *other, u64 ticket);  // makes the stream wait for another's operation
+Error push_default_waits(Stream *stream);  // makes the stream wait by HIP's rules of the null stream
+bool blocks(const Stream *stream);  // true if it blocks with the null stream
 void wait_for(Stream *stream, u64 ticket);
 Stream *new_stream(int device, u32 flags, int priority, bool null);
-Error not_from_callbacks(void);  // waiting in a stream's own thread would last for ever
+Error not_from_callbacks(void);  // NOT_SUPPORTED in a stream's own thread, where waiting would last for ever
 
-// Of an event that processes share.
+// Events that processes share.
 Error share_event(Event *event);
-u64 begin_shared_record(const Event *event);  // the record's number
+u64 begin_shared_record(const Event *event);  // returns the record's number
 void end_shared_record(SharedEvent *shared, u64 ticket);
 bool is_shared_ready(const Event *event);
 void wait_shared(const Event *event);
-Error push_shared_wait(Stream *stream, const Event *event);  // under the lock
+Error push_shared_wait(Stream *stream, const Event *event);  // hold the lock
 
 #endif

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simgpu.engine import device as engine
 from simgpu.engine.device import Buffer
 from simgpu.engine.launch import launch
+from simgpu.engine.suppressions import Suppressions, read
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
@@ -127,8 +128,9 @@ class Device(engine.Device):
     max_instructions: budget of a launch, in wave-instructions of all workgroups; docs/engine.md says how closely it is kept.
     timeout: seconds that a launch may last, None for any.
     unique_bytes: True if launches count `unique_read_bytes` and `unique_write_bytes`.
+    suppressions: a file of known findings, which are not reported (`engine.suppressions`).
 
-    Raises TargetError for an unknown target, LaunchError for other bad arguments.
+    Raises TargetError for an unknown target, OSError for a file that cannot be read, LaunchError for other bad arguments.
 
     >>> gpu = Device("mi300x", check=True)
     >>> gpu.upload([1.0, 2.0]).download()
@@ -146,12 +148,14 @@ class Device(engine.Device):
         max_instructions: int | None = None,
         timeout: float | None = None,
         unique_bytes: bool = True,
+        suppressions: Suppressions | str | os.PathLike[str] | None = None,
     ) -> None:
         if check not in (False, True, "performance") and not str(check).startswith("numerics"):
             raise LaunchError(f"check={check!r}: give False, True, \"performance\" or \"numerics\"")
+        known = read(suppressions) if isinstance(suppressions, (str, os.PathLike)) else suppressions
         super().__init__(
             target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout,
-            unique_bytes=unique_bytes,
+            unique_bytes=unique_bytes, suppressions=known,
         )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:

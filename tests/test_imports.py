@@ -63,6 +63,7 @@ ORDER = {
         "engine/hostcall",
         "engine/workers",
         "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py",
+        "engine/suppressions.py",
         "engine/program.py",
         "engine/accounts.py",
         "engine/dispatch.py",

@@ -9,7 +9,6 @@
     bounds.py       memory misuse
     declared.py     use of registers and LDS, compared with the kernel's declaration
     resources.py    registers beyond the declared ones
-    suppressions.py  known findings, read from a file
     performance.py  notes on slow code
     barrier_slack.py  barriers that order nothing
     path_trace.py   actions of a workgroup's waves, for the model of time

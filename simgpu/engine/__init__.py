@@ -8,9 +8,10 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     workgroup.py       the workgroup that a wave belongs to, for runtime functions
     lowering/          handlers of instructions, and turns of other waves after some of them
     finding.py         Finding: an error, its place, and its remedy
+    suppressions.py    known findings, read from a file
     failures.py        a check's own errors
     program.py         instructions to records, each with its handler
-    accounts.py        costs of executed instructions
+    accounts.py        counters that executed instructions add to
     dispatch.py        Dispatch: one launch as checks, errors and findings see it
     positions.py       places in a launch: instructions, arguments' elements, findings
     result.py          Run: counts, counters, fidelity

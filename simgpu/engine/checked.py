@@ -28,7 +28,7 @@ def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) ->
 
 def findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
     """Returns the findings so far, errors first, then by place. A failed check only has its failure."""
-    return arranged(seen(launch, workers, checks), launch.origins)
+    return arranged(launch.suppressions.left_of(seen(launch, workers, checks)), launch.origins)
 
 
 def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:

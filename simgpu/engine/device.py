@@ -20,6 +20,7 @@ from simgpu.engine.failures import name_of
 from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
+from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
@@ -125,6 +126,7 @@ class Device:
         max_instructions: int | None = None,
         timeout: float | None = None,
         unique_bytes: bool = True,
+        suppressions: Suppressions | None = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
@@ -147,6 +149,7 @@ class Device:
         self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # data that checks keep from one launch to the next
         self.profiler: Watcher | None = None
+        self.suppressions = suppressions or Suppressions()
         self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # entered around a launch
         self.compiler: Compiler = compiler()
 

@@ -9,6 +9,7 @@ from simgpu.engine.accounts import Accounts
 from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
+from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.borrowed import Borrowed
 from simgpu.engine.workers.scheduler import SharedState
 from simgpu.engine.workers.worker import Worker
@@ -36,6 +37,7 @@ class Dispatch:
     memory: DeviceMemory
     shadows: dict[str, Any]  # data that checks keep from one launch to the next
     check: bool | str  # see `device.Device`
+    suppressions: Suppressions  # findings that are not reported
     max_instructions: int
     timeout: float | None  # seconds
     # Derived values:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from simgpu.hardware.code_object.demangled import without_parameters
 from simgpu.hardware.code_object.frames import library_words
+from simgpu.hardware.errors import SimError
 
 Severity = Literal["error", "note"]
 # Certainty of a finding, see docs/lint.md. "every path" includes pairs in one block. "every round": in every further round of a
@@ -119,6 +120,18 @@ class Finding:
     def document(self) -> dict[str, Any]:
         """Returns a dict for JSON."""
         return asdict(self)
+
+
+class KernelFinding(SimError):
+    """An error for what checked mode found in a kernel.
+
+    findings: all of the launch; the message has the first
+    """
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        rest = len(findings) - 1
+        super().__init__(f"{findings[0]}" + (f"\n(and {rest} more: see .findings)" if rest else ""))
+        self.findings = tuple(findings)
 
 
 PATHS: dict[Certainty, str] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simgpu.engine.result import Run
+from simgpu.engine.suppressions import Suppressions
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,4 @@ class Options:
     timeout: float | None = None
     time: bool = False  # predict the time of launches
     observe: Observe | None = None  # launches the first launch of each kernel, for a page
+    suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported

@@ -10,6 +10,7 @@ from typing import Any
 
 from simgpu.engine.finding import Finding
 from simgpu.engine.result import Run
+from simgpu.engine.suppressions import Suppressions
 
 NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -55,7 +56,7 @@ class KernelRecord:
 class ProcessRecord:
     """Record of a process. tell: prints a line for people, at once."""
 
-    def __init__(self, path: str, process: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, process: int, tell: Callable[[str], None], suppressions: Suppressions) -> None:
         self.path, self.process = path, process
         self.kernels: dict[tuple[str, str], KernelRecord] = {}
         self.findings: dict[tuple[Any, ...], Finding] = {}
@@ -63,20 +64,24 @@ class ProcessRecord:
         self.errors: list[str] = []
         self.observed: list[dict[str, Any]] = []  # of the first launch of each kernel, see `Options`
         self._tell = tell
+        self._suppressions = suppressions
 
     def kernel(self, name: str, board: str) -> KernelRecord:
         """Returns the record of a kernel on a board."""
         return self.kernels.setdefault((name, board), KernelRecord(name, board))
 
-    def note(self, finding: Finding, launch: int = 0) -> None:
-        """Counts a finding; reports it if it is the first of its kind at its place."""
+    def note(self, finding: Finding, launch: int = 0) -> bool:
+        """Counts a finding, and reports the first of its kind at its place. False if it is suppressed."""
+        if self._suppressions.match(finding):
+            return False
         what = finding.pc or NUMBER.sub("#", finding.message)
         key = (finding.kernel, finding.kind, what, finding.source)
         self.times[key] += 1
         if key in self.findings:
-            return
+            return True
         self.findings[key] = finding
         self._tell(f"{finding}" + (f"\n    in launch {launch} of the kernel" if launch > 1 else ""))
+        return True
 
     def error(self, text: str) -> None:
         """Records and reports a kernel's failure."""
@@ -93,6 +98,6 @@ class ProcessRecord:
         return {
             "program": self.path, "process": self.process, "wrong": self.wrong, "errors": self.errors,
             "kernels": [kernel.document() for kernel in self.kernels.values()],
-            "observed": self.observed,
+            "observed": self.observed, "suppressed": dict(self._suppressions.used),
             "findings": [{**finding.document(), "launches": self.times[key]} for key, finding in self.findings.items()],
         }  # fmt: skip

@@ -100,7 +100,7 @@ class Server:
         self._seen: Counter[str] = Counter()  # launches by kernel
         self._times: dict[tuple[int, LaunchShape], float | None] = {}  # seconds by the model, of kernels by their number
         self._failed_batch = 0  # the last batch of launches in which one failed
-        self.record = ProcessRecord(self._hello.path, self._hello.process, tell)
+        self.record = ProcessRecord(self._hello.path, self._hello.process, tell, options.suppressions)
 
     def serve(self) -> None:
         """Serves until the program ends."""
@@ -308,8 +308,7 @@ class Server:
         if observed:
             self.record.observed.append(observed)
         for finding in run.findings:
-            record.findings += 1
-            self._note_kernel(finding, name)
+            record.findings += self._note_kernel(finding, name)
         return HipStatus.SUCCESS, _text(printed)
 
     def _modelled(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
@@ -339,8 +338,8 @@ class Server:
         self.record.error(f"{text}: {type(error).__name__}: {said}{advice}")
         return next((status for kind, status in STATUSES if isinstance(error, kind)), HipStatus.LAUNCH_FAILURE)
 
-    def _note_kernel(self, finding: Finding, name: str) -> None:
-        self.record.note(replace(finding, message=self._with_sites(finding.message), kernel=name), self._seen[name])
+    def _note_kernel(self, finding: Finding, name: str) -> bool:
+        return self.record.note(replace(finding, message=self._with_sites(finding.message), kernel=name), self._seen[name])
 
     # -- findings about calls -----------------------------------------------------------------------
 

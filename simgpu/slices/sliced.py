@@ -234,7 +234,7 @@ class Sliced:
         return replace(run, counters=counters, findings=list(self._arranged(seen)))
 
     def _arranged(self, seen: Sequence[Finding]) -> tuple[Finding, ...]:
-        return tuple(arranged(together(seen), self.kernel.module.origins))
+        return tuple(arranged(self.device.suppressions.left_of(together(seen)), self.kernel.module.origins))
 
     def _write(self, answer: Answer, mine: TouchedBytes) -> None:
         for base, values, undefined in answer.values:

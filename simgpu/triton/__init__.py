@@ -20,10 +20,11 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
 
 from __future__ import annotations
 
+from simgpu.engine.finding import KernelFinding
 from simgpu.triton.context import device
 from simgpu.triton.model import ModelledTime
 from simgpu.triton.report import KernelReport, LineReport, report
-from simgpu.triton.session import KernelFinding, Session
+from simgpu.triton.session import Session
 from simgpu.triton.usage import Launched
 
 __all__ = ["KernelFinding", "KernelReport", "Launched", "LineReport", "ModelledTime", "Session", "device", "report"]

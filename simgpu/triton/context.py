@@ -42,7 +42,7 @@ def device(
     threads, max_instructions: as for `simgpu.Device`.
     guard: with "storage" a kernel may reach all of the memory that an argument is a view of; with "view" only the bytes
     between the view's own elements.
-    suppressions: a file of findings that are not reported (`simgpu.checks.suppressions`).
+    suppressions: a file of findings that are not reported (`simgpu.engine.suppressions`).
     Tensors are numpy arrays or CPU tensors. Blocks may be nested.
 
     >>> with device("mi300x", check=True) as session:

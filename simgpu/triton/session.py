@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.checks.suppressions import Suppressions, read
 from simgpu.device import Device, Kernel, Module
-from simgpu.engine.finding import Finding
+from simgpu.engine.finding import Finding, KernelFinding
 from simgpu.engine.launch import launch
+from simgpu.engine.suppressions import Suppressions, read
 from simgpu.hardware import counted
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
@@ -43,15 +43,6 @@ ADVICE = (
     "where it points to a tensor that is no argument, as an entry of a table of pointers, register that before: "
     "session.register(tensor), with `as session` behind simgpu.triton.device(...)"
 )
-
-
-class KernelFinding(SimError):
-    """Findings of checked mode in a Triton kernel; `findings` has all of the launch, the message the first."""
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        rest = len(findings) - 1
-        super().__init__(f"{findings[0]}" + (f"\n(and {rest} more: see .findings)" if rest else ""))
-        self.findings = tuple(findings)
 
 
 @dataclass
@@ -95,15 +86,18 @@ class Session:
         self.collect = check == "collect"
         self.checked = bool(check)
         checked = True if self.collect else check
+        self.suppressions = Suppressions() if suppressions is None else read(suppressions)
         self.gpus = tuple(
-            Device(self.board, check=checked, threads=threads, max_instructions=max_instructions) for _ in range(count)
+            Device(
+                self.board, check=checked, threads=threads, max_instructions=max_instructions, suppressions=self.suppressions
+            )
+            for _ in range(count)
         )
         for gpu in self.gpus:
             gpu.memory.advice = ADVICE
         self._chosen = threading.local()
         self.guard = guard
         self.findings: list[Finding] = []
-        self.suppressions = Suppressions() if suppressions is None else read(suppressions)
         self.launches = 0
         self.used: dict[str, LaunchUse] = {}
         self.clock = BenchClock()
@@ -180,6 +174,7 @@ class Session:
         held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
         with SharedTensors(self.gpu.memory, held, self.guard) as shared:
             args, milliseconds = [_plain(value) for value in values], None
+            suppressed = self.suppressions.used.total()
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
             try:
@@ -192,12 +187,13 @@ class Session:
                 run = launch(kernel, geometry, args)
                 told = self._told(kernel, run.findings, shared)
             except SimError as error:
-                found, error.findings = error.findings, tuple(self._told(kernel, error.findings, shared))
+                error.findings = tuple(self._told(kernel, error.findings, shared))
                 error.args = (shared.with_index(str(error)),)
                 use.findings += len(error.findings)
                 self._report(error.findings, error)
-                if self.collect and isinstance(error, MemoryFault) and found:
-                    return  # the fault is among the collected findings, or suppressed
+                explained = error.findings or self.suppressions.used.total() > suppressed
+                if self.collect and isinstance(error, MemoryFault) and explained:
+                    return  # the fault is among the findings that were collected or suppressed
                 raise
         run = replace(run, findings=told)
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
@@ -216,8 +212,8 @@ class Session:
         return milliseconds
 
     def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
-        """Returns findings at lines of the user's source, with indices, and without suppressed ones."""
-        told = self.suppressions.left_of(with_calls(kernel.module.code, finding) for finding in findings)
+        """Returns findings at lines of the user's source, with indices."""
+        told = (with_calls(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:

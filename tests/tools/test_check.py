@@ -138,3 +138,19 @@ def test_results_that_are_not_finite_are_told_with_the_option_that_explains_them
     said = checked(capsys, *launch, "--arg", "count:f32:64", status=0)
     assert said.startswith("note: after the launch argument 0 has 3 NaN of 64 elements") and "--numerics" in said
     assert "note: after" not in checked(capsys, *launch, "--arg", "count:f32:64", "--numerics", status=1)
+
+
+def test_known_findings_are_counted_and_not_reported(capsys: Capture, kernel: str, tmp_path: Path) -> None:
+    known = tmp_path / "known.supp"
+    known.write_text("{\n  the load of v1\n  simgpu:missing-wait\n  fun:k\n  src:kernel.s:*\n}\n")
+    assert main(["check", kernel, *LAUNCH, "--suppressions", str(known)]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "suppressed once: the load of v1\n")
+    document = json.loads(checked(capsys, kernel, *LAUNCH, "--suppressions", str(known), "--json", status=0))
+    assert document["findings"] == document["runs"][0]["findings"] == []
+    assert document["suppressed"] == {"the load of v1": 1}
+    known.write_text("{\n  another kernel's\n  simgpu:missing-wait\n  fun:other\n}\n")
+    assert "missing-wait" in checked(capsys, kernel, *LAUNCH, "--suppressions", str(known), status=1)
+    known.write_text("missing-wait\n")
+    assert main(["check", kernel, *LAUNCH, "--suppressions", str(known)]) == 2
+    assert f"{known}:1: " in capsys.readouterr().err

@@ -79,3 +79,13 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["none.co"], ["k.co", "--kernel", "none"], ["k.co", "--sarif", "k.co"], ["."], ["k.co", "--target", "mi300x"]):
         assert main(["lint", *words]) == 2, words
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_known_findings_are_not_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "known.supp").write_text("{\n  on the short path\n  simgpu:missing-wait\n  src:k.s:*\n}\n")
+    assert main(["lint", "k.s", "--suppressions", "known.supp"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "suppressed once: on the short path\n")
+    assert main(["lint", "k.s", "--suppressions", "known.supp", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["findings"], document["suppressed"]) == ([], {"on the short path": 1})

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simgpu.checks.suppressions import read as read_suppressions
+from simgpu.engine.suppressions import read as read_suppressions
 from simgpu.hardware.errors import SimError
 from simgpu.hip.program import inspect
 from simgpu.hip.sites import BinaryFile

@@ -13,5 +13,6 @@
     faithful.py   whether an error looks like a faithful kernel's
     agreement.py  a real GPU's result against the simulator's
     sarif.py      findings for code review tools
+    known_findings.py  findings that a file suppresses
     hiprtc.py     HIP source to code objects, for programs that compile while they run and for files of kernels
 """

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simgpu import hardware
+from simgpu.engine.suppressions import Suppressions
 from simgpu.hardware.errors import HipError, LaunchError, SimError
 from simgpu.tools.shared.console import about_left, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed
@@ -33,6 +34,7 @@ class Watch:
 
     check: bool | str = True  # for `Device`
     launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, instead of `Kernel.launch`
+    suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported
     shadow: bool = False  # the worst element's workgroup runs again with f64
     worst: Any = None  # its result, a `cases.shadow.WorstElement`
     runs: list[tuple[str, Run]] = field(default_factory=list)  # by kernel or computation
@@ -92,7 +94,7 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
 
     device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
-        timeout=options.timeout,
+        timeout=options.timeout, suppressions=watch.suppressions if watch else None,
     )  # fmt: skip
     device.shown = showing
     return device

@@ -14,6 +14,7 @@ from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
 from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import Parser, own_options
@@ -54,6 +55,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--cancellation", type=int, metavar="BITS", help=text)
     text = "of OP, with --numerics: run the worst element's workgroup again with f64 inside, and say where its error came from"
     parser.add_argument("--shadow", choices=("f64",), help=text)
+    add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_html_option(parser, against=True)
     add_json_option(parser)
@@ -75,7 +77,8 @@ def run(options: Namespace) -> int:
     inner = Parser(prog="simgpu check")
     module.configure(inner)
     outputs = [*_given("html", wanted), *_given("against", wanted), *(["--force"] if wanted.force else [])]
-    watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None)
+    known = read_suppressions(wanted.suppressions)
+    watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None, suppressions=known)
     if wanted.shadow and not (wanted.numerics and verb == "run"):
         raise UsageError("--shadow f64 belongs to --numerics, and to an operator: its float64 result says which element is worst")
     said, failure, status = io.StringIO(), "", 0
@@ -106,6 +109,7 @@ def run(options: Namespace) -> int:
             _summary(watch)
         if status == 1 and not failure and not wrong:
             show(said.getvalue())  # a wrong result: the whole output of run or exec
+        show_suppressed(known.used)
     if failure:
         told = any(finding.kind in FAULTS and finding.severity == "error" for finding in watch.findings)
         raise KernelFailed(f"{failure.partition(':')[0]}: the launch ended there" if told and not wanted.json else failure)
@@ -136,6 +140,7 @@ def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, A
     return {
         "checked": what,
         "findings": [finding.document() for finding in watch.findings],
+        "suppressed": dict(watch.suppressions.used),
         "runs": [{"kernel": name, **run_document(run)} for name, run in watch.runs],
         "worst": watch.worst and watch.worst.document(),
         "error": failure or None,

@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from simgpu.hip.program import inspect, why_no_hip
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
+from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
 from simgpu.tools.shared.launching import add_limit_options
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
@@ -53,6 +55,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")
     text = "only where NaN, infinities and overflow first appear, and what of it reaches memory (docs/numerics.md)"
     parser.add_argument("--numerics", action="store_true", help=text)
+    add_suppressions_option(parser)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check so many launches of each kernel, and no more")
@@ -93,6 +96,7 @@ def run(options: Namespace) -> int:
         print(f"simgpu hip: {why_no_hip(path, program)}", file=sys.stderr)
     if options.report or options.times:
         _show(outcome, options.times)
+    show_suppressed(sum((Counter(process["suppressed"]) for process in outcome.processes), Counter()))
     if options.html:
         _page(outcome, options)
     for process in outcome.processes:
@@ -126,10 +130,12 @@ def _options(options: Namespace) -> Options:
     check: bool | str = "numerics" if options.numerics else options.check
     if not check and (kernels or options.skip or options.only is not None):
         raise UsageError("--kernels, --skip and --only choose what is checked: add --check or --numerics")
+    if not check and options.suppressions:
+        raise UsageError("--suppressions names findings of checked mode: add --check or --numerics")
     return Options(
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
-        observe=_observed if options.html else None,
+        observe=_observed if options.html else None, suppressions=read_suppressions(options.suppressions),
     )  # fmt: skip
 
 
@@ -158,7 +164,7 @@ def _serve(descriptor: int, options: Options) -> int:
 def _environment(options: Namespace) -> str:
     """Returns lines for a shell."""
     given = ["--target", options.target, "--devices", options.devices, "--skip", options.skip, "--pad", options.pad]
-    for name in ("kernels", "only", "threads", "max_instructions", "timeout"):
+    for name in ("kernels", "only", "threads", "max_instructions", "timeout", "suppressions"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]
     flags = [f"--{name}" for name in ("check", "numerics", "times") if getattr(options, name)]

@@ -12,6 +12,7 @@ from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
 from simgpu.tools.shared.launching import has_errors
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
@@ -32,6 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="board or architecture: what assembly is for, or which entry of a bundle")
     parser.add_argument("--each", action="store_true", help="one finding for each pair of places (default: for each cause)")
+    add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     parser.add_argument("--verbose", action="store_true", help="say which kernels were looked at")
     add_force_option(parser)
@@ -43,6 +45,7 @@ def run(options: Namespace) -> int:
     from simgpu.checks.lint import lint_causes, lint_kernel
 
     claim([options.sarif], options.force)
+    known = read_suppressions(options.suppressions)
     code = read_code_object(options.file, options.target)
     if options.target and hardware.target(options.target).arch != code.target:
         raise UsageError(f"{options.file} holds code for {code.target}, not for {options.target}: leave --target out")
@@ -50,14 +53,16 @@ def run(options: Namespace) -> int:
         raise UsageError(f"{options.file}: there is no kernel in it")
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
     look = lint_kernel if options.each else lint_causes
-    found = {name: look(code, code.kernels[name]) for name in names}
+    found = {name: known.left_of(look(code, code.kernels[name])) for name in names}
     findings = [finding for name in names for finding in found[name]]
     status = int(has_errors(findings))
     if options.sarif:
         write(options.sarif, (json.dumps(sarif(findings, options.file), indent=1) + "\n").encode(), options.force)
     if options.json:
         documents = [finding.document() for finding in findings]
-        print_json({"linted": options.file, "kernels": names, "findings": documents, "status": status})
+        print_json({
+            "linted": options.file, "kernels": names, "findings": documents, "suppressed": dict(known.used), "status": status,
+        })  # fmt: skip
         return status
     for finding in findings:
         show(_line(finding) if finding.rule in TOLERATED and not options.each else str(finding))
@@ -65,6 +70,7 @@ def run(options: Namespace) -> int:
         for name in names:
             count = sum(finding.pairs for finding in found[name])
             show(f"{code.kernels[name].title}: " + ("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"))
+    show_suppressed(known.used)
     return status
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu import hardware
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.known_findings import add_suppressions_option, show_suppressed
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.torch.environment import CHECK, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.script import status_of
@@ -39,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = USAGE
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x); mi300x:2 is two")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
-    parser.add_argument("--suppressions", metavar="FILE", help="findings that are not told, in valgrind's form")
+    add_suppressions_option(parser)
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
     parser.add_argument("--times", action="store_true", help="model the time of each launch; the report has it")
@@ -90,8 +91,7 @@ def _show(session: Session) -> None:
         for use in session.used.values()
     )  # fmt: skip
     console.print(table(f"kernels on {session.name}", columns, rows))
-    for name, times in session.suppressions.used.items():
-        print(f"suppressed {times} times: {name}", file=sys.stderr)
+    show_suppressed(session.suppressions.used)
 
 
 @contextlib.contextmanager

@@ -133,3 +133,18 @@ def test_where_numbers_went_wrong() -> None:
     assert (done.stdout, done.returncode, done.stderr) == ("9\n", 0, ""), done.stderr
     done = hip("--numerics", "--check", path, 1)
     assert done.returncode == 2 and "leave --check out" in done.stderr
+
+
+def test_known_findings_are_not_reported(tmp_path: Path) -> None:
+    """Of kernels, by their C++ name, and of calls."""
+    known, path = tmp_path / "known.supp", tmp_path / "a.json"
+    known.write_text("{\n  the sum's race\n  simgpu:race\n  fun:sum\n  src:race.hip:1?\n}\n")
+    done = hip("--check", "--suppressions", known, "--json", path, program("race", *TARGETS))
+    assert done.returncode == 0 and "error: race" not in done.stderr, done.stderr
+    assert "the sum's race" in done.stderr
+    (process,) = json.loads(path.read_text())["processes"]
+    assert process["findings"] == [] and process["suppressed"]["the sum's race"] > 0 and process["kernels"][0]["findings"] == 0
+    known.write_text("{\n  leaks\n  simgpu:leak\n}\n")
+    done = hip("--check", "--suppressions", known, program("misuse", "gfx942"))
+    assert done.returncode == 1 and "note: leak" not in done.stderr and "suppressed once: leaks" in done.stderr
+    assert hip("--suppressions", known, program("misuse", "gfx942")).returncode == 2

@@ -7,12 +7,14 @@
        src:layer_norm.py:*
     }
 
-The first line is a name. `simgpu:` has the kind of finding, `fun:` the kernel, `src:` file:line of one of its two places. The last
-two are optional. `*` and `?` are wildcards. A line that starts with `#` is a comment.
+The first line is a name. `simgpu:` has the kind of finding, `fun:` the kernel (its symbol or its C++ name without parameters),
+`src:` file:line of one of its two places. The last two are optional. `*` and `?` are wildcards. A line that starts with `#` is a
+comment.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from simgpu.engine.finding import Finding
+from simgpu.hardware.code_object.demangled import demangled, without_parameters
 from simgpu.hardware.errors import LaunchError
 
 
@@ -34,10 +37,11 @@ class Suppression:
 
     def matches(self, finding: Finding) -> bool:
         """True if the entry matches this finding."""
+        names = (finding.kernel, without_parameters(demangled(finding.kernel)))
         places = (finding.source, finding.other_source)
         return (
             fnmatchcase(finding.kind, self.kind)
-            and fnmatchcase(finding.kernel, self.kernel)
+            and any(fnmatchcase(name, self.kernel) for name in names)
             and any(fnmatchcase(place, self.source) for place in places)
         )
 
@@ -51,17 +55,17 @@ class Suppressions:
 
     def left_of(self, findings: Iterable[Finding]) -> list[Finding]:
         """Returns the findings that no entry matches. Counts the others."""
-        left = []
-        for finding in findings:
-            entry = next((entry for entry in self._entries if entry.matches(finding)), None)
-            if entry is None:
-                left.append(finding)
-            else:
-                self.used[entry.name] += 1
-        return left
+        return [finding for finding in findings if not self.match(finding)]
+
+    def match(self, finding: Finding) -> bool:
+        """True if an entry matches this finding, which it then counts."""
+        entry = next((entry for entry in self._entries if entry.matches(finding)), None)
+        if entry is not None:
+            self.used[entry.name] += 1
+        return entry is not None
 
 
-def read(path: str | Path) -> Suppressions:
+def read(path: str | os.PathLike[str]) -> Suppressions:
     """Returns the suppressions of a file. Raises LaunchError, with the line, for other text, and OSError if it cannot be read."""
     entries: list[Suppression] = []
     block: list[str] | None = None

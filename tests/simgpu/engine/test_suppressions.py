@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import simgpu
-from simgpu.checks.suppressions import read
 from simgpu.engine.finding import Finding
+from simgpu.engine.suppressions import read
 
 TEXT = """# known
 {

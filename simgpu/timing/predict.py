@@ -78,6 +78,10 @@ class Prediction:
     traffic: Shares
     sampled: Sampled
 
+    def __repr__(self) -> str:
+        us = [f"{1e6 * seconds:.4g}" for seconds in (self.seconds, self.low, self.high)]
+        return f"<Prediction {us[0]} us ({us[1]} to {us[2]}), limited by {self.limit}>"
+
     @property
     def notes(self) -> Sequence[str]:
         """Limits of the prediction, for people."""

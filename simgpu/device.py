@@ -11,6 +11,7 @@ from simgpu.engine import device as engine
 from simgpu.engine.device import Buffer
 from simgpu.engine.launch import launch
 from simgpu.engine.suppressions import Suppressions, read
+from simgpu.engine.uploads import uploaded
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
@@ -43,7 +44,9 @@ class Kernel(engine.Kernel):
         """Runs the kernel to its end. `Run.time` predicts its time on a GPU, `Run.html` shows the run.
 
         grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be partial).
-        block: work-items of a workgroup. args: one entry per explicit argument. dynamic_lds: bytes.
+        block: work-items of a workgroup. dynamic_lds: bytes.
+        args: one entry per explicit argument: a buffer, a number, bytes, or an array. An array is uploaded, and holds what the
+        kernel wrote afterwards (`engine.uploads`).
         cooperative: have all workgroups resident at once, so that they may wait for each other.
 
         executor: where to run the workgroups, in `slices` consecutive ranges (default: a range per core of this host).
@@ -69,11 +72,13 @@ class Kernel(engine.Kernel):
             if slices is not None:
                 raise LaunchError(f"slices={slices}: give the executor that is to run them")
             check_geometry(self.info, geometry)
-            self.check_buffers(args)
-            return launch(self, geometry, args, cooperative, call)
+            with uploaded(self, args) as given:
+                self.check_buffers(given)
+                return launch(self, geometry, given, cooperative, call)
         from simgpu.slices.sliced import launch_sliced
 
-        run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
+        with uploaded(self, args) as given:
+            run = launch_sliced(self, geometry, given, executor, slices or os.cpu_count() or 1, cooperative)
         return replace(run, kernel=self, call=call)
 
     def time(
@@ -99,7 +104,8 @@ class Kernel(engine.Kernel):
         from simgpu.sampling.samples import time_launch
 
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
-        return time_launch(self, geometry, args, mhz=mhz, warm=warm, events=events)
+        with uploaded(self, args) as given:
+            return time_launch(self, geometry, given, mhz=mhz, warm=warm, events=events)
 
 
 class Module(engine.Module):

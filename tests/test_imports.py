@@ -71,7 +71,7 @@ ORDER = {
         "engine/faults.py engine/check.py",
         "engine/events.py",
         "engine/checked.py engine/device.py",
-        "engine/launch.py",
+        "engine/launch.py engine/uploads.py",
         "checks/waits",
         "checks/declared.py checks/races checks/uninitialized",
         "checks/lint",

@@ -54,6 +54,34 @@ def without_parameters(name: str) -> str:
     return "".join(text.split())
 
 
+def parameter_types(name: str) -> tuple[str, ...]:
+    """Returns the types of a C++ function's parameters, by its linker's name; () for a name of C, which has none.
+
+    >>> parameter_types("_Z5scalePKfPffi")
+    ('float const*', 'float*', 'float', 'int')
+    """
+    whole = demangled(name)
+    start = len(whole) if not whole.endswith(")") else _opening(whole)
+    found, depth, begun = [], 0, start + 1
+    for at in range(start + 1, len(whole)):
+        character = whole[at]
+        if not depth and character in ",)":
+            found.append(whole[begun:at].strip())
+            begun = at + 1
+        depth += (character in "<([") - (character in ">)]")
+    return tuple(type_ for type_ in found if type_ and type_ != "void")
+
+
+def _opening(whole: str) -> int:
+    """Returns where the parameters' parenthesis opens, which the last character closes."""
+    depth = 0
+    for at in range(len(whole) - 1, -1, -1):
+        depth += (whole[at] == ")") - (whole[at] == "(")
+        if not depth:
+            return at
+    return len(whole)
+
+
 def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
     """Returns the kernels that a user may mean, by the linker's name: that kernel itself, or every one with that C++ name.
 

@@ -9,6 +9,7 @@
     opencl.py            OpenCL C kernels, compiled
     opencl.h             the language's words, included in every OpenCL source
     sources.py           the code object that a file names, assembled if need be
+    strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents
     subject.py           launches that FILE or OP names, ready on a simulated GPU
     script.py            one launch of a Triton script, ready on a simulated GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +39,20 @@ def is_script(path: str) -> bool:
 def load(path: str, target: str | None = None, **device: Any) -> Module:
     """Loads a file's kernels on a new simulated GPU, `Module.device`.
 
-    path: a code object, an offload bundle, assembly, HIP or OpenCL kernels, or a folder that kerncap captured. target: board or
-    architecture (default: the file's; HIP and OpenCL name none). device: options of `Device`, such as check=True.
+    path: a code object, an offload bundle, assembly, HIP or OpenCL kernels, or a folder that kerncap captured; or the text of a
+    source, as `compile` takes it
+    target: board or architecture (default: the file's; HIP and OpenCL name none)
+    device: options of `Device`, such as check=True
+
     Raises OSError, DecodeError, TargetError, ToolchainError, and UsageError for a source that does not compile.
 
-    >>> kernels = simgpu.load("twice.s", check=True)                                      # doctest: +SKIP
-    >>> x, y = kernels.device.upload(np.ones(64, "f4")), kernels.device.empty(64, "f4")   # doctest: +SKIP
-    >>> kernels["twice"].launch(grid=1, block=64, args=[x, y, 2.0, 64]).findings          # doctest: +SKIP
+    >>> import numpy as np
+    >>> x = np.ones(64, "f4")
+    >>> twice = load("__global__ void twice(float *x) {\\n  x[threadIdx.x] *= 2;\\n}", "mi300x", check=True)["twice"]
+    >>> twice.launch(grid=1, block=64, args=[x]).findings
     []
+    >>> x[:3]
+    array([2., 2., 2.], dtype=float32)
     """
     from simgpu import Device
 
@@ -64,7 +71,7 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     arch = hardware.target(target).arch if target else ""
     if is_script(path):
         raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`, or `simgpu debug {path}`")
-    if is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
+    if is_text(path) or is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
         return CodeObject.parse(compile(path, target), arch)
     file = Path(path, "kernel.hsaco") if is_capture(path) else Path(path)
     try:
@@ -76,37 +83,67 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
 def compile(path: str, target: str | None = None) -> bytes:
     """Compiles kernels (.hip, .cl), or assembles a file of any other name, and returns the code object; no ROCm is needed.
 
-    target: board or architecture (default: the `.amdgcn_target` of assembly). Raises OSError, TargetError, ToolchainError,
-    and UsageError with the compiler's words.
+    path: the file, or its text, which has more than one line: HIP, OpenCL C or assembly, by its words
+    target: board or architecture (default: the `.amdgcn_target` of assembly)
 
-    >>> simgpu.compile("twice.hip", target="mi300x")[:4]   # doctest: +SKIP
+    Raises OSError, TargetError, ToolchainError, and UsageError with the compiler's words.
+
+    >>> compile("__global__ void nothing() {\\n}", target="mi300x")[:4]
     b'\\x7fELF'
     """
     arch = hardware.target(target).arch if target else ""
-    return _compile(path, arch) if Path(path).suffix in (HIP, OPENCL) else _assemble(path, arch)
+    if is_text(path):
+        source = _Source(f"<text>{_ending(path)}", path)
+    else:
+        source = _Source(path, _text(path))
+    return _compile(source, arch) if source.suffix in (HIP, OPENCL) else _assemble(source, arch)
 
 
-def _assemble(path: str, arch: str) -> bytes:
-    """Assembles a file for an architecture (default: the target that the file names)."""
+@dataclass(frozen=True)
+class _Source:
+    """A source's name, for messages, and its text."""
+
+    name: str
+    text: str
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix
+
+
+def is_text(source: str) -> bool:
+    """True for a source itself, not the name of its file: text has more than one line."""
+    return "\n" in source
+
+
+def _ending(text: str) -> str:
+    """Returns the ending that a file with this text has."""
+    if re.search(r"^\s*\.(amdgcn_target|amdhsa_kernel|text|globl)\b", text, re.MULTILINE):
+        return ASSEMBLY[0]
+    return OPENCL if re.search(r"\b(__kernel|kernel\s+void)\b", text) else HIP
+
+
+def _assemble(source: _Source, arch: str) -> bytes:
+    """Assembles a source for an architecture or, without one, for the target that it names."""
     from simgpu.asm.builder.toolchain import assemble
 
-    text = _text(path)
-    named = _TARGET.search(text)
+    named = _TARGET.search(source.text)
     if not arch and not named:
-        raise UsageError(f"{path} names no target: give --target, or write .amdgcn_target \"amdgcn-amd-amdhsa--gfx942\" into it")
-    return assemble(text, arch or str(named and named[1]), Path(path).name)
+        remedy = "give --target, or write .amdgcn_target \"amdgcn-amd-amdhsa--gfx942\" into it"
+        raise UsageError(f"{source.name} names no target: {remedy}")
+    return assemble(source.text, arch or str(named and named[1]), Path(source.name).name)
 
 
-def _compile(path: str, arch: str) -> bytes:
-    """Compiles a file of HIP or OpenCL C kernels."""
+def _compile(source: _Source, arch: str) -> bytes:
+    """Compiles HIP or OpenCL C kernels."""
     from simgpu.hip.options import HipSource
     from simgpu.tools.cases.opencl import compile_opencl
     from simgpu.tools.shared.hiprtc import compile_source
 
     if not arch:
-        raise UsageError(f"{path} names no target: give --target")
-    text, opencl = _text(path), Path(path).suffix == OPENCL
-    code, log = compile_opencl(text, arch, Path(path)) if opencl else compile_source(HipSource(text, arch, file=Path(path).name))
+        raise UsageError(f"{source.name} names no target: give --target")
+    opencl, file = source.suffix == OPENCL, Path(source.name)
+    code, log = compile_opencl(source.text, arch, file) if opencl else compile_source(HipSource(source.text, arch, file=file.name))
     if code is None:
         said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
         raise UsageError(said if opencl else f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")

@@ -266,7 +266,44 @@ def test_an_unknown_target_is_told(tmp_path: Path) -> None:
     assert done.returncode == 4 and "unknown target 'mi9'" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_missing_triton_is_told(tmp_path: Path) -> None:
+def test_a_missing_triton_is_reported(tmp_path: Path) -> None:
     (tmp_path / "triton.py").write_text("raise ModuleNotFoundError(\"No module named 'triton'\", name='triton')\n")
     done = suite(tmp_path, "--simgpu", "mi300x", "-p", "no:doctest")
-    assert done.returncode == 4 and "pip install 'triton>=3.7'" in done.stderr, done.stderr
+    assert done.returncode == 2 and "pip install 'triton>=3.7'" in done.stdout, done.stdout + done.stderr
+
+
+FILE_SUITE = '''
+import numpy as np
+
+TWICE = """
+#include <hip/hip_runtime.h>
+__global__ void twice(const float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }
+"""
+UNORDERED = TWICE.replace("y[threadIdx.x] =", "__shared__ float s[128]; s[threadIdx.x] = x[threadIdx.x]; y[threadIdx.x] = s[127] +")
+
+def test_twice(simgpu_load):
+    x, y = np.arange(64, dtype="f4"), np.zeros(64, "f4")
+    simgpu_load(TWICE)["twice"].launch(grid=1, block=64, args=[x, y])
+    assert (y == 2 * x).all()
+
+def test_a_race(simgpu_load):
+    simgpu_load(UNORDERED)["twice"].launch(grid=1, block=128, args=[np.ones(128, "f4"), np.zeros(128, "f4")])
+
+def test_a_file(simgpu_load):
+    x = np.zeros(64, "f4")
+    simgpu_load("one.cl")["one"].launch(grid=1, block=64, args=[x])
+    assert x.sum() == 64
+'''
+ONE = "kernel void one(global float *x) { x[get_global_id(0)] = 1; }\n"
+
+
+def test_kernels_of_files_are_loaded_and_checked(tmp_path: Path) -> None:
+    """Without Triton and `--simgpu`; a race fails the test that launched the kernel, and can be suppressed."""
+    (tmp_path / "one.cl").write_text(ONE)
+    done = suite(tmp_path, text=FILE_SUITE)
+    assert "2 passed" in done.stdout and "1 failed" in done.stdout, done.stdout
+    assert "KernelFinding: error: race: a read and a write of LDS" in done.stdout and "Traceback" not in done.stderr
+    known = tmp_path / "known.supp"
+    known.write_text("{\n  unordered\n  simgpu:*\n  fun:twice\n}\n")
+    done = suite(tmp_path, "--simgpu", "mi300x,mi210", "--simgpu-suppressions", str(known), text=FILE_SUITE)
+    assert "6 passed" in done.stdout and "6 launches of kernels" in done.stdout, done.stdout

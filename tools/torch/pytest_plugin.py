@@ -1,7 +1,8 @@
-"""pytest --simgpu mi300x: a Triton test suite on simulated GPUs, without a GPU.
+"""pytest on simulated GPUs: the fixture `simgpu_load` for kernels of files, and `--simgpu mi300x` for a Triton test suite.
 
-Every test runs once for each target, inside `simgpu.triton.device`; modules and wider fixtures are set up on the first target.
-"cuda" and "hip" devices become the CPU, whose tensors the simulated device shares. Without the option nothing is imported.
+With `--simgpu`, every test runs once for each target. Tests with `simgpu_load` get kernels for it. If Triton is installed, all
+tests run inside `simgpu.triton.device`; modules and wider fixtures are set up on the first target; "cuda" and "hip" devices become
+the CPU, whose tensors the simulated device shares. Without the option and the fixture nothing is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import importlib.util
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _begin(config: pytest.Config, options: Any) -> None:
-    """Registers the targets; reports unknown ones and a missing Triton before anything runs."""
+    """Registers the targets for Triton's kernels, if Triton is installed; reports unknown ones before anything runs."""
     targets = targets_of(options.simgpu or ())
     if not targets or config.pluginmanager.has_plugin("simgpu-targets"):
         return
     try:
         import simgpu.triton  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'triton>=3.7'") from None
+    except ModuleNotFoundError:
+        return
     plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
     if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers report to the process that started them
@@ -107,7 +108,7 @@ class OnTargets:
         self._sample = sample
         self._word = check
         self._check = CHECKS[check]
-        self._sessions: list[Any] = []  # of the running test
+        self.counting: list[Any] = []  # sessions and devices of the running test, which count their launches
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
@@ -152,23 +153,17 @@ class OnTargets:
         config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at not in chosen])
         items[:] = [item for at, item in enumerate(items) if at in chosen]
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Makes a test for each target."""
-        if "simgpu_session" in metafunc.fixturenames:
-            metafunc.parametrize("simgpu_session", self._targets, indirect=True)
-
     @pytest.fixture(autouse=True)
-    def simgpu_session(self, request: pytest.FixtureRequest) -> Iterator[Any]:
+    def simgpu_session(self, simgpu_target: str) -> Iterator[Any]:
         """Yields the `simgpu.triton.Session` that the test's kernels run on."""
-        target = getattr(request, "param", self._targets[0])  # methods of unittest's classes take no parameters
-        with self._device(target) as session, pytest.MonkeyPatch.context() as patch:
-            patch.setenv(TARGET, target)  # for child processes
+        with self._device(simgpu_target) as session, pytest.MonkeyPatch.context() as patch:
+            patch.setenv(TARGET, simgpu_target)  # for child processes
             patch.setenv(CHECK, self._word)
             if self._suppressions is not None:
                 patch.setenv(SUPPRESSIONS, os.path.abspath(self._suppressions))
-            self._sessions.append(session)
+            self.counting.append(session)
             yield session
-            self._sessions.pop()
+            self.counting.clear()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -177,12 +172,54 @@ class OnTargets:
         try:
             return (yield)
         finally:
-            launches = sum(session.launches for session in self._sessions)
+            launches = sum(session.launches for session in self.counting)
             item.user_properties.append((LAUNCHES, launches))
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Makes a test for each target."""
+    targets = targets_of(metafunc.config.option.simgpu or ())
+    if targets and "simgpu_target" in metafunc.fixturenames:
+        metafunc.parametrize("simgpu_target", targets, indirect=True)
+
+
+@pytest.fixture
+def simgpu_target(request: pytest.FixtureRequest) -> str:
+    """Returns the test's target: one of `--simgpu`, or MI300X."""
+    targets = targets_of(request.config.option.simgpu or ()) or ["mi300x"]
+    return str(getattr(request, "param", targets[0]))  # methods of unittest's classes take no parameters
+
+
+@pytest.fixture
+def simgpu_load(request: pytest.FixtureRequest, simgpu_target: str) -> Callable[..., Any]:
+    """Returns a function that loads kernels for the test's target in checked mode, where a finding fails the test.
+
+    It takes a file in the folder of the test's module, or the text of a source, and options of `simgpu.Device`. It returns a
+    `simgpu.Module`, whose launches raise KernelFinding, and raises the errors of `simgpu.load`.
+    """
+    from simgpu.hardware import counted
+    from simgpu.tools.cases.sources import is_text, read_code_object
+    from simgpu.tools.cases.strict_device import StrictDevice
+
+    option, (board, _) = request.config.option, counted(simgpu_target)
+
+    def load(source: str, **options: Any) -> Any:
+        given = {"check": CHECKS[option.simgpu_check], "suppressions": option.simgpu_suppressions, **options}
+        path = source if is_text(source) else str(request.path.parent / source)
+        device = StrictDevice(board, **given)
+        if (plugin := request.config.pluginmanager.get_plugin("simgpu-targets")) is not None:
+            plugin.counting.append(device)
+        return device.load(read_code_object(path, board).data)
+
+    return load
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints the number of passed tests that launched no kernel: they prove nothing about kernels."""
+    """Prints the number of passed tests that launched no kernel: they prove nothing about kernels. Reports a missing Triton."""
+    config = terminalreporter.config
+    if config.option.simgpu and not config.pluginmanager.has_plugin("simgpu-targets"):
+        remedy = "pip install 'triton>=3.7'"
+        terminalreporter.write_line(f"simgpu: Triton is not installed ({remedy}): only tests with simgpu_load run on simulated GPUs")
     passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", ())]
     launches = [properties[LAUNCHES] for properties in passed if LAUNCHES in properties]
     if launches:

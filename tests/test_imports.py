@@ -93,7 +93,7 @@ ORDER = {
         "page",
         "cases",
         "validation/paper",
-        "validation debug bench",
+        "pytest_kernels.py validation debug bench",
         "robustness/corpus.py",
         "benchmarks",
         "verbs",

@@ -1,5 +1,6 @@
 """The `simgpu` command, and tools built on the other folders.
 
+    pytest_kernels.py  the fixture `simgpu_load` for tests of kernels in files
     cli.py            the command: parses, dispatches to a verb, turns errors into a line and a status
     verbs/            a file a verb
     shared/           used by every verb: output, errors, options of a launch, verdicts

@@ -128,7 +128,7 @@ def suite(folder: Path, *options: str, text: str = SUITE) -> subprocess.Complete
     (folder / "test_suite.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the checkout's plugin, not an installed one
-    plugins = ["-p", "no:cacheprovider", "-p", "simgpu.tools.torch.pytest_plugin"]
+    plugins = ["-p", "no:cacheprovider", "-p", "simgpu.tools.torch.pytest_plugin", "-p", "simgpu.tools.pytest_kernels"]
     command = [sys.executable, "-m", "pytest", *plugins, "-rA", "-q", *options]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

@@ -1,8 +1,8 @@
-"""pytest on simulated GPUs: the fixture `simgpu_load` for kernels of files, and `--simgpu mi300x` for a Triton test suite.
+"""pytest --simgpu mi300x: a test suite on simulated GPUs, without a GPU.
 
-With `--simgpu`, every test runs once for each target. Tests with `simgpu_load` get kernels for it. If Triton is installed, all
-tests run inside `simgpu.triton.device`; modules and wider fixtures are set up on the first target; "cuda" and "hip" devices become
-the CPU, whose tensors the simulated device shares. Without the option and the fixture nothing is imported.
+Tests with `simgpu_load` (`simgpu.tools.pytest_kernels`) run once for each target. If Triton is installed, all tests do, inside
+`simgpu.triton.device`; modules and wider fixtures are set up on the first target; "cuda" and "hip" devices become the CPU, whose
+tensors the simulated device shares. Without the option nothing is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,36 +190,12 @@ def simgpu_target(request: pytest.FixtureRequest) -> str:
     return str(getattr(request, "param", targets[0]))  # methods of unittest's classes take no parameters
 
 
-@pytest.fixture
-def simgpu_load(request: pytest.FixtureRequest, simgpu_target: str) -> Callable[..., Any]:
-    """Returns a function that loads kernels for the test's target in checked mode, where a finding fails the test.
-
-    It takes a file in the folder of the test's module, or the text of a source, and options of `simgpu.Device`. It returns a
-    `simgpu.Module`, whose launches raise KernelFinding, and raises the errors of `simgpu.load`.
-    """
-    from simgpu.hardware import counted
-    from simgpu.tools.cases.sources import is_text, read_code_object
-    from simgpu.tools.cases.strict_device import StrictDevice
-
-    option, (board, _) = request.config.option, counted(simgpu_target)
-
-    def load(source: str, **options: Any) -> Any:
-        given = {"check": CHECKS[option.simgpu_check], "suppressions": option.simgpu_suppressions, **options}
-        path = source if is_text(source) else str(request.path.parent / source)
-        device = StrictDevice(board, **given)
-        if (plugin := request.config.pluginmanager.get_plugin("simgpu-targets")) is not None:
-            plugin.counting.append(device)
-        return device.load(read_code_object(path, board).data)
-
-    return load
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Prints the number of passed tests that launched no kernel: they prove nothing about kernels. Reports a missing Triton."""
     config = terminalreporter.config
     if config.option.simgpu and not config.pluginmanager.has_plugin("simgpu-targets"):
-        remedy = "pip install 'triton>=3.7'"
-        terminalreporter.write_line(f"simgpu: Triton is not installed ({remedy}): only tests with simgpu_load run on simulated GPUs")
+        missing = "Triton is not installed (pip install 'triton>=3.7')"
+        terminalreporter.write_line(f"simgpu: {missing}: only tests with simgpu_load run on simulated GPUs")
     passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", ())]
     launches = [properties[LAUNCHES] for properties in passed if LAUNCHES in properties]
     if launches:

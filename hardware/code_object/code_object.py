@@ -184,7 +184,13 @@ class Loaded:
 
 @dataclass(frozen=True)
 class CodeObject:
-    """A linked code object."""
+    """A linked code object.
+
+    >>> from simgpu import asm, operators
+    >>> code = CodeObject.parse(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")).assemble())
+    >>> code.target, code.version, list(code.kernels)
+    ('gfx942', 5, ['gemm_f32_nn_32x32x64'])
+    """
 
     target: str  # gfx908, ...
     xnack: str  # any, off, on or unsupported

@@ -87,6 +87,9 @@ class Device:
 
     timeout: seconds until a launch counts as hung. Raises HipError for a missing runtime, a missing GPU, or a GPU that
     is not a target of simgpu.
+
+    >>> Device(0)   # doctest: +SKIP
+    <Device GPU 0 (AMD Instinct MI300X, gfx942:sramecc+:xnack-)>
     """
 
     def __init__(self, index: int = 0, *, timeout: float = DEFAULT_TIMEOUT, library: Library | None = None) -> None:

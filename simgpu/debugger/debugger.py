@@ -442,5 +442,13 @@ def debug(
     names: arrays that name elements (default: the buffers with a type, by their arguments)
 
     Raises LaunchError for arguments that a launch cannot have.
+
+    >>> from simgpu import Device, asm, operators
+    >>> gpu = Device("mi300x")
+    >>> x, y = gpu.zeros((16, 16)), gpu.empty((16, 16))
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x")), gpu, x, x, y)
+    >>> debugger = debug(run.kernel, **run.call)   # the launch again, stopped before its first instruction
+    >>> str(debugger.step(3).place)
+    'wg(0,0,0) w0 #3'
     """
     return Debugger(kernel, Geometry.of(grid, block, dynamic_lds, global_size), args, group=group, source=source, names=names)

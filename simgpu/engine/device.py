@@ -61,7 +61,13 @@ class Watcher(Protocol):
 
 
 class Buffer:
-    """Device memory that the user owns: `address` (device), `nbytes`."""
+    """Device memory that the user owns: `address` (device), `nbytes`.
+
+    >>> from simgpu import Device
+    >>> buffer = Device("mi300x").upload(np.ones((2, 3), np.float32))
+    >>> buffer.nbytes, buffer.download()[0]
+    (24, array([1., 1., 1.], dtype=float32))
+    """
 
     def __init__(self, device: Device, allocation: Allocation) -> None:
         self._device = device

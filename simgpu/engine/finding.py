@@ -34,7 +34,17 @@ class FindingPlace:
 
 @dataclass(frozen=True)
 class Finding:
-    """An error of a kernel that checked mode found. Workgroup: the lowest one. Wave and lanes: its first ones."""
+    """An error of a kernel that checked mode found. Workgroup: the lowest one. Wave and lanes: its first ones.
+
+    >>> from simgpu import Device, asm, operators
+    >>> gpu = Device("mi300x", check=True)
+    >>> x, y = gpu.empty((16, 16)), gpu.empty((16, 16))   # nobody writes x
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x")), gpu, x, x, y)
+    >>> print(run.findings[0])
+    error: uninitialized: the product takes A from v..., which holds what was loaded where nothing was written
+      at gemm_f32_nn_32x32x16+0x... `v_mfma_f32_16x16x4_f32 ...` (kernel.s:..., gemm/emitter.py:...)
+    ...
+    """
 
     kind: str  # listed in docs/check.md: "missing-wait", "race", ...
     message: str

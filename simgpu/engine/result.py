@@ -34,7 +34,15 @@ class Inexact:
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Results of a finished launch."""
+    """Results of a finished launch.
+
+    >>> from simgpu import Device, asm, operators
+    >>> gpu = Device("mi300x")
+    >>> x, y = gpu.zeros((64, 64)), gpu.empty((64, 64))
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")), gpu, x, x, y)
+    >>> run.counters["mfma_flops"] == 2 * 64**3, run.findings
+    (True, [])
+    """
 
     instructions: int  # wave-instructions executed
     seconds: float  # wall time

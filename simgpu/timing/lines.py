@@ -37,7 +37,16 @@ class TimedLine:
 
 
 def lines(prediction: Prediction) -> list[TimedLine]:
-    """Returns the instructions that the modelled CU executed, in the order of the code."""
+    """Returns the instructions that the modelled CU executed, in the order of the code.
+
+    >>> from simgpu import Device, asm, operators
+    >>> gpu = Device("mi300x")
+    >>> x, y = gpu.zeros((64, 64)), gpu.empty((64, 64))
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")), gpu, x, x, y)
+    >>> slowest = max(lines(run.time()), key=lambda line: line.stall)
+    >>> slowest.reason, slowest.waits[0].text.split()[0]   # it waits for this load
+    ('WAITCNT', 'buffer_load_dwordx4')
+    """
     result, sampled = prediction.result, prediction.sampled
     made = []
     for number in np.flatnonzero(result.hits).tolist():

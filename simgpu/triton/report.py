@@ -21,7 +21,19 @@ _READS = ("global_read_bytes", "scalar_read_bytes")
 
 @dataclass(frozen=True)
 class LineReport:
-    """Counts of a source line."""
+    """Counts of a source line.
+
+    >>> import numpy as np, triton, triton.language as tl
+    >>> import simgpu.triton
+    >>> @triton.jit
+    ... def fill(x):
+    ...     tl.store(x + tl.arange(0, 256), 1.0)
+    >>> with simgpu.triton.device("mi300x"):
+    ...     launched = fill[(1,)](np.empty(256, np.float32))
+    >>> line = report(fill).lines[0]   # the line of `tl.store`
+    >>> line.write_bytes, line.matrix
+    (1024, 0)
+    """
 
     source: str
     instructions: int  # wave-instructions
@@ -34,7 +46,19 @@ class LineReport:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """A kernel and its last launch."""
+    """A kernel and its last launch.
+
+    >>> import numpy as np, triton, triton.language as tl
+    >>> import simgpu.triton
+    >>> @triton.jit
+    ... def fill(x):
+    ...     tl.store(x + tl.arange(0, 256), 1.0)
+    >>> with simgpu.triton.device("mi300x"):
+    ...     launched = fill[(1,)](np.empty(256, np.float32))
+    >>> found = report(fill)
+    >>> found.vgprs, found.waves_per_simd, found.limited_by
+    (4, 8, 'the hardware')
+    """
 
     kernel: str
     target: str
@@ -68,6 +92,17 @@ def report(kernel: Any) -> KernelReport:
 
     kernel: the function under `@triton.jit` (or autotune, heuristics), or the result of `kernel[grid](...)`.
     Raises LaunchError if it was not launched on a simulated device.
+
+    >>> import numpy as np, triton, triton.language as tl
+    >>> import simgpu.triton
+    >>> @triton.jit
+    ... def fill(x):
+    ...     tl.store(x + tl.arange(0, 256), 1.0)
+    >>> with simgpu.triton.device("mi300x"):
+    ...     launched = fill[(1,)](np.empty(256, np.float32))
+    >>> print(report(fill))
+    fill on gfx942: grid (1, 1, 1), 4 waves a workgroup
+    ...
     """
     launched = _last(kernel)
     info, chip = launched.kernel.info, launched.kernel.module.device.descriptor

@@ -66,6 +66,12 @@ class Session:
     findings: gathered over all launches, with `check="collect"`.
     launches: the number that began. used: their totals, by the kernel's name. clock: modelled time (docs/timing.md).
     before: called before each launch, when the memory is in place; set on the class, for all sessions.
+
+    >>> from simgpu.triton import device
+    >>> with device("mi300x:2") as session:
+    ...     session.use(1)
+    >>> session.board, len(session.gpus), session.current
+    ('mi300x', 2, 1)
     """
 
     before: Before | None = None

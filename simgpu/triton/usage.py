@@ -11,7 +11,19 @@ from simgpu.engine.result import Run
 
 @dataclass(frozen=True)
 class Launched:
-    """A finished launch."""
+    """A finished launch.
+
+    >>> import numpy as np, triton, triton.language as tl
+    >>> import simgpu.triton
+    >>> @triton.jit
+    ... def fill(x):
+    ...     tl.store(x + tl.arange(0, 256), 1.0)
+    >>> with simgpu.triton.device("mi300x"):
+    ...     launched = fill[(1,)](np.empty(256, np.float32))
+    >>> last = launched.function.last
+    >>> last.grid, last.warps, last.run.counters["global_write_bytes"]
+    ((1, 1, 1), 4, 1024)
+    """
 
     kernel: Kernel
     grid: tuple[int, int, int]  # workgroups

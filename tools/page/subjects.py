@@ -20,6 +20,10 @@ def page(subject: Run | MatrixInstruction | Root) -> Page:
 
     Jupyter shows it; `Page.save` writes it. A run's page shows no traffic: only `simgpu run` and `exec --html` record it while
     they launch. Raises LaunchError for anything else, and for a run that cannot run again.
+
+    >>> from simgpu.hardware import mfma
+    >>> page(mfma.find("v_mfma_f32_16x16x16_f16", "mi300x")).title
+    'v_mfma_f32_16x16x16_f16 on gfx942'
     """
     if isinstance(subject, Run):
         return _of_run(subject)

@@ -33,7 +33,15 @@ BY_PLACE = ("resource", "uninitialized")  # kinds of findings that an instructio
 
 
 def lint(code: CodeObject) -> list[Finding]:
-    """Returns the findings of all kernels of a code object, kernel by kernel. Raises DecodeError for an entry outside the code."""
+    """Returns the findings of all kernels of a code object, kernel by kernel. Raises DecodeError for an entry outside the code.
+
+    >>> from simgpu import asm, operators
+    >>> text = asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x")).text
+    >>> without_waits = asm.assemble(text.replace("s_waitcnt vmcnt(0)", "s_nop 0"), "gfx942")
+    >>> finding = lint(CodeObject.parse(without_waits))[0]
+    >>> finding.kind, finding.certainty
+    ('missing-wait', 'every path')
+    """
     return [finding for kernel in code.kernels.values() for finding in lint_kernel(code, kernel)]
 
 

@@ -59,6 +59,15 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
 
     address: device address of the element. dtype: float32, float16 or bfloat16. Memory is left as after the launch. Raises
     LaunchError if the workgroup is too long to follow, or if it stores the element other than from a float that it computed.
+
+    >>> from simgpu import Device, asm, operators
+    >>> gpu = Device("mi100")
+    >>> x, y = gpu.upload(np.full((16, 16), 0.1, np.float32)), gpu.empty((16, 16))
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(16, 16, 16, target="mi100")), gpu, x, x, y)
+    >>> geometry = Geometry.of(run.call["grid"], run.call["block"])
+    >>> found = origins_of(run.kernel, geometry, run.call["args"], y.address, np.dtype("f4"))
+    >>> f"{found.relative:.1e}", found.origins[0].where.text.split()[0]   # the error, and the instruction that made most of it
+    ('4.1e-08', 'v_mfma_f32_16x16x4f32')
     """
     saved = Saved.of(kernel.module.device.memory)
     group = writer_of(kernel, geometry, args, address)

@@ -17,15 +17,15 @@ Waves that load element by element wait for a few elements at a time, `apart` cl
 of them that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a
 step takes at least that. At an edge, only some workgroups do so; a CU runs its part of them, and one of them last.
 
-C(n, a) is the time of n workgroups while `a` CUs want as much. A launch of W workgroups on C CUs, n = floor(W/C), r = W - n*C,
-takes
+C(n, a) is the time of n workgroups of a CU while `a` CUs request as much. A launch of W workgroups on C CUs takes, with
+n = floor(W/C) and r = W - n*C,
 
     max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and at least the dispatch of W workgroups
 
 Before that, each CU has the dispatch of its first workgroup and the fetch of code that it has not run yet. The clock depends on
-the duty (`hardware.rates.clocks`); it and memory's load are found by iteration. T is the longest of the times that each term of
-a step gives. A second kernel adds parts of a split reduction: `second_pass`. Fields may be numbers or numpy arrays that
-broadcast: one call prices all tiles of a search.
+the duty (`hardware.rates.clocks`); it and memory's load are found by iteration. The launch's time is computed for each term of a
+step (`KernelCost.terms`), and the longest counts. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
+may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Clocked:
         self.last = self.memory + cost.burst + row.barrier + row.lds_latency
         self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
         self.busy = largest(cost.matrix, cost.units)
-        # Clocks of a step for each CU that wants as much.
+        # Clocks of a step, for each CU that requests as much.
         self.levels = {
             "L2": cost.asked / self.l2,
             "Infinity Cache": (cost.missed_bytes + cost.written_bytes) / steps * hertz / rates.mall,
@@ -141,7 +141,7 @@ class _Clocked:
         }
 
     def cycles(self, count: Any, active: Any) -> dict[str, Any]:
-        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs want as much."""
+        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs request as much."""
         cost, row = self.cost, self.cost.rates.row
         start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         full, rest = count // cost.resident, count % cost.resident
@@ -168,8 +168,8 @@ class _Clocked:
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
         """Returns clocks of j workgroups' waves with `clocks`: apart, and at a unit that serves one wave at a time.
 
-        Schweitzer's approximation of mean value analysis: a wave finds the others there in proportion to the time that they
-        spend there.
+        Schweitzer's approximation of mean value analysis: the number of waves that a wave finds at the unit is proportional to
+        the time that each of them spends there.
         """
         apart, served = clocks
         more = j * self.cost.waves * served - apart

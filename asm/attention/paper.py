@@ -1,11 +1,13 @@
 """The paper's two fused kernels (section "MFMA Kernel"): one wave a workgroup, S = Q K^T by matrix instructions, E through LDS.
 
-    mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions, whose A fragment is [(ks·4 + g)·tQ + i] (erratum E17)
+    mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions. In step ks, lane i of lane group g reads its
+            A element at [(ks·4 + g)·tQ + i] (erratum E17)
     fma     E in LDS by rows, O += E V by v_fmac_f32; a lane has some columns of every query
 
-S has queries in registers: D register r of lane group g is query 4g + r, and column i is its key. So a row's maximum and sum go
-over 16 lanes (DPP), and m and delta need tQ/2 registers (E14). K, then V use the same LDS tile (E16). Algorithm 1 is as
-printed, except for the finite floor (E30) and base 2. One wave's LDS operations keep their order, so there is no barrier.
+S has queries in registers: D register r of lane group g is query 4g + r, and column i is its key. So a row's maximum m and sum
+delta are reductions over 16 lanes (DPP), and m and delta together need tQ/2 registers (E14). K, then V use the same LDS tile
+(E16). Algorithm 1 is as printed, except for the finite floor (E30) and exponentials to base 2. One wave's LDS operations keep
+their order, so there is no barrier.
 
 In f16 and bf16, LDS tiles have that type. The matrix kernel also rounds E to it (f16: GAINS times as large). It reads a lane's
 four keys of E and V element by element, because of the layout [key·tQ + query].
@@ -312,7 +314,7 @@ class PaperEmitter(Visitor):
                 k.v_add_f32(self.delta[row], self.delta[row], largest)
 
     def _over_row(self, operation: str, value: Reg) -> None:
-        """Combines a value over 16 lanes."""
+        """Combines the values of 16 lanes; each lane gets the result."""
         for step in (8, 4, 2, 1):
             self.k.emit(f"{operation}_dpp", value, value, value, row_ror=step, row_mask="0xf", bank_mask="0xf")
 

@@ -2,13 +2,14 @@
 
 Every `scale_ahead` blocks of k a work-item loads that many scales of one row of A, and a wave those of op(B) into lanes. Rows
 are far apart, so each load costs one cache line per row, whether it fetches one scale or many. `scale_ahead` blocks later, the
-products of both scales go to LDS, and the next loads reuse their registers. LDS has a row of products for each block of k and
-of columns, in the order in which a wave's atoms have the rows. This code is out of line, because the loop has no room for it. A
-lane reads the four rows of an atom's elements at once.
+products of both scales go to LDS, and the next loads reuse their registers. For each block of k and each block of columns, LDS
+has one product of scales for each row of the tile, in the order of the rows in a wave's atoms. A lane reads the products for its
+four rows of an atom at once. The code that loads and writes scales is out of line, because the loop has no room for it.
 
-Matrix instructions of an atom start a turn at 0 and write to a small pool. A few instructions later, `add` multiplies these
-products by the scales and adds them to the sums. Two atoms alternate their steps. The additions of one pair's products are
-spread evenly among the matrix instructions of the next pair; those of a tile's last pair, among the next tile's first ones.
+A turn is the matrix instructions between two fillings of the fragment registers (`turn.Turn`). In each turn, the matrix
+instructions of an atom start from 0 and write to a small pool. A few instructions later, `add` multiplies these products by the
+scales and adds them to the sums. Two atoms alternate their steps. The additions of one pair's products are spread evenly among
+the matrix instructions of the next pair; those of a tile's last pair, among the next tile's first ones.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class BlockScales:
         self.k.s_lshr_b32(target, target, log2(SCALE_BLOCK))
 
     def _find(self, arguments: dict[str, Reg], place: TilePlace, stride: Reg) -> None:
-        """Builds buffers that start at the tile's first row and block of columns, and end with the view's or the tile's last."""
+        """Builds the buffers of A's and B's scales.
+
+        They start at the tile's first row and first block of columns, and end with the last of the tile or of the view.
+        """
         k, each, count, first = self.k, self.k.s.alloc("bytes of scales", 2), self.k.s.alloc("rows"), self.k.s.alloc("first")
         for buffer, name in zip(self.buffers, ("scale_a", "scale_b"), strict=True):
             if name == "scale_a":

@@ -2,18 +2,22 @@
 
 Policy "published": `paper.plan`.
 
-Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
-chained in registers (facts: a query owns one lane column), so E is not in LDS. No two waves need the same key, so K and V go
-from memory to registers, and LDS only adds the four partial O at the end. Or ("shared", types of 2 bytes) eight waves own 32
-queries each and share K and V through LDS: each key is read from memory once for 256 queries.
+Policy "corrected" has two forms.
 
-    tKV = 4 waves * 16 keys (32 of 2 bytes and less, if d <= 128)
+In the first, four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are chained
+in registers, because both products keep a query in the same lane column. So E is not in LDS. No two waves need the same key, so
+K and V go from memory to registers, and LDS only adds the four partial O at the end.
+
+In the second ("shared", types of 2 bytes), eight waves own 32 queries each and share K and V through LDS: each key is read from
+memory once for 256 queries.
+
+    tKV = 4 waves * 16 keys (32 keys for types of at most 2 bytes, if d and dv <= 128)
     tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
-    heads of a Q tile: the divisor of the heads that share K and V with the fewest Q tiles; ties go to the smallest
-    tQ = the one of tQ_max, its half and its quarter with the least time, at its best split (`operators.split`, E25). A step takes
-        the longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
-    shared if it takes less time: tQ = 256, tKV = 64. A step takes the longest of these, with cache tKV*(d+2*dv)*e/L1, and of
-        LDS  tKV*(d+dv)*e*(8/read + 1/write)
+    heads of a Q tile: the divisor of (query heads / KV heads) that gives the fewest Q tiles; ties go to the smallest
+    tQ = the fastest of tQ_max, its half and its quarter, each at its best split (`operators.split`, E25). A step takes the
+        longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
+    shared if it takes less time: tQ = 256, tKV = 64. A step takes the longest of the same three, but with cache
+        tKV*(d+2*dv)*e/L1, and of LDS  tKV*(d+dv)*e*(8/read + 1/write)
 
 Clocks by unit: `reductions`.
 """
@@ -72,7 +76,7 @@ def plan_attention(
     """Returns the tiles of fused attention. A plan that does not fit has feasible = False.
 
     values: under "published", the kernel ("mfma" or "fma") that the tiles must fit; "" for the paper's formulas as printed.
-    LaunchError for an unknown policy; TargetError if the target lacks the type.
+    Raises LaunchError for an unknown policy and TargetError if the target lacks the type.
 
     >>> from simgpu import hardware, operators
     >>> problem = operators.AttentionProblem(lq=16384, lk=16384, d=128)
@@ -145,7 +149,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
-    """Returns the plan with another Q tile, its keys unsplit, and the same constraints. 256 queries share K and V."""
+    """Returns the plan with another Q tile, its keys unsplit, and the same constraints. With 256 queries, waves share K and V."""
     p, d = plan.problem, plan.descriptor
     if queries == shared.TILE:
         return replace(_shared_tiles(p, d, plan.tile_Q_max), constraints=plan.constraints)
@@ -153,7 +157,7 @@ def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
 
 
 def chained_keys(p: AttentionProblem) -> int:
-    """Returns the keys in a step of waves that have keys of their own."""
+    """Returns the number of keys in a step if each wave has its own keys."""
     return chained.WAVES * STEP * chained.key_atoms(p)
 
 
@@ -194,13 +198,16 @@ def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint
 
 
 def _crossing(limit: float, use: float, is_shared: bool) -> tuple[Constraint, ...]:
-    """Returns the soft row of K and V through LDS against K and V in registers, microseconds."""
+    """Returns the soft row that compares K and V through LDS with K and V in registers, in microseconds."""
     ways = ("in registers, a wave's own", "through LDS, shared by eight waves")
     note = f"{ways[is_shared]}; the limit is {ways[not is_shared]}"
     return (Constraint("way of K and V", Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False),)
 
 
 def _tail(p: AttentionProblem, d: HardwareDescriptor) -> Constraint:
-    """Returns the soft row of a wave's barrier between its last read and its last product."""
+    """Returns the soft row that compares the vector unit with the matrix units.
+
+    It decides how many fragments of a step are multiplied after the barrier that ends a wave's reads.
+    """
     note = f"softmax and issue of products, against products: {tail(p, d)} fragments of a step are multiplied behind its barrier"
     return Constraint("vector unit", Level.BLOCK, shared_clocks(p, d)["matrix"], vector_clocks(p, d), "clocks", note, hard=False)

@@ -33,7 +33,7 @@ class SoftmaxExecutor(Executor, root=Softmax):
                 self.visit(block)
                 self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
             x_bytes = p.rows * p.n * p.element.bytes
-            self.count(global_bytes=x_bytes * plan.reads)  # the blocks counted the first read
+            self.count(global_bytes=x_bytes * plan.reads)  # reads after the blocks' own, and a write of Y
         return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
 
     def visit_block(self, node: BlockSoftmaxNode) -> None:

@@ -1,4 +1,4 @@
-"""Best times of compared functions: turn about, so that a change of the machine's speed affects all of them."""
+"""Best times of functions to compare. They run in turn, so that a change in the machine's speed affects all of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 REPEATS = 3
-ENOUGH = 30.0  # seconds after which no further turn begins
+ENOUGH = 30.0  # seconds after which no further round begins
 
 
 def best_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[float]:
-    """Returns the shortest wall time of each."""
+    """Returns the shortest wall time of each function, in seconds. After `ENOUGH` seconds, no further round begins."""
     best = [float("inf")] * len(works)
     started = time.perf_counter()
     for _ in range(repeats):

@@ -23,7 +23,7 @@ SHORT = {
 
 
 class Commands(cmd.Cmd):
-    """Reads commands and prints their results; an error is a line, and the prompt is back."""
+    """Reads commands and prints their results. An error prints one line, and the session goes on."""
 
     prompt = "(simgpu) "
 
@@ -35,7 +35,7 @@ class Commands(cmd.Cmd):
     # -- the loop ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Reads commands until quit or the end of the input; Ctrl-C at the prompt forgets the line."""
+        """Reads commands until `quit` or the end of the input. Ctrl-C at the prompt discards the line."""
         self.intro = "\n".join(views.stopped(self.debugger, self.debugger.stop))
         while True:
             try:
@@ -46,7 +46,7 @@ class Commands(cmd.Cmd):
                 self.output("")
 
     def onecmd(self, line: str) -> bool:
-        """Carries out one command; True ends the loop."""
+        """Runs one command. Returns True to end the loop."""
         self.failed = False
         if line.strip() == "EOF":
             return True
@@ -76,7 +76,7 @@ class Commands(cmd.Cmd):
         return self.onecmd(self.lastcmd) if last and SHORT.get(last[0], last[0]) in ("step", "next", "reverse-step") else False
 
     def commands(self) -> list[str]:
-        """Returns the commands by name."""
+        """Returns the names of the commands."""
         return [name[3:].replace("_", "-") for name in dir(self) if name.startswith("do_")]
 
     def completenames(self, text: str, *unused: object) -> list[str]:

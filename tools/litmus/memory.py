@@ -36,7 +36,7 @@ class MemoryState(NamedTuple):
     steps: tuple[int, ...]  # instructions issued, by thread
     issued: tuple[int, ...]  # issued operations that vmcnt counts, by thread
     outstanding: tuple[Outstanding, ...]  # in order of issue
-    memory: Copies  # of cache 0
+    memory: Copies  # values in memory; the cache number is 0
     near: Copies  # by CU: L1
     clean: Copies  # by XCD: L2 lines that loads filled
     dirty: Copies  # by XCD: L2 lines not yet written back
@@ -44,13 +44,17 @@ class MemoryState(NamedTuple):
 
 
 class CacheModel:
-    """Transitions of the caches. threads: their steps; place: where they are, as in `form`."""
+    """Transitions of the caches.
+
+    threads: the steps of each thread. place: where the threads are: "together", "apart" or "devices" (`form`).
+    """
 
     def __init__(self, target: str, threads: list[list[MachineStep]], place: str, locations: list[str]) -> None:
         self.threads = threads
         self.places = places = [0] * len(threads) if place == TOGETHER else list(range(len(threads)))  # workgroups
         self.far = max(Scope.AGENT, NEEDED[place])  # the scope that passes all caches between threads
-        # True if each workgroup has its own L2. That of gfx90a writes plain stores to another device's memory back.
+        # True if each workgroup has its own L2, which holds plain stores until it writes them back. An L2 of gfx90a does so only
+        # with another device's memory.
         self.apart = target in SINCE_GFX942 or (target in GFX90A and place == DEVICES)
         groups = sorted(set(places))
         old = tuple(((group, location), 0) for group in groups for location in locations)
@@ -63,8 +67,11 @@ class CacheModel:
         return all(at == len(steps) for at, steps in zip(state.steps, self.threads, strict=True)) and not state.outstanding
 
     def following(self, state: MemoryState) -> Iterator[MemoryState]:
-        """Yields the states after each choice. Waves on separate CUs issue at once if nobody can notice before the operation is
-        done."""
+        """Yields the states after each choice.
+
+        If waves are on separate CUs, the order in which they issue is no choice: no other wave can observe an operation before it
+        is done. So the first wave that can issue does, except an invalidation.
+        """
         if len(set(self.places)) > 1:
             for thread, steps in enumerate(self.threads):
                 if state.steps[thread] < len(steps) and steps[state.steps[thread]].kind != "invalidate":

@@ -1,7 +1,7 @@
-"""New processes: measurements with fresh caches, memory and threads, and commands on a real GPU.
+"""Child processes: for measurements with fresh caches, memory and threads, and for commands on a real GPU.
 
-ROCm aborts the process of a kernel that faults, and its exit handlers wait for a kernel that hangs. So such a command is
-supervised.
+If a kernel faults, ROCm aborts the process. If a kernel hangs, ROCm's exit handlers wait for it. So a command on a GPU runs in
+a child process, which this process can kill and whose end it reports.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from simgpu.hardware.errors import HipKernelError
 from simgpu.hardware.hip.library import SIMULATE
 from simgpu.tools.shared.errors import KernelFailed
 
-COMMAND = "from simgpu.tools.cli import gpu_process; gpu_process()"  # runs the command of its arguments on a GPU
+COMMAND = "from simgpu.tools.cli import gpu_process; gpu_process()"  # runs the simgpu command in its arguments on a GPU
 
 
 def environment(**more: str) -> dict[str, str]:
     """Returns this process's environment and `more`, with a PYTHONPATH to the running simgpu.
 
-    Bytecode is kept, as for an installed package. If it must not be written to the tree, it goes to a folder that is deleted
-    with this process.
+    Child processes keep bytecode, as for an installed package. If this process writes none, theirs goes to a folder that is
+    deleted when this process ends.
     """
     root = str(Path(simgpu.__file__).resolve().parents[1])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -45,8 +45,10 @@ def _bytecode() -> str:
 
 
 def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
-    """Returns the output of a new Python with these arguments, `-m …` or `-c …`. Raises KernelFailed with its last line if it
-    fails."""
+    """Returns the output of a new Python with these arguments, `-m …` or `-c …`.
+
+    Raises KernelFailed with the last line of its stderr if it fails.
+    """
     done = subprocess.run([sys.executable, "-P", *arguments], env=environment(**(variables or {})), capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
@@ -55,7 +57,10 @@ def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = No
 
 
 def supervised(arguments: Sequence[str]) -> int:
-    """Runs `simgpu ARGUMENTS` on a GPU and returns its status. Raises HipKernelError with its last words if a signal ended it."""
+    """Runs `simgpu ARGUMENTS` on a GPU and returns its status.
+
+    Raises HipKernelError with the last line of its stderr if a signal ended it.
+    """
     child = subprocess.Popen([sys.executable, "-P", "-c", COMMAND, *arguments], stderr=subprocess.PIPE, env=environment())
     try:
         _, raw = child.communicate()

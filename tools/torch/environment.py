@@ -1,4 +1,4 @@
-"""Variables that give a process a simulated GPU, and their words."""
+"""Environment variables that give a process a simulated GPU, and the values of `SIMGPU_CHECK`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What lint says of a repository's code objects: `python -m simgpu.tools.validation.repairs REPO [COMMIT ...]`.
+"""Runs lint on the code objects of a git repository: `python -m simgpu.tools.validation.repairs REPO [COMMIT ...]`.
 
-Without an option, before and after each commit that changed code objects: those named, or all whose subject has a word of a repair.
-`--today` tells of the objects that the last commit has, by family and rule. `--report OBJECT ...` writes a report of each of these
-objects' certain findings, for who maintains them. REPO is a checkout or a bare repository, such as one of github.com/ROCm/aiter.
+Without an option, it counts lint's errors before and after each COMMIT. The default is all commits that changed code objects and
+whose subject has a word such as "fix" or "hang". `--today` counts the errors in the objects of the last commit, by family and rule.
+`--report OBJECT ...` writes a report of the certain findings in each of these objects, for its maintainers. REPO is a checkout or
+a bare repository, such as one of github.com/ROCm/aiter.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WORDS = re.compile(r"fix|bug|nan|race|hang|wrong|accuracy|precision|sync|hazard|
 SUBJECT = 60  # characters of a subject in the output
 SEED = 2026
 T = TypeVar("T")
-UNREAD = "unread", "", ""  # a file that is no code object of a known target
+UNREAD = "unread", "", ""  # a file that is not a code object of a known target
 Tally = Counter[tuple[str, str, str]]  # errors by kind, rule and certainty
 
 
@@ -60,13 +61,13 @@ def repairs(repository: str, commits: Iterable[str], jobs: int = 1, most: int | 
 
 
 def repairing(repository: str) -> list[str]:
-    """Returns the commits that changed code objects and claim to repair something, the latest first."""
+    """Returns the commits that changed code objects and whose subject matches `WORDS`, the latest first."""
     lines = git(repository, "log", "--format=%H %s", "--diff-filter=MR", "--", "*.co").decode(errors="replace").splitlines()
     return [line.split(" ", 1)[0] for line in lines if WORDS.search(line.split(" ", 1)[1])]
 
 
 def changed(repository: str, commit: str) -> Iterator[tuple[str, str]]:
-    """Yields the code objects that a commit changed or renamed with changes, before and after."""
+    """Yields the blobs, before and after, of each code object that a commit modified or renamed."""
     lines = git(repository, "diff", "--raw", "-M", "--abbrev=40", f"{commit}^", commit, "--", "*.co").decode().splitlines()
     for line in lines:
         _, _, old, new, status = line.split("\t")[0].split()
@@ -75,7 +76,7 @@ def changed(repository: str, commit: str) -> Iterator[tuple[str, str]]:
 
 
 def objects(repository: str) -> dict[str, str]:
-    """Returns the code objects of the last commit, by path."""
+    """Returns the blobs of the last commit's code objects, by path."""
     lines = git(repository, "ls-tree", "-r", "HEAD").decode(errors="replace").splitlines()
     rows = (line.split("\t", 1) for line in lines if line.endswith(".co"))
     return {path: words.split()[2] for words, path in rows}
@@ -148,7 +149,7 @@ def show_repairs(found: Iterable[Repair]) -> None:
 
 
 def show_today(paths: Mapping[str, str], tallies: Mapping[str, Tally]) -> None:
-    """Prints a row for each family and rule: the number of its objects with that error, and of errors."""
+    """Prints a row for each family and rule: the number of objects with that error, and of errors, all and certain ones."""
     totals, holding, sure = Counter[str](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     counts = Counter[tuple[str, str]]()
     for path, blob in paths.items():

@@ -1,4 +1,4 @@
-"""Finds the shortest possible path from one instruction to another with too little between them, if there is one.
+"""Finds the shortest possible path from one instruction to another with too few waits or wait states between them.
 
 The search goes forwards and tracks all known scalar values on each path: counters of loops with constant bounds, tests that two
 branches share, the number of the wave. A path that it cannot exclude within its limit counts as possible.
@@ -17,8 +17,8 @@ from simgpu.checks.lint.gaps import CLOSED, MET, Gap, between
 from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Ways
 
-LIMIT = 2_000  # blocks that a search passes
-CHAIN = 8  # blocks before its first one that give facts
+LIMIT = 2_000  # most visits of blocks in a search
+CHAIN = 8  # most blocks before a search's first one that it takes facts from
 Way = list[LintStep]
 
 
@@ -32,20 +32,27 @@ class Visit:
 
 
 class PathSearch:
-    """Searches in one kernel. before: facts known before each block."""
+    """Searches for paths in one kernel. Results are kept."""
 
     def __init__(self, blocks: Lines, facts: Callable[[], Conditions], before: Sequence[Ways | None] | None) -> None:
-        """Takes a maker of conditions with all that can be known. before: None if that analysis was given up."""
+        """Takes the kernel's blocks.
+
+        facts: makes conditions that track all scalar values that can be known. before: the facts before each block, None if their
+        analysis was given up.
+        """
         self.blocks, self.before = blocks, before
         self._make, self._found = facts, dict[tuple[int, int, Gap], Way | None]()
 
     @functools.cached_property
     def facts(self) -> Conditions:
-        """Conditions with all that can be known, made on demand: few kernels need a search."""
+        """The conditions, made when a search first needs them: few kernels need a search."""
         return self._make()
 
     def way(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
-        """Returns the instructions of the shortest path, ends included; [] if the limit is reached; None if there is no path."""
+        """Returns the instructions of the shortest path, including both ends; None if there is no path.
+
+        [] if that is unknown: the search reached its limit, or the gap is not exact and not open within one block.
+        """
         key = earlier.pc, later.pc, gap
         if key not in self._found:
             found = self._in_block(earlier, later, gap)
@@ -69,7 +76,7 @@ class PathSearch:
 
     def _search(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
         visits: list[Visit] = []
-        work: list[tuple[int, int, Visit, Facts, int]] = []  # length, a number, place, facts there, gap so far
+        work: list[tuple[int, int, Visit, Facts, int]] = []  # length, a number that breaks ties, visit, facts there, gap so far
         for node in self.blocks.places[earlier.pc]:
             block, at = self.blocks.spots[node]
             known = {way for facts in self._ways(block) for way in self.facts.through(facts, self.blocks.steps(block)[: at + 1])}

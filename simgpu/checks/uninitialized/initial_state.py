@@ -1,4 +1,4 @@
-"""Defines a wave's initial state, and places a worker's shadows of LDS and private memory."""
+"""The shadows with which a wave begins: which registers, LDS and private memory are undefined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Dispatch, worker: Worker) -> None:
-    """Makes the shadow of a wave's first state, and sets the worker's addresses for handlers and scheduler."""
+    """Makes the shadow that each wave begins with, and the shadow of LDS, and has the scheduler call `begin`.
+
+    Puts the places of both, and of private memory's shadow, into the worker's context for handlers and `begin`.
+    """
     shadow = aligned_bytes(shadow_layout.BEGIN_BYTES)
     begin_scalars(launch, worker, shadow[:512].view(np.uint32))
     shadow[layout.SCC] = 1
@@ -39,7 +42,10 @@ def prepare(launch: Dispatch, worker: Worker) -> None:
 
 @runtime
 def begin(wave: int, place: int) -> None:
-    """Initialises the shadow of a wave at this place among the worker's waves, and of its LDS with the workgroup's first wave."""
+    """Initialises the shadows of a wave's registers and private memory. The workgroup's first wave also initialises that of LDS.
+
+    place: the wave's number among the worker's waves.
+    """
     copy(wave + shadow_layout.DELTA, context(wave, shadow_layout.BEGIN), shadow_layout.BEGIN_BYTES)
     clear(wave + shadow_layout.DELTA + layout.VGPR, 3 * layout.ROW)  # the work-item ids
     clear(wave + shadow_layout.ORIGINS, shadow_layout.ORIGINS_BYTES)
@@ -52,7 +58,7 @@ def begin(wave: int, place: int) -> None:
 
 
 def begin_scalars(launch: Dispatch, worker: Worker, shadow: np.ndarray) -> None:
-    """Marks the scalar registers that the launch sets as defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
+    """Marks all scalar registers as undefined, except those that the launch sets (AMDGPUUsage, "SGPR Register Set Up Order")."""
     descriptor = launch.info.descriptor
     shadow[:] = 0xFFFFFFFF
     shadow[: descriptor.launch_state_sgprs + descriptor.preload_length] = 0

@@ -32,8 +32,8 @@ class SoftmaxExecutor(Executor, root=Softmax):
             for block in tree.children():
                 self.visit(block)
                 self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
-            x_bytes = p.rows * p.n * p.element.bytes
-            self.count(global_bytes=x_bytes * plan.reads)  # reads after the blocks' own, and a write of Y
+            again = (plan.reads - 1) * p.element.bytes  # the blocks have counted the first read of X
+            self.count(global_bytes=p.rows * p.n * (again + p.element_y.bytes))
         return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
 
     def visit_block(self, node: BlockSoftmaxNode) -> None:

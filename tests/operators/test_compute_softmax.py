@@ -30,13 +30,14 @@ def plain(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
     st.sampled_from(["corrected", "published"]),
     st.sampled_from(["mi100", "mi355x"]),
     st.sampled_from([1.0, 30.0]),
+    st.sampled_from(["f32", "f16"]),
 )
 @settings(max_examples=25)
-def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, target: str, spread: float) -> None:
+def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, target: str, spread: float, y: str) -> None:
     rng = np.random.default_rng(rows * n)
     x, keep = rng.standard_normal((rows, n)) * spread, rng.random((rows, n)) < density
     keep[rng.integers(rows)] = False
-    tree = Softmax(SoftmaxProblem(rows, n, scale=0.5), target, policy)
+    tree = Softmax(SoftmaxProblem(rows, n, scale=0.5, dtype_y=y), target, policy)
     want = plain(0.5 * x, keep)
     np.testing.assert_allclose(reference.softmax(tree.problem, x, keep), want, atol=1e-14)
     for level in LEVELS:
@@ -45,7 +46,7 @@ def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, 
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
         reads = 1 if level == "device" else tree.plan.reads
         partial = 0 if level == "device" or tree.plan.split_n == 1 else 16 * rows * -(-tree.plan.steps // tree.plan.steps_per_block)
-        assert visitor.counters.global_bytes == rows * n * 4 * (reads + 1) + partial
+        assert visitor.counters.global_bytes == rows * n * (4 * reads + {"f32": 4, "f16": 2}[y]) + partial
         assert visitor.counters.hbm_bytes == tree.problem.bytes_once
     x32 = x.astype("f4")
     want, bound = reference.softmax(tree.problem, x32, keep), reference.softmax_error_bound(tree.problem, x32, keep)

@@ -16,7 +16,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 
 if TYPE_CHECKING:
     from simgpu.debugger.replay import Replay
-    from simgpu.hardware.code_object.code_object import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
 NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # names in `Effect`
 BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # codes of the formats in `points.nan`; 17: an f16 only in the low half
@@ -25,15 +25,13 @@ BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # codes of the formats in 
 def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list[int]:
     """Returns code offsets, from the kernel's first instruction, that a PC, a label or a source line names.
 
+    A line without code counts as the next one that has some, as in gdb.
+
     source: the kernel's assembly. A label there (the file has no local ones) counts as its next line with code. Raises
     LaunchError, which lists the known names.
     """
     info = code.kernels[kernel]
-    lines: dict[int, int] = {}
-    for offset in range(0, info.code_size, 4):
-        line = code.source_line(info.start + offset)
-        if line is not None:
-            lines.setdefault(int(line.rpartition(":")[2]), offset)
+    lines = _lines(code, info, where.rpartition(":")[0])
     if address := re.fullmatch(r"(?:(.*)\+|\+?|\*)(0x[0-9a-fA-F]+)", where):
         offset = int(address[2], 16)
         if address[1] and not kernels_by_name([kernel], address[1]):
@@ -43,10 +41,11 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
         return [offset]
     number = re.fullmatch(r"(?:.*:)?(\d+)", where)
     if number:
-        if int(number[1]) not in lines:
-            said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the file has no line table"
-            raise LaunchError(f"{where}: no instruction of {info.title} comes from that line; {said}")
-        return [lines[int(number[1])]]
+        later = [line for line in lines if line >= int(number[1])]
+        if not later:
+            said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the line table has none of it"
+            raise LaunchError(f"{where}: no instruction of {info.title} comes from that line or a later one; {said}")
+        return [lines[min(later)]]
     symbol = code.symbols.get(where)
     if symbol is not None and info.start <= symbol.address < info.start + info.code_size:
         return [symbol.address - info.start]
@@ -59,6 +58,16 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
         name for name, s in code.symbols.items() if info.start <= s.address < info.start + info.code_size
     ]
     raise LaunchError(f"{where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
+
+
+def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:
+    """Returns the first code offset of each source line. file: the file's name, or the end of its path; "" for any file."""
+    lines: dict[int, int] = {}
+    for offset in range(0, info.code_size, 4):
+        name, _, line = (code.source_line(info.start + offset) or "").rpartition(":")
+        if line and (not file or f"/{name}".endswith(f"/{file}") or f"/{file}".endswith(f"/{name}")):
+            lines.setdefault(int(line), offset)
+    return lines
 
 
 class ReplayCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +92,7 @@ class Debugger(Moment):
         self.code = ReplayCode(self.replay, self.source)
         self._maker = Maker(self.replay, self.code, self.names)
         self._restart()
-        self._moved("goto", WavePlace(group, 0, 0))
+        self._moved("beginning", WavePlace(group, 0, 0))
         self.wave = 0
 
     def focus(self, group: Sequence[int]) -> Stop:
@@ -273,7 +273,9 @@ class Debugger(Moment):
         at = self.replay.place(self._wave(wave))
         if at.retired == 0:
             return self._beginning(at)
-        return self.goto(WavePlace(at.group, at.wave, max(0, at.retired - count)))
+        stop = self.goto(WavePlace(at.group, at.wave, max(0, at.retired - count)))
+        self.stop = replace(stop, kind="step") if stop.kind == "goto" else stop
+        return self.stop
 
     def reverse_go_on(self) -> Stop:
         """Goes back to the last stop at a breakpoint before this moment, or to the beginning."""
@@ -336,8 +338,9 @@ class Debugger(Moment):
         """Returns the records that an address, a label, a line or "barrier" names."""
         if where == "barrier":
             return self.code.barriers()
-        first, line = self.code.find(where), re.fullmatch(r"(?:.*:)?(\d+)", where)
-        return (settled(self.code, int(line[1])) if line else []) or [first]
+        first = self.code.find(where)
+        named = re.fullmatch(r"(?:.*:)?\d+", where) is not None
+        return (settled(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []) or [first]
 
     def _at_place(self, number: int, place: WavePlace) -> Breakpoint:
         here = self.stop

@@ -212,6 +212,8 @@ class Adapter:
                 answers.append({"verified": False, "message": " ".join(str(error).split()), **place})
                 continue
             numbers.append(made.number)
+            if "line" in place:  # it may be a later one
+                place = {"line": int(held.code.line(made.points[0][0]).rpartition(":")[2])}
             answers.append({"id": made.number, "verified": True, **place})
         self._kinds[kind] = numbers
         return {"breakpoints": answers}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import cmd
+import re
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 SHORT = {
     "s": "step", "si": "step", "stepi": "step", "n": "next", "c": "continue", "b": "break", "d": "delete", "p": "print",
     "i": "info", "rs": "reverse-step", "rsi": "reverse-step", "reverse-stepi": "reverse-step", "rc": "reverse-continue",
-    "fin": "finish", "q": "quit", "exit": "quit", "h": "help", "l": "list", "disassemble": "list", "thread": "wave",
-    "bt": "where", "backtrace": "where", "wg": "workgroup",
+    "fin": "finish", "q": "quit", "exit": "quit", "h": "help", "l": "list", "thread": "wave",
+    "bt": "backtrace", "f": "frame", "wg": "workgroup", "tb": "tbreak",
 }  # fmt: skip
 
 
@@ -31,6 +33,8 @@ class Commands(cmd.Cmd):
         super().__init__()
         self.debugger, self.subject, self.output = debugger, subject, output
         self.failed = False  # True if the last command was an error
+        self.temporary: set[int] = set()  # numbers of breakpoints that stop once
+        self.displays: dict[int, str] = {}  # arguments of `print` that every stop prints, by number
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -87,7 +91,26 @@ class Commands(cmd.Cmd):
             self.output(line)
 
     def _stopped(self, stop: Stop) -> None:
+        """Prints a stop and the displays, and deletes the temporary breakpoints that it hit."""
         self._lines(views.stopped(self.debugger, stop))
+        for each in stop.breakpoints:
+            if each.number in self.temporary:
+                self.temporary.discard(each.number)
+                self.debugger.delete(each.number)
+        self._show_displays()
+
+    def _show_displays(self) -> None:
+        """Prints each display by its number, or why it has no value at this place."""
+        for number, wanted in self.displays.items():
+            self.output(f"{number}: {wanted}")
+            try:
+                self.show_value(wanted)
+            except SimError as error:
+                self.output(" ".join(str(error).split()))
+
+    def show_value(self, text: str) -> None:
+        """Prints a value, as `print` does."""
+        raise NotImplementedError
 
     def _count(self, text: str) -> int:
         if text and not text.isdecimal():
@@ -103,11 +126,17 @@ class Commands(cmd.Cmd):
         name = SHORT.get(text.strip(), text.strip())
         if not name:
             for command in self.commands():
-                said = " ".join((getattr(self, f"do_{command.replace('-', '_')}").__doc__ or "").split())
-                self.output(f"  {said.split('. ')[0].split(': WHERE')[0][:100]}")
+                self._paragraph(re.split(r"\. |: WHERE", self._help_of(command))[0], "  ")
             short = ", ".join(f"{key} {full}" for key, full in SHORT.items() if len(key) <= 3)
-            self.output(f"An unambiguous beginning of a name will do; short: {short}")
+            self._paragraph(f"An unambiguous beginning of a name will do; short: {short}", "")
             return
         if name not in self.commands():
             raise LaunchError(f"{name!r} is no command{did_you_mean(name, self.commands())}")
-        self.output(" ".join((getattr(self, f"do_{name.replace('-', '_')}").__doc__ or "").split()))
+        self._paragraph(self._help_of(name), "")
+
+    def _help_of(self, command: str) -> str:
+        return " ".join((getattr(self, f"do_{command.replace('-', '_')}").__doc__ or "").split())
+
+    def _paragraph(self, text: str, indent: str) -> None:
+        """Prints a paragraph that is wrapped at words, and indented after its first line."""
+        self._lines(textwrap.wrap(text, 80, initial_indent=indent, subsequent_indent=f"{indent}    "))

@@ -26,15 +26,63 @@ class Looking(Commands):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._followed: dict[tuple[int, int, int], Why] = {}  # by workgroup
+        self._listed: tuple[str, str, int] | None = None  # of the last `list`: the wave's line, the file and the middle shown
 
     def do_where(self, text: str) -> None:
         """where: the place, the instruction, the line."""
         self.output(views.standing(self.debugger))
 
+    def do_backtrace(self, text: str) -> None:
+        """backtrace: the functions that the instruction is inlined from, innermost first."""
+        for number, line in enumerate(views.frames(self.debugger)):
+            self.output(f"#{number}  {line}")
+
+    def do_frame(self, text: str) -> None:
+        """frame [N]: one of them and its line of source (default: the innermost)."""
+        frames = list(views.frames(self.debugger))
+        if not (text or "0").isdecimal() or int(text or 0) >= len(frames):
+            raise LaunchError(f"frame {text}: the frames are 0 to {len(frames) - 1}")
+        line = frames[int(text or 0)]
+        self.output(f"#{text or 0}  {line}")
+        self._lines(views.source(self.subject.folders, line.rpartition(" at ")[2], 1))
+
     def do_list(self, text: str) -> None:
-        """list [N]: instructions around this one, N of them."""
+        """list [N | FILE:N]: ten lines of source around this one, or around line N; again: the ten after them."""
+        here = self.debugger.code.line(self.debugger.record())
+        file, middle = here.rpartition(":")[0], int(here.rpartition(":")[2] or 0)
+        if text:
+            name, _, number = text.rpartition(":")
+            if not number.isdecimal():
+                raise LaunchError(f"list {text}: give a line, as 25 or k.hip:25")
+            file, middle = name or file, int(number)
+        elif self._listed is not None and self._listed[0] == here:
+            file, middle = self._listed[1], self._listed[2] + views.LISTED
+        shown = list(views.source(self.subject.folders, f"{file}:{middle}", views.LISTED, here))
+        if not shown:
+            why = f"there is no line {middle} of {file} on this machine" if file else "the code has no line table"
+            raise LaunchError(f"{why}; `disassemble` shows instructions")
+        self._listed = here, file, middle
+        self._lines(shown)
+
+    def do_disassemble(self, text: str) -> None:
+        """disassemble [N]: instructions around this one, N of them."""
         count = self._count(text) if text else 12
         self._lines(views.code(self.debugger, count // 3, count - count // 3))
+
+    def do_display(self, text: str) -> None:
+        """display [/F] WHAT: prints it (as `print`) now and at every stop; without WHAT, all displays now."""
+        if text:
+            self.show_value(text)
+            self.displays[max(self.displays, default=0) + 1] = text
+        else:
+            self._show_displays()
+
+    def do_undisplay(self, text: str) -> None:
+        """undisplay [N]: forgets a display, or all."""
+        if not text:
+            self.displays.clear()
+        elif self.displays.pop(self._count(text), None) is None:
+            raise LaunchError(f"no display {text}: there are {', '.join(map(str, self.displays)) or 'none'}")
 
     def do_waves(self, text: str) -> None:
         """waves: where each wave of the workgroup stands; * the one that commands are about."""
@@ -56,7 +104,7 @@ class Looking(Commands):
         self.output(f"exec {snapshot.exec:#018x}  vcc {snapshot.vcc:#018x}  scc {snapshot.scc}")
 
     def do_info(self, text: str) -> None:
-        """info breakpoints | waves | lanes | locals | registers [NAMES] | line | wave."""
+        """info breakpoints | waves | lanes | locals | registers [NAMES] | operands | display | line | wave."""
         what, _, rest = text.partition(" ")
         actions: dict[str, Callable[[], None]] = {
             "breakpoints": lambda: self._lines(views.listed(self.debugger)),
@@ -67,20 +115,25 @@ class Looking(Commands):
             "locals": self._locals,
             "line": lambda: self.do_where(""),
             "wave": lambda: self.do_where(""),
-            "registers": lambda: self._registers(rest),
+            "registers": lambda: self._registers(rest.split()) if rest else self._lines(views.all_registers(self.debugger)),
+            "operands": lambda: self._registers(self._operands()),
+            "display": lambda: self._lines([f"{number}: {what}" for number, what in self.displays.items()]),
         }
         found = [name for name in actions if what and name.startswith(what)]
         if not found:
             raise LaunchError(f"info {what or '...'}: {', '.join(actions)}")
         actions[found[0]]()
 
-    def _registers(self, names: str) -> None:
-        own = self.debugger.snapshot().instruction.args.values()
+    def _operands(self) -> list[str]:
+        """Returns the registers of the next instruction."""
         from simgpu.hardware.isa.code.operands import register_text
         from simgpu.hardware.isa.instruction import Reg
 
-        wanted = names.split() or list(dict.fromkeys(register_text(reg) for reg in own if isinstance(reg, Reg)))
-        for name in wanted:
+        own = self.debugger.snapshot().instruction.args.values()
+        return list(dict.fromkeys(register_text(reg) for reg in own if isinstance(reg, Reg)))
+
+    def _registers(self, names: list[str]) -> None:
+        for name in names:
             self._lines(views.registers(self.debugger, name, ""))
 
     def _locals(self) -> None:
@@ -101,6 +154,9 @@ class Looking(Commands):
     def do_print(self, text: str) -> None:
         """print[/x|/d|/u|/f|/h] WHAT: a variable (i, i[3] of lane 3; of Triton acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9])
         as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or an expression (f32(v17[3]) * 2)."""
+        self.show_value(text)
+
+    def show_value(self, text: str) -> None:
         form, rest = _form(text)
         if not rest:
             raise LaunchError("print WHAT: a register, an element or an expression")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from simgpu.tools.debug.looking import Looking
 from simgpu.tools.debug.running import RunningCommands
@@ -26,13 +28,32 @@ def carry_out(prompt: Prompt, commands: Iterable[str]) -> bool:
 
 
 def interactive(prompt: Prompt) -> None:
-    """Runs the prompt with history and completion, if the host has them."""
-    with contextlib.suppress(ImportError):
-        import readline
-
-        readline.set_history_length(HISTORY)
-        readline.set_completer_delims(" \t\n")
+    """Runs the prompt; at a terminal with completion, and with the history of earlier sessions, if the host has readline."""
     if not sys.stdin.isatty():
         prompt.use_rawinput = False
         prompt.stdout = sys.stdout
-    prompt.run()
+        prompt.run()
+        return
+    with _history():
+        prompt.run()
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """Reads the history of earlier sessions, and writes it at the end. A file that cannot be read or written is left out."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    state = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "simgpu")
+    readline.set_history_length(HISTORY)
+    readline.set_completer_delims(" \t\n")
+    with contextlib.suppress(OSError):
+        readline.read_history_file(state / "debug_history")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            state.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(state / "debug_history")

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from simgpu.debugger.breakpoints import Breakpoint
 from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
@@ -67,13 +68,24 @@ class RunningCommands(Commands):
         where = match[1] if match else where
         if not where.strip():
             raise LaunchError("break WHERE: an address, a label, a source line, a place, barrier or nan")
-        made = self.debugger.breakpoint(where, condition, wave)
+        self._made(self.debugger.breakpoint(where, condition, wave))
+
+    def do_tbreak(self, text: str) -> None:
+        """tbreak WHERE [wave N] [if CONDITION]: a breakpoint that stops once."""
+        known = set(self.debugger.breakpoints)
+        self.do_break(text)
+        self.temporary |= set(self.debugger.breakpoints) - known
+
+    def _made(self, made: Breakpoint) -> None:
+        """Prints a new breakpoint: its instruction, and its line if that is not the one that was asked for."""
         records = sorted({record for record, _ in made.points})
         if made.what.startswith("finding"):
             self.output(f"breakpoint {made.number}: {made.what}, {len(made.findings) or 'none'} in this workgroup")
             return
         at = self.debugger.code.address(records[0]) if len(records) == 1 else f"{len(records)} instructions"
-        self.output(f"breakpoint {made.number}: {made.what}, {at}")
+        line = self.debugger.code.line(records[0])
+        slid = re.fullmatch(r"(?:.*:)?\d+", made.what) and not line.endswith(f":{made.what.rpartition(':')[2]}")
+        self.output(f"breakpoint {made.number}: {made.what}, {at}" + (f", {line}" if slid else ""))
 
     def do_findings(self, text: str) -> None:
         """findings [KIND ...]: what checked mode finds in this workgroup, each with its place; default: all errors."""
@@ -92,6 +104,7 @@ class RunningCommands(Commands):
         """delete [N]: forgets a breakpoint or watchpoint, or all."""
         for number in [self._count(text)] if text else list(self.debugger.breakpoints):
             self.debugger.delete(number)
+            self.temporary.discard(number)
 
     def do_log(self, text: str) -> None:
         """log WHERE, EXPR[, EXPR ...] [if CONDITION]: the values at each visit from the beginning to here."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.breakpoints import RegisterNames
+from simgpu.debugger.breakpoints import FILES, RegisterNames
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.code.operands import register_text
+from simgpu.hardware.isa.instruction import M0
 from simgpu.tools.shared.arrays import array_type
+from simgpu.tools.shared.source_files import source_lines
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 FORMATS = {"x": np.uint32, "u": np.uint32, "d": np.int32, "f": np.float32, "h": np.float16}
 COLUMNS = 8  # lanes, or words, a line
 SHOWN = 16  # rows and columns of a tile in the output
+LISTED = 10  # lines of source that one `list` shows
 LIMIT = 4096  # words in one command's output
 
 
@@ -78,6 +82,41 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
         cells = [_cell(value, kind, form or "x") for value in row]
         cells = [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)]
         yield from _rows(text, cells)
+
+
+def all_registers(debugger: Debugger) -> Iterator[str]:
+    """Yields a line for each register that the kernel declares: a scalar's value, or a vector's first lanes."""
+    snapshot, declared = debugger.snapshot(), debugger.kernel.info.declared
+    yield f"exec  {snapshot.exec:#018x}"
+    yield f"vcc   {snapshot.vcc:#018x}"
+    yield f"m0    {int(snapshot.scalars[M0]):#010x}"
+    yield f"scc   {snapshot.scc}"
+    for number, word in enumerate(snapshot.scalars[: min(declared["sgprs"], FILES["s"])]):
+        yield f"{f's{number}':5} {int(word):#010x}  {int(word.astype(np.int32))}"
+    for file, rows, count in (("v", snapshot.vgprs, declared["vgprs"]), ("a", snapshot.agprs, declared["agprs"])):
+        for number, row in enumerate(rows[:count]):
+            shown = ", ".join(f"{int(word):#x}" for word in row[: COLUMNS // 2])
+            yield f"{f'{file}{number}':5} {{{shown}, ...}}"
+
+
+def frames(debugger: Debugger) -> Iterator[str]:
+    """Yields the functions that the wave's instruction is inlined from, innermost first, each with its line."""
+    code, record = debugger.code, debugger.record()
+    found = code.file.debug.frames(code.virtual(record))
+    for number, frame in enumerate(found):
+        where = code.address(record) if not number else ""
+        yield " ".join(filter(None, [where, f"in {frame.function or code.info.title}", f"at {frame.line}"]))
+    if not found:
+        yield f"{code.address(record)} in {code.info.title}"
+
+
+def source(folders: Sequence[Path], where: str, count: int, here: str = "") -> Iterator[str]:
+    """Yields lines of a source file around `file:line`, `=>` before the line `here`; none if the file is not on this machine."""
+    file, _, line = where.rpartition(":")
+    lines = (source_lines(file, folders) if line.isdecimal() else None) or []
+    first = max(1, int(line) - count // 2) if lines else 1
+    for number, text in enumerate(lines[first - 1 : first - 1 + count], first):
+        yield f"{'=>' if f'{file}:{number}' == here else '  '} {number:4} {text}".rstrip()
 
 
 def _rows(name: str, cells: list[str]) -> Iterator[str]:

@@ -13,14 +13,13 @@ from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.tools.shared import console
+from simgpu.tools.shared.source_files import source_lines
 from simgpu.tools.tables.kernel_use import listing
 
 if TYPE_CHECKING:
     from simgpu import Finding, Run
     from simgpu.timing.lines import TimedLine
 
-PACKAGE = Path(console.__file__).parents[2]  # the folder of hardware, asm, ...: names of emitters' lines start below it
 MOST_LINES = 20_000  # of a source file in a page
 
 
@@ -121,17 +120,9 @@ def _finding(finding: Finding, at: Mapping[int, int], start: int) -> dict[str, A
 
 
 def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Returns the lines of the source files that exist here, by name."""
-    found = {}
-    for name in dict.fromkeys(name.rpartition(":")[0] for name in names):
-        for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
-            path = folder / name
-            if name and path.is_file():
-                lines = path.read_text("utf-8", errors="replace").splitlines()
-                if len(lines) <= MOST_LINES:
-                    found[name] = lines
-                break
-    return found
+    """Returns the lines of the source files that exist here, by name; none of a file that is too long for a page."""
+    found = {name: source_lines(name, folders) for name in dict.fromkeys(name.rpartition(":")[0] for name in names)}
+    return {name: lines for name, lines in found.items() if lines is not None and len(lines) <= MOST_LINES}
 
 
 # -- live registers --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
     verdict.py    a result against float64: its bound, and a faithful kernel's error
     faithful.py   whether an error looks like a faithful kernel's
     agreement.py  a real GPU's result against the simulator's
+    source_files.py  lines of the sources that code comes from
     sarif.py      findings for code review tools
     known_findings.py  findings that a file suppresses
     hiprtc.py     HIP source to code objects, for programs that compile while they run and for files of kernels

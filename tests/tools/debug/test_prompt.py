@@ -71,7 +71,10 @@ def test_every_command_has_help(session: tuple[Prompt, list[str]]) -> None:
     for command in prompt.commands():
         lines.clear()
         prompt.onecmd(f"help {command}")
-        assert len(lines) == 1 and lines[0].startswith(command), command
+        assert lines[0].startswith(command) and max(map(len, lines)) <= 80, command
+    lines.clear()
+    prompt.onecmd("help")
+    assert max(map(len, lines)) <= 80 and all(any(line.startswith(f"  {name}") for line in lines) for name in prompt.commands())
 
 
 def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +90,102 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert main(["why", "--worst", "gemm", *GEMM]) == 0 and "in float64" in capsys.readouterr().out
     assert main(["why", "--first-nan", "gemm", *GEMM]) == 2 and "no element of C is NaN" in capsys.readouterr().err
     assert main(["why", "Q[1]", "gemm", *GEMM]) == 2 and "no element of an array" in capsys.readouterr().err
+
+
+SOURCE = """#include <hip/hip_runtime.h>
+
+__device__ float half_of(float x) {
+  return 0.5f * x;
+}
+
+__global__ void work(const float *x, float *y) {
+  int i = threadIdx.x;
+
+  // nothing here
+
+  y[i] = half_of(x[i]);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def hip(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    file = tmp_path_factory.mktemp("debug") / "k.hip"
+    file.write_text(SOURCE)
+    return [str(file), *"--target mi300x --grid 1 --arg random:f32:64 --arg zeros:f32:64".split()]
+
+
+def in_hip(options: list[str], *commands: str) -> list[str]:
+    asked, lines = subject("debug", options[0], options[1:]), []
+    with asked.debugger() as debugger:
+        carry_out(Prompt(debugger, asked, lines.append), commands)
+    return lines
+
+
+def after(lines: list[str], command: str) -> list[str]:
+    """Returns the output of a command."""
+    rest = lines[lines.index(f"(simgpu) {command}") + 1 :]
+    return rest[: next((at for at, line in enumerate(rest) if line.startswith("(simgpu) ")), len(rest))]
+
+
+def test_list_shows_source(hip: list[str]) -> None:
+    lines = in_hip(hip, "list", "l", "list 4", "list k.hip:9", "l 99", "disassemble 2")
+    first = after(lines, "list")
+    assert [int(line.removeprefix("=>").split()[0]) for line in first] == list(range(3, 13))
+    assert "=>    8   int i = threadIdx.x;" in first and sum(line.startswith("=>") for line in first) == 1
+    assert after(lines, "l") == ["     13 }"] and after(lines, "list 4")[2] == "      3 __device__ float half_of(float x) {"
+    assert after(lines, "l 99") == ["there is no line 99 of k.hip on this machine; `disassemble` shows instructions"]
+    assert any(line.startswith("=> work+0x") for line in after(lines, "disassemble 2"))
+
+
+def test_a_breakpoint_goes_to_the_next_line_with_code(hip: list[str]) -> None:
+    lines = in_hip(hip, "b 10", "c", "delete", "b 99", "b k.hip:12", "b other.hip:4")
+    assert after(lines, "b 10")[0].startswith("breakpoint 1: 10, work+0x") and after(lines, "b 10")[0].endswith(", k.hip:12")
+    assert after(lines, "c")[1].endswith("k.hip:12")
+    assert "or a later one; its lines are" in after(lines, "b 99")[0] and "none of it" in after(lines, "b other.hip:4")[0]
+    assert after(lines, "b k.hip:12")[0].startswith("breakpoint 2: k.hip:12, work+0x") and ", k.hip" not in after(lines, "b k.hip:12")[0]
+
+
+def test_frames_of_inlined_functions(hip: list[str]) -> None:
+    lines = in_hip(hip, "b 4", "c", "bt", "frame 1", "frame 2")
+    inner, outer = after(lines, "bt")
+    assert inner.startswith("#0  work+0x") and inner.endswith("in half_of at k.hip:4")
+    assert outer == "#1  in work(float const*, float*) at k.hip:12"
+    assert after(lines, "frame 1") == [outer, "     12   y[i] = half_of(x[i]);"] and "0 to 1" in after(lines, "frame 2")[0]
+
+
+def test_a_temporary_breakpoint_stops_once() -> None:
+    lines = typed("tbreak barrier", "c", "info b", "reverse-continue", "tb 0x0", "delete", "c")
+    assert "breakpoint 1, barrier" in lines and after(lines, "info b") == ["no breakpoints or watchpoints"]
+    assert lines[-2] == "the workgroup ended"
+
+
+def test_displays_are_printed_at_every_stop() -> None:
+    lines = typed("display s4", "display/x v1[3]", "step", "info display", "undisplay 1", "rs", "display q", "undisplay 7")
+    assert after(lines, "step")[1:4:2] == ["1: s4", "2: /x v1[3]"]
+    assert after(lines, "info display") == ["1: s4", "2: /x v1[3]"]
+    assert not any(line.startswith("1: ") for line in after(lines, "rs")) and "2: /x v1[3]" in after(lines, "rs")
+    assert len(after(lines, "display q")) == 1 and after(lines, "undisplay 7") == ["no display 7: there are 2"]
+
+
+def test_all_registers_that_the_kernel_declares() -> None:
+    lines = typed("step 20", "info registers", "info operands", "print s4", "print v1[3]")
+    every = after(lines, "info registers")
+    assert after(lines, "print s4")[0].split()[-1] in next(line for line in every if line.startswith("s4 "))
+    assert int(after(lines, "print v1[3]")[0].split()[-1], 16) == int(next(x for x in every if x.startswith("v1 ")).split(", ")[3], 16)
+    assert every[0].startswith("exec  0x") and max(map(len, every)) <= 80 and 0 < len(after(lines, "info operands")) < len(every)
+
+
+def test_the_history_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readline = pytest.importorskip("readline")
+    from simgpu.tools.debug.prompt import _history
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with _history():
+        readline.add_history("info registers")
+    readline.clear_history()
+    with _history():
+        assert readline.get_history_item(1) == "info registers"
 
 
 def test_findings_are_listed_and_stop() -> None:
